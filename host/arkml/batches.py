@@ -19,10 +19,16 @@ ROW = np.dtype(
         ("length", "<f4"),
         ("given", "<u4"),  # number of floats in the row of `given`: 0 or num_actions
         ("metadata", "<u4"),  # number of metadata items pushed with the row
-        ("reserved", "<u4"),
+        ("moved", "<u4"),
     ]
 )
-"""The scalars of one pushed observation. The shim writes them at the offsets of `ROW.fields`."""
+"""
+The scalars of one pushed observation. The shim writes them at the offsets of `ROW.fields`.
+
+`moved` has the bits of `runtime.shim.control.Moved` beside the two of the state. It is zero where
+the agent runs on: the row has the state RUNNING, and the one before in its place had the same id,
+did not end its episode, and was in a submit that is followed (`Region.follow`).
+"""
 
 
 def row_offset(field: str) -> int:

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.specs import Spec
 from arkml.envs.core.transitions import TRANSITIONS, TRUNCATED, AgentState
 from arkml.errors import GuestMemoryFull, Unavailable, UsageError
+from arkml.runtime.columns.row_list import Listed
 from arkml.runtime.kept_bytes import PORTION, KeptBytes
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
@@ -53,7 +55,39 @@ def batch_of(*rows, feature=0.0):
 
 
 def observe(tracker, *rows, feature=0.0):
-    return tracker.observe(batch_of(*rows, feature=feature), NO_METADATA)
+    return submit(tracker, batch_of(*rows, feature=feature))
+
+
+LATEST = WeakKeyDictionary()  # the rows of the latest submit, by tracker
+
+
+def submit(tracker, batch, said=NO_METADATA, *, is_followed=True):
+    """Have a tracker observe a submit, with the list that the shim makes of its rows."""
+    before = LATEST.get(tracker)
+    listed = listed_of(batch.rows, before, tracker.highest) if is_followed else None
+    decision = tracker.observe(batch, said, listed)
+    LATEST[tracker] = batch.rows.copy()
+    return decision
+
+
+def listed_of(rows, before, highest):
+    """List rows that follow those of the submit before, by the table; None for others."""
+    if before is None or highest is None or len(before) != len(rows):
+        return None
+    reports, over = np.zeros((3, len(rows)), bool), np.zeros(len(rows), bool)
+    for place, (row, old) in enumerate(zip(rows, before, strict=True)):
+        is_new, had_ended = row["id"] != old["id"], old["state"] in (TERMINAL, INTERRUPTED)
+        if is_new and (not had_ended or row["id"] <= highest):
+            return None
+        highest = int(row["id"]) if is_new else highest
+        state = AgentState.ABSENT if is_new or had_ended else AgentState.LIVE
+        transition = TRANSITIONS[state, EpisodeState(row["state"])]
+        over[place] = transition.next_state is AgentState.ABSENT
+        if transition.ends_previous or (transition.report.started and over[place]):
+            return None
+        reports[:, place] = transition.report
+    begun, over = (marks.nonzero()[0].astype(np.uint32) for marks in (reports[0], over))
+    return Listed(rows["reward"].copy(), reports, begun, over, highest)
 
 
 def reports_of(decision):
@@ -232,7 +266,7 @@ def test_a_row_that_begins_and_ends_an_agent_is_not_in_place():
 def test_a_decision_keeps_its_arrays_when_the_memory_of_the_submit_changes():
     _, tracker = tracked()
     first, second = batch_of((AGENT, INITIAL, 1), feature=1), batch_of((AGENT, RUNNING, 2))
-    decisions = [tracker.observe(first, NO_METADATA), tracker.observe(second, NO_METADATA)]
+    decisions = [submit(tracker, first), submit(tracker, second)]
     for batch in (first, second):
         batch.features[...] = 9
         batch.rows["reward"] = 9
@@ -247,7 +281,7 @@ def test_actions_are_repeated_until_a_decision_is_due_which_has_all_rewards():
     tracker.keep_actions(np.array([[0.5]], np.float32))
     submits = [batch_of((AGENT, RUNNING, reward)) for reward in (2, 4, 8)]
     repeated = [tracker.repeat_actions(batch) for batch in submits]
-    decision = tracker.observe(submits[-1], NO_METADATA)
+    decision = submit(tracker, submits[-1])
 
     assert repeated == [True, True, False]
     assert [batch.actions.tolist() for batch in submits] == [[[0.5]], [[0.5]], [[9]]]
@@ -265,7 +299,7 @@ def test_an_agent_that_ends_or_begins_is_due_a_decision_at_once(state):
 
     assert is_repeated
     assert not tracker.repeat_actions(batch)
-    assert tracker.observe(batch, NO_METADATA).rewards.tolist()[-1] == 3
+    assert submit(tracker, batch).rewards.tolist()[-1] == 3
 
 
 def test_rewards_of_an_agent_that_is_missing_wait_for_its_next_row():
@@ -284,7 +318,7 @@ def test_masks_are_given_by_report_and_other_metadata_by_row():
     _, tracker = tracked(branches=(2,))
     observe(tracker, (AGENT, INITIAL, 0))
     said = MetadataLog.of([Metadata(0, "mask/0/1", 1.0), Metadata(0, "speed", 3.0)])
-    decision = tracker.observe(batch_of((AGENT, INITIAL, 0)), said)
+    decision = submit(tracker, batch_of((AGENT, INITIAL, 0)), said)
 
     assert [mask.tolist() for mask in decision.masks] == [[[False, False], [False, True]]]
     assert [(item.row, item.name) for item in decision.metadata] == [(0, "speed")]
@@ -316,10 +350,10 @@ def test_agents_without_a_row_count_until_they_have_ended():
     tracker, kept = counted()
     sizes = []
     for first in range(0, 500, 100):
-        tracker.observe(wide_batch(*range(first, first + 100)), NO_METADATA)
+        submit(tracker, wide_batch(*range(first, first + 100)))
         sizes.append(kept.granted)
-    tracker.observe(wide_batch(*range(400), state=TERMINAL), NO_METADATA)
-    tracker.observe(wide_batch(*range(400, 500)), NO_METADATA)
+    submit(tracker, wide_batch(*range(400), state=TERMINAL))
+    submit(tracker, wide_batch(*range(400, 500)))
     ended = kept.granted
     tracker.truncate_all()
 
@@ -330,11 +364,11 @@ def test_agents_without_a_row_count_until_they_have_ended():
 
 def test_reports_of_ends_before_rows_count_while_they_are_there():
     tracker, kept = counted()
-    tracker.observe(wide_batch(*range(100)), NO_METADATA)
+    submit(tracker, wide_batch(*range(100)))
     before = kept.granted
-    tracker.observe(wide_batch(*range(100), state=INITIAL), NO_METADATA)
+    submit(tracker, wide_batch(*range(100), state=INITIAL))
     twice = kept.granted
-    tracker.observe(wide_batch(*range(100)), NO_METADATA)
+    submit(tracker, wide_batch(*range(100)))
 
     assert twice >= before + 200 * 4_000
     assert kept.granted <= before + 3 * PORTION
@@ -354,22 +388,22 @@ def test_a_submit_over_the_limit_of_the_guest_changes_no_agent(ids):
         each.observe(wide_batch(1, 2, 3), NO_METADATA)
     held, kept.require = kept.granted, refusing
     with pytest.raises(GuestMemoryFull):
-        tracker.observe(wide_batch(*ids), NO_METADATA)
+        submit(tracker, wide_batch(*ids))
 
     assert kept.granted == held
     for rows in (1, 2, 3), (2, 1, 3), (1, 2, 3):
         expected = plain.observe(wide_batch(*rows), NO_METADATA)
-        assert reports_of(tracker.observe(wide_batch(*rows), NO_METADATA)) == reports_of(expected)
+        assert reports_of(submit(tracker, wide_batch(*rows))) == reports_of(expected)
 
 
 def test_rows_after_a_refused_submit_are_not_compared_with_its_rows():
     tracker, kept = counted()
-    tracker.observe(wide_batch(*(1,) * 40), NO_METADATA)
+    submit(tracker, wide_batch(*(1,) * 40))
     require, kept.require = kept.require, refusing
     with pytest.raises(GuestMemoryFull):
-        tracker.observe(wide_batch(*range(1, 81)), NO_METADATA)
+        submit(tracker, wide_batch(*range(1, 81)))
     kept.require = require
-    decision = tracker.observe(wide_batch(*(1,) * 40), NO_METADATA)
+    decision = submit(tracker, wide_batch(*(1,) * 40))
 
     assert decision.agents.tolist() == [0] * 40
     assert not decision.started.any()
@@ -413,7 +447,7 @@ def test_over_random_submits_the_invariants_of_the_table_hold(submits, period):
         if tracker.repeat_actions(batch):
             assert all(state is RUNNING and guest_id in live for guest_id, state, _ in rows)
             continue
-        decision = tracker.observe(batch, NO_METADATA)
+        decision = submit(tracker, batch)
         tracker.keep_actions(batch.actions)
         assert [place for place in decision.places if place >= 0] == list(range(len(rows)))
         for number, place, reward, _, flags in reports_of(decision):
@@ -496,7 +530,7 @@ def following(kind, before, drawn):
     return rows
 
 
-HISTORIES = st.lists(st.tuples(st.integers(0, 1), FOLLOWING, ROWS), max_size=20)
+HISTORIES = st.lists(st.tuples(st.integers(0, 1), FOLLOWING, ROWS, st.booleans()), max_size=20)
 
 
 @given(HISTORIES)
@@ -507,11 +541,11 @@ def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_d
     shared = itertools.count()
     walks = [PlainWalk(shared), PlainWalk(shared)]
     before, last = [[], []], [None, None]
-    for session, kind, drawn in history:
+    for session, kind, drawn, is_followed in history:
         rows = before[session] = following(kind, before[session], drawn)
         batch = batch_of(*(row[:3] for row in rows))
         batch.features[:, 0] = [feature for *_, feature in rows]
-        decision = trackers[session].observe(batch, NO_METADATA)
+        decision = submit(trackers[session], batch, is_followed=is_followed)
 
         assert reports_of(decision) == walks[session].observe(rows)
         in_place, earlier = trackers[session].in_place, last[session]

@@ -70,6 +70,7 @@ CORE_V1 = Api(
             (Param("id", U64),),
             returns=U32,
             outcome=Outcome.VALUE,
+            leaves_nothing=True,
         ),
     ),
 )
@@ -107,6 +108,7 @@ CORE_V3 = Api(
             "Write one log line. `level` is a LogLevel; an unknown one counts as Error. Invalid "
             "UTF-8 is replaced. The result is always Success.",
             (Param("level", U32), Param("str", Str(lossy=True))),
+            leaves_nothing=True,
         ),
     ),
 )

@@ -195,7 +195,8 @@ class Function:
     One import, equal to itself alone. `errors` are the codes that it can answer besides Success.
 
     `consumes` marks a call that uses up its handle even where its result cannot be written. For
-    all others the memory of the result is checked before the call has any effect.
+    all others the memory of the result is checked before the call has any effect. `leaves_nothing`
+    marks a call after which nothing is to be forgotten at the end of the entry point.
     """
 
     name: str
@@ -206,6 +207,7 @@ class Function:
     lane: Lane = Lane.HOST
     errors: Sequence[ErrorCode] = ()
     consumes: bool = False
+    leaves_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

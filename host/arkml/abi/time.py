@@ -17,6 +17,7 @@ TIME_V1 = Api(
             "Get the time in nanoseconds since the Unix epoch.",
             returns=I64,
             outcome=Outcome.NONE,
+            leaves_nothing=True,
         ),
         Function(
             "format_time_for_display",

@@ -370,11 +370,12 @@ class Fiber:
         return Pause.TURN
 
     def _import(self, index: int) -> None:
-        self.lockstep.touched.add(self.place)
-        self._words[self._frames_ahead] = 0  # the next frame begins without what this one left
+        call = import_calls()[index]
+        if not call.leaves_nothing:
+            self.lockstep.touched.add(self.place)
+            self._words[self._frames_ahead] = 0  # the next frame begins without what this one left
         sandbox = self._sandbox
         sandbox.memory.pages = self._words[(sandbox.control + at.PAGES) >> 2]
-        call = import_calls()[index]
         arguments = sandbox.control + at.ARGUMENTS
         answer = call(sandbox.memory, self._handlers, self._bytes, arguments)
         if call.is_value:

@@ -129,6 +129,7 @@ class ImportCall:
         self._cannot_fail = function.outcome is Outcome.CODE and not function.errors
         self._has_output = leaves_by_pointer(function)
         self.is_value = function.outcome is Outcome.VALUE
+        self.leaves_nothing = function.leaves_nothing
         self._module = api.module
         self._function = function
         lowered = slots(function)

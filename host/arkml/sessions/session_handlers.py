@@ -121,7 +121,7 @@ class SubmitV5(_SnapshotSessions):
             self._guest.log.say(logging.WARNING, f"a submit was refused: {error}")
             raise
         finally:
-            session.queue.clear()
+            session.queue.end_submit()
         if non_finite and not session.non_finite_actions:
             self._guest.log.say(logging.WARNING, "non-finite actions are sent as zeros")
         session.non_finite_actions += non_finite

@@ -248,7 +248,7 @@ class MemoryQueue:
         if len(actions) not in (0, self.num_actions):
             raise InvalidArguments(f"expected {self.num_actions} actions, got {len(actions)}")
         row = len(self._rows)
-        self._rows.append((agent, state, reward, 0.0, len(actions), len(metadata), 0))
+        self._rows.append((agent, state, reward, 0.0, len(actions), len(metadata), 1))
         self._features.append(np.array(features, np.float32))
         given = np.zeros(self.num_actions, np.float32)
         given[: len(actions)] = actions
@@ -273,6 +273,10 @@ class MemoryQueue:
     def metadata(self) -> MetadataLog:
         """Return the metadata of all rows."""
         return MetadataLog.of(self._metadata)
+
+    def end_submit(self) -> None:
+        """Remove the rows of a submit that was answered."""
+        self.clear()
 
     def clear(self) -> None:
         """Remove all rows and their metadata."""

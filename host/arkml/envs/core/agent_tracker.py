@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
-from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, SlotMatcher
+from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, highest_of, match
 from arkml.envs.core.decisions import Behavior, Decision, Ids, choice_masks
 from arkml.envs.core.id_search import Places
 from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
@@ -32,6 +32,7 @@ from arkml.errors import Unavailable, UsageError
 from arkml.hive.protocol.masks import PREFIX
 from arkml.marks import Marks
 from arkml.policies.agents import AGENTS
+from arkml.runtime.columns.row_list import Listed
 from arkml.runtime.kept_bytes import KeptBytes
 
 MOST_AWAY = AGENTS
@@ -122,6 +123,11 @@ class AgentTracker:
         return len(self._rows) - len(self._over)
 
     @property
+    def highest(self) -> int | None:
+        """The highest id of the agents that are there, None where an id came twice."""
+        return self._highest
+
+    @property
     def running_agents(self) -> Ids | None:
         """The array that is `agents` of the next decision if they all keep running, or None."""
         return self._rows.numbers if self._is_steady else None
@@ -134,23 +140,22 @@ class AgentTracker:
                 return int(slots.ids[found[0]])
         return None
 
-    def observe(self, batch: Batch, metadata: MetadataLog) -> Decision:
+    def observe(
+        self, batch: Batch, metadata: MetadataLog, listed: Listed | None = None
+    ) -> Decision:
         """
         Return the decision of a submit with at least one row; its arrays are copies.
 
-        Raises GuestMemoryFull, and Unavailable for more than MOST_AWAY live agents without a row;
-        the agents are as before then.
+        `listed` are its rows where they follow those of the submit before, by LISTING, and new
+        agents have higher ids than `highest`. Raises GuestMemoryFull, and Unavailable for more than
+        MOST_AWAY live agents without a row; the agents are as before then.
         """
         masks, rest = metadata.split(PREFIX) if metadata else (metadata, metadata)
-        ids, states = batch.rows["id"].copy(), batch.rows["state"]
-        moves, slots = self._matcher.match(ids, states, self._rows, self._away)
-        if moves.places is None and not len(moves.events):
-            return self._continue(batch, rest, masks)
-        try:
-            return self._advance(moves, slots, ids, batch, rest, masks)
-        except Unavailable:  # GuestMemoryFull is one
-            self._matcher.forget_order()
-            raise
+        if listed is not None and self._highest is not None:
+            return self._follow(listed, batch, rest, masks)
+        ids, slots = batch.rows["id"].copy(), self._rows.joined(self._away)
+        moves = match(ids, batch.rows["state"], slots)
+        return self._advance(moves, slots, ids, batch, rest, masks)
 
     def keep_actions(self, actions: Floats) -> None:
         """Keep the actions of a decision, float32, [rows, num_actions], if they are to repeat."""
@@ -200,7 +205,7 @@ class AgentTracker:
         none = AgentSlots.none(self.behavior.num_features)
         self._rows = none  # of the latest submit, in its order
         self._away = none  # LIVE, without a row in it
-        self._matcher = SlotMatcher()
+        self._highest: int | None = None
         self._order: Places = np.arange(0)
         self._over = NOWHERE  # rows of the latest submit that take no action
         self._is_steady = False
@@ -216,7 +221,6 @@ class AgentTracker:
         """
         self._clear()
         if guest_id is not None:
-            self._matcher = SlotMatcher(guest_id)
             numbers = self._numbers.take(1)
             observations = np.zeros((1, self.behavior.num_features), np.float32)
             self._rows = AgentSlots(
@@ -239,25 +243,35 @@ class AgentTracker:
             and bool((rows["id"] == self._rows.ids).all())
         )
 
-    def _continue(self, batch: Batch, rest: MetadataLog, masks: MetadataLog) -> Decision:
-        """Return the decision of agents that all kept running, without a look at single ones."""
-        slots, observations = self._rows, batch.features.copy()
-        started, terminated, truncated = np.zeros((3, len(batch)), bool)
-        rewards = batch.rows["reward"].copy()
+    def _follow(
+        self, listed: Listed, batch: Batch, rest: MetadataLog, masks: MetadataLog
+    ) -> Decision:
+        """Return the decision of rows that follow those of the submit before one by one."""
+        slots, features = self._rows, batch.features.copy()
+        numbers, begun, over = slots.numbers, NOWHERE, NOWHERE
+        started, terminated, truncated = listed.reports.copy()
+        rewards = listed.rewards.copy()
+        if len(listed.begun):
+            begun = listed.begun.astype(np.intp)
+            numbers = numbers.copy()
+            numbers[begun] = self._numbers.take(len(begun))
+            numbers.setflags(write=False)
+        if len(listed.over):
+            over = listed.over.astype(np.intp)
         if self._repeats:
             rewards += slots.waiting
-            slots.waiting[:] = 0
+            slots.waiting.fill(0)
             self._repeats = 0
         if self._has_closed:
             self._make_room(len(batch), len(self._away), 0)
-        self._rows = AgentSlots(
-            slots.ids, slots.numbers, slots.absent, observations.copy(), slots.waiting
-        )
-        self._over, self._is_steady = NOWHERE, True
-        self.in_place = InPlace(slots.numbers, NOWHERE, NOWHERE)
+        slots.observations[...] = features
+        self.in_place = InPlace(slots.numbers, begun, over)
+        self._rows = slots.followed(begun, over, batch.rows["id"][begun], numbers)
+        self._over, self._is_steady = over, not len(over)
+        self._highest = listed.highest
         return Decision(
-            self.behavior, slots.numbers, observations, rewards, started, terminated, truncated,
-            self._order, rest, self._choice_masks(masks, self._order),
+            self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
+            rest, self._choice_masks(masks, self._order),
         )  # fmt: skip
 
     def _advance(
@@ -270,14 +284,12 @@ class AgentTracker:
         masks: MetadataLog,
     ) -> Decision:
         """Move the agent of each row by the table, and return what is reported."""
-        count, events, is_one_report = len(batch), moves.events, moves.is_one_report
-        closed = NOWHERE if is_one_report else events[ENDS_PREVIOUS[moves.codes]]
-        if moves.places is not None or self._has_closed or len(closed) or len(moves.missing):
-            away = len(moves.missing) + (len(self._away) if moves.places is None else 0)
-            self._make_room(count, away, len(closed))  # else it is as before
+        count, events = len(batch), moves.events
+        closed = events[ENDS_PREVIOUS[moves.codes]]
+        self._make_room(count, len(moves.missing), len(closed))
         features = batch.features.copy()
         rewards = batch.rows["reward"].copy()
-        started, terminated, truncated = (np.zeros(count, bool) for _ in range(3))
+        started, terminated, truncated = np.zeros((3, count), bool)
         begins, terminates, truncates, is_over = REPORTED.take(moves.codes, 1)
         started[events], terminated[events], truncated[events] = begins, terminates, truncates
         begun, over = events[begins], events[is_over]
@@ -293,10 +305,10 @@ class AgentTracker:
             self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
             rest, self._choice_masks(masks, self._order),
         )  # fmt: skip
-        is_single = not len(closed) and moves.earlier is None
-        self._over, self._is_steady = over, is_single and not len(over)
-        is_in_place = moves.places is None and not len(moves.missing) and is_one_report
-        self.in_place = InPlace(slots.numbers, begun, over) if is_in_place else None
+        is_distinct = moves.earlier is None
+        self._over, self._is_steady = over, is_distinct and not len(closed) and not len(over)
+        self._highest = highest_of(ids, slots.ids) if is_distinct else None
+        self.in_place = None
         if len(closed):
             decision = self._with_ends(decision, closed, moves, slots, masks)
         self._settle(moves, slots, ids, numbers, features)
@@ -339,12 +351,7 @@ class AgentTracker:
         absent[self._over] = True
         if moves.earlier is not None:  # the last row of an id has its agent
             absent[moves.earlier[moves.earlier >= 0]] = True
-        missing = moves.missing
-        if moves.places is not None:
-            self._away = slots.chosen(missing)
-        elif len(missing):
-            both = slots.joined(self._away)
-            self._away = both.chosen(np.append(missing, np.arange(len(slots), len(both))))
+        self._away = slots.chosen(moves.missing)
         waiting = np.zeros(len(ids), np.float32)
         self._rows = AgentSlots(ids, numbers, absent, features.copy(), waiting)
         self._repeats = 0

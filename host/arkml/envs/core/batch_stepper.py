@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, MetadataLog
 from arkml.envs.core.agent_slots import codes_of
 from arkml.envs.core.decisions import Behavior, Decision, Step, choice_masks
@@ -25,9 +24,6 @@ from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.marks import Marks, every, some
 from arkml.runtime.columns.region import Region
 from arkml.runtime.lockstep import Frames, Places
-
-_RUNNING = np.uint32(EpisodeState.RUNNING)
-
 
 Left: TypeAlias = tuple[int, Callable[[EnvInstance], Step]]
 """A guest that deviated from the common path, and what shows its step after `catch_up`."""
@@ -177,21 +173,19 @@ class BatchStepper:
         Returns the other guests, which have to be looked at one by one.
         """
         rows = self._rows.rows()
-        known = rows.ids == self.ids
-        known &= self.acts
-        plain = rows.states == _RUNNING
-        plain &= known
-        plain[rows.metadata.nonzero()[0]] = False
-        is_whole = len(guests) == len(plain)
-        events = (~plain).nonzero()[0] if is_whole else guests[~plain[guests]]
+        is_whole = len(guests) == len(self.acts)
+        unusual = rows.moved | rows.metadata
+        events = unusual.nonzero()[0] if is_whole else guests[unusual[guests].nonzero()[0]]
+        self._rows.follow(guests)
         others: Places = events[:0]
         codes = events
         if len(events):
             is_absent = ~self.acts[events]
             codes = codes_of(rows.states[events], is_absent)
-            fits = IS_ONE_REPORT[codes]
+            fits = rows.ids[events] == self.ids[events]
+            fits |= is_absent
+            fits &= IS_ONE_REPORT[codes]
             fits &= self._is_alone[events]
-            fits &= is_absent | known[events]
             if not every(fits):
                 others, events, codes = events[~fits], events[fits], codes[fits]
                 guests, is_whole = np.setdiff1d(guests, others), False

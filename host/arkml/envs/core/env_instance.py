@@ -13,6 +13,7 @@ from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.submit_loop import Calls, SubmitLoop
+from arkml.envs.core.transitions import LISTING
 from arkml.envs.core.world import SeededWorld
 from arkml.errors import AbiError, GuestError
 from arkml.guests.calls import CallLoop, GaveWay
@@ -139,10 +140,11 @@ class EnvInstance(Closing):
             said = session.queue.metadata()
             if said:
                 session.note(said)
-            if tracker.repeat_actions(batch):
-                self._answered()
-                return None
-            decision = tracker.observe(batch, said)
+            is_repeated = tracker.repeat_actions(batch)
+            queue = self.calls.submitted_region()
+            decision = None if is_repeated else tracker.observe(batch, said, queue.listed())
+            if tracker.highest is not None:
+                queue.follow(tracker.highest, LISTING)
         except AbiError as error:
             self._refuse(session, error)
             return None
@@ -150,6 +152,9 @@ class EnvInstance(Closing):
             if (seconds := _clock() - began) > LONG:
                 account = self.calls.account
                 account.charge(WorkKind.IMPORTS, max(0.0, seconds - account.take_noted()))
+        if decision is None:
+            self._answered()
+            return None
         self.pending = Pending(batch, tracker, decision)
         return Step((decision,))
 

@@ -19,24 +19,27 @@ from arkml.runtime.shim import control as at
 
 _TO_LOG = (at.METADATA - at.COUNT) >> 2  # words
 _TO_USED = (at.METADATA_USED - at.COUNT) >> 2
+_TO_FOLLOWED = (at.FOLLOWED - at.COUNT) >> 2
 
 
 class FirstRows(NamedTuple):
     """
     One row of each guest.
 
-    ids: uint64, states: uint32, rewards: float32, metadata: uint32, the number of items; [guests].
+    ids: uint64, states: uint32, rewards: float32, metadata: uint32, the number of items, moved:
+    uint32, see `batches.ROW`; [guests].
     """
 
     ids: npt.NDArray[np.uint64]
     states: npt.NDArray[np.uint32]
     rewards: Floats
     metadata: npt.NDArray[np.uint32]
+    moved: npt.NDArray[np.uint32]
 
     @staticmethod
     def of(rows: npt.NDArray[Any]) -> FirstRows:
         """Return the columns of rows, ROW, [guests], as views."""
-        return FirstRows(rows["id"], rows["state"], rows["reward"], rows["metadata"])
+        return FirstRows(rows["id"], rows["state"], rows["reward"], rows["metadata"], rows["moved"])
 
 
 class SingleRows:
@@ -61,6 +64,7 @@ class SingleRows:
             _, rows, positions = by_slab.setdefault(id(region.slab), (region.slab, [], []))
             rows.append(region.rows().start)
             positions.append(position)
+        self._followed = self._counts + _TO_FOLLOWED
         self._is_whole = every(self._has)
         self._moves = [
             (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
@@ -74,6 +78,11 @@ class SingleRows:
         if not self._is_whole:
             marks &= self._has[positions]
         return marks
+
+    def follow(self, positions: Places) -> None:
+        """Have the next rows of queues that hold one row compared with it, see `Region.follow`."""
+        is_all = len(positions) == len(self._counts)
+        self._words[self._followed if is_all else self._followed[positions]] = 1
 
     def rows(self) -> FirstRows:
         """Return the rows, as views if they can be; zeros without a queue."""

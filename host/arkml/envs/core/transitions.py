@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.runtime.columns.row_list import Rules
 
 
 class AgentState(Enum):
@@ -101,6 +102,14 @@ IS_ONE_REPORT: npt.NDArray[np.bool_] = ~(ENDS_PREVIOUS | (REPORTED[0] & REPORTED
 
 RUNS_ON: npt.NDArray[np.bool_] = ~(ENDS_PREVIOUS | REPORTED.any(0))
 """Mask of those that report that a live agent runs on."""
+
+
+def _numbers(marks: npt.NDArray[np.bool_]) -> int:
+    return sum(1 << int(number) for number in marks.nonzero()[0])
+
+
+LISTING = Rules._make([*map(_numbers, REPORTED), _numbers(~IS_ONE_REPORT)])
+"""The transitions by which the shim lists rows, which know nothing of this table."""
 
 IS_LIVE_AFTER: npt.NDArray[np.bool_] = np.array(
     [TRANSITIONS[ABSENT, row].next_state is LIVE for row in sorted(EpisodeState)]

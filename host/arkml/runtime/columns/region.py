@@ -11,11 +11,12 @@ from arkml.batches import NO_METADATA, Batch, MetadataLog
 from arkml.errors import ColumnsFull, TooManyRows, TooMuchMetadata
 from arkml.runtime.columns.metadata import read_log
 from arkml.runtime.columns.records import RecordPlace
+from arkml.runtime.columns.row_list import Listed, RowList, Rules, list_bytes
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 
-_COUNT = at.COUNT >> 2
+_COUNT, _FOLLOWED = at.COUNT >> 2, at.FOLLOWED >> 2
 
 
 class Region:
@@ -48,6 +49,7 @@ class Region:
         self.keys = np.uint64(key)
         self._cached: Batch | None = None
         self._metadata = (0, 0)
+        self._list: RowList | None = None
 
     def count(self) -> int:
         """Return the number of rows pushed since the last submit."""
@@ -81,10 +83,32 @@ class Region:
         start = self._words[record.word(at.METADATA)] >> 2
         return read_log(words[start : start + used], self.batch().rows["metadata"])
 
-    def clear(self) -> None:
-        """Empty the queue."""
+    def follow(self, highest: int, rules: Rules) -> None:
+        """
+        Have the rows of the next submit compared with those of this one, and listed by rules.
+
+        Agents that are new in it have higher ids than `highest`, or its rows are not listed.
+        """
+        start = self._record.start
+        if self._list is None:
+            self._make_list(rules)
+        if self._list is not None:
+            self._list.begin(highest)
+        self._words[start + _FOLLOWED] = self._words[start + _COUNT]
+
+    def listed(self) -> Listed | None:
+        """Return the rows of this submit as a list, None if they are not listed."""
+        return None if self._list is None else self._list.rows(self.count())
+
+    def end_submit(self) -> None:
+        """Empty the queue of a submit that was answered."""
         for field in (at.COUNT, at.ENDED, at.METADATA_USED, at.SUSPECT):
             self._words[self._record.word(field)] = 0
+
+    def clear(self) -> None:
+        """Empty the queue of rows that were not submitted."""
+        self.end_submit()
+        self._words[self._record.word(at.FOLLOWED)] = 0
 
     def publish(self, handle: int, kind: Kind) -> None:
         """Write the record, after which the shim accepts `handle`."""
@@ -134,6 +158,7 @@ class Region:
             source = old.view(field, old_rows.start, old_rows.stop)
             if source is not None:
                 slab.view(field, start, start + len(source))[:] = source
+        self._free_list()
         number, self.number, self.slab = self.number, number, slab
         self._columns.give(old, number)
         self._place()
@@ -141,6 +166,7 @@ class Region:
     def close(self) -> None:
         """Free the region and its record; the shim no longer accepts the handle."""
         record = self._record
+        self._free_list()
         self._columns.arena.numbers[record.word(at.HANDLE) // 2] = 0
         for field in range(at.KIND, at.RECORD_SIZE, 4):
             self._words[record.word(field)] = 0
@@ -158,8 +184,31 @@ class Region:
         self._cached = None
         slab.view(at.VALUES, start, start + slab.shape.rows)[:] = 0
         self._words[record.word(at.CAPACITY)] = slab.shape.rows
+        self._words[record.word(at.FOLLOWED)] = 0
         for field in slab.fields():
             self._words[record.word(field)] = slab.offset(field, start)
+
+    def _make_list(self, rules: Rules) -> None:
+        """Make a list for the rows, unless there is no room for it: they are not listed then."""
+        capacity = self.slab.shape.rows
+        size = list_bytes(capacity)
+        try:
+            self._record.charge(size)
+        except ColumnsFull:
+            return
+        try:
+            self._list = RowList(self._columns.arena, capacity, rules)
+        except ColumnsFull:
+            self._record.charge(-size)
+            return
+        self._words[self._record.word(at.LIST)] = self._list.offset
+
+    def _free_list(self) -> None:
+        if self._list is not None:
+            self._words[self._record.word(at.LIST)] = 0
+            self._list.free()
+            self._list = None
+            self._record.charge(-list_bytes(self.slab.shape.rows))
 
     def _grow_metadata(self, size: int) -> None:
         arena, record = self._columns.arena, self._record

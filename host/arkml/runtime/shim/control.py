@@ -8,7 +8,7 @@ comment says otherwise.
 
 from __future__ import annotations
 
-from enum import IntEnum, unique
+from enum import IntEnum, IntFlag, unique
 
 CONTROL_SIZE = 256
 ANSWER = 0  # zero while the host has not answered, then 1 + code; wasmtime asks it by strlen
@@ -49,8 +49,32 @@ METADATA = 52
 METADATA_CAPACITY = 56  # bytes
 METADATA_USED = 60  # bytes
 SUSPECT = 64  # not zero: a feature of these rows may not be finite
+FOLLOWED = 68  # rows of the submit before that the pushed ones are compared with, for `moved`
+LIST = 72  # where the rows of a followed submit are listed, zero for nowhere
+
+LIST_HEADER = 48
+LISTED = 0  # one if the rows of this submit are listed
+LIST_BEGUN = 4  # number of rows that start
+LIST_OVER = 8  # number of rows after which no agent is live
+LIST_HIGHEST = 16  # u64: new agents have higher ids
+LIST_RULES = (24, 28, 32, 36, 40)  # `row_list.Rules`: sets of numbers of transitions
 
 METADATA_HEADER = 16  # u32 row, u32 items, u32 bytes an item, u32 zero; then the items
+
+
+def list_columns(capacity: int) -> tuple[int, int, int, int]:
+    """Return the offsets in a list of rewards, rows that start, rows that are over, and reports."""
+    numbers = [LIST_HEADER + 4 * capacity * column for column in range(4)]
+    return numbers[0], numbers[1], numbers[2], numbers[3]
+
+
+@unique
+class Moved(IntFlag):
+    """Bits of a row's `moved`, beside the two of its state; none if its agent runs on."""
+
+    ABSENT = 4  # no agent was live in the place of the row, or one with another id
+    NEW = 8  # the id is not that of the row before
+    LEFT = 16  # an agent with another id was live there
 
 
 @unique

@@ -6,7 +6,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.ml_v5 import MAX_ACTIONS, MAX_ROWS
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import Reason
+from arkml.runtime.shim.control import Moved, Reason
 
 BLOCK_BYTES = 256  # copied or looked at between two epoch checks
 LOOP = "frames"
@@ -37,6 +37,14 @@ def _vector_block(name: str, body: str) -> str:
       (br_if $vector_{name} (i32.ge_u (local.get $left) (i32.const 4)))))"""
 
 
+def _among(rule: int) -> str:
+    """Return whether the number of a transition is in a set of the list's rules."""
+    rules = f"(i32.load $c offset={rule} (local.get $l))"
+    return f"(i32.and (i32.shr_u {rules} (local.get $code)) (i32.const 1))"
+
+
+_STARTED, _TERMINATED, _TRUNCATED, _OVER, _UNLISTED = at.LIST_RULES
+_ID, _REWARD, _MOVED = (row_offset(name) for name in ("id", "reward", "moved"))
 _INFINITY = "0x7f800000"
 _STATE = row_offset("state")
 
@@ -112,8 +120,13 @@ TEXT = f"""
   (i32.store $c offset={at.METADATA_USED} (local.get $r) (i32.const 0))
   (i32.store $c offset={at.SUSPECT} (local.get $r) (i32.const 0)))
 
-(func $refuse_submit (param $r i32) (result i32)
+;; Rows that are not followed: the next ones are compared with none.
+(func $lose (param $r i32)
   (call $clear (local.get $r))
+  (i32.store $c offset={at.FOLLOWED} (local.get $r) (i32.const 0)))
+
+(func $refuse_submit (param $r i32) (result i32)
+  (call $lose (local.get $r))
   (call $fail (i32.const {ErrorCode.INVALID_ARGUMENTS})))
 
 (func $outside (param $ptr i32) (param $floats i32) (result i32)
@@ -177,17 +190,71 @@ TEXT = f"""
     (local.set $n (i32.add (local.get $n) (i32.const 1)))
     (br_if $row (i32.lt_u (local.get $n) {_field(at.COUNT)}))))
 
+;; List the rows of a submit by what they do; nothing where one of them needs a search.
+(func $list (param $r i32) (param $l i32)
+  (local $n i32) (local $count i32) (local $capacity i32) (local $row i32) (local $moved i32)
+  (local $code i32) (local $rewards i32) (local $begun i32) (local $over i32) (local $marks i32)
+  (local $highest i64)
+  (i32.store $c offset={at.LISTED} (local.get $l) (i32.const 0))
+  (local.set $count {_field(at.COUNT)})
+  (if (i32.ne {_field(at.FOLLOWED)} (local.get $count)) (then (return)))
+  (local.set $capacity {_field(at.CAPACITY)})
+  (local.set $row {_field(at.ROWS)})
+  (local.set $rewards (i32.add (local.get $l) (i32.const {at.LIST_HEADER})))
+  (local.set $begun
+    (i32.add (local.get $rewards) (i32.shl (local.get $capacity) (i32.const 2))))
+  (local.set $over (i32.add (local.get $begun) (i32.shl (local.get $capacity) (i32.const 2))))
+  (local.set $marks (i32.add (local.get $over) (i32.shl (local.get $capacity) (i32.const 2))))
+  (memory.fill $c (local.get $marks) (i32.const 0)
+    (i32.mul (local.get $capacity) (i32.const 3)))
+  (local.set $highest (i64.load $c offset={at.LIST_HIGHEST} (local.get $l)))
+  (loop $next
+    (f32.store $c (local.get $rewards) (f32.load $c offset={_REWARD} (local.get $row)))
+    (local.set $moved (i32.load $c offset={_MOVED} (local.get $row)))
+    (if (local.get $moved) (then
+      (local.set $code (i32.and (local.get $moved) (i32.const 7)))
+      (if (i32.or {_among(_UNLISTED)} (i32.and (local.get $moved) (i32.const {Moved.LEFT})))
+        (then (return)))
+      (if (i32.and (local.get $moved) (i32.const {Moved.NEW})) (then
+        (if (i64.le_u (i64.load $c offset={_ID} (local.get $row)) (local.get $highest))
+          (then (return)))
+        (local.set $highest (i64.load $c offset={_ID} (local.get $row)))))
+      (i32.store $c (local.get $begun) (local.get $n))
+      (i32.store $c (local.get $over) (local.get $n))
+      (local.set $begun (i32.add (local.get $begun) (i32.shl {_among(_STARTED)} (i32.const 2))))
+      (local.set $over (i32.add (local.get $over) (i32.shl {_among(_OVER)} (i32.const 2))))
+      (i32.store8 $c (local.get $marks) {_among(_STARTED)})
+      (i32.store8 $c (i32.add (local.get $marks) (local.get $capacity)) {_among(_TERMINATED)})
+      (i32.store8 $c (i32.add (local.get $marks) (i32.shl (local.get $capacity) (i32.const 1)))
+        {_among(_TRUNCATED)})))
+    (local.set $rewards (i32.add (local.get $rewards) (i32.const 4)))
+    (local.set $marks (i32.add (local.get $marks) (i32.const 1)))
+    (local.set $row (i32.add (local.get $row) (i32.const {ROW.itemsize})))
+    (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
+      (local.get $count))))
+  (local.set $capacity (i32.shl (local.get $capacity) (i32.const 2)))
+  (local.set $row (i32.add (local.get $l) (i32.add (i32.const {at.LIST_HEADER})
+    (local.get $capacity))))
+  (i32.store $c offset={at.LIST_BEGUN} (local.get $l)
+    (i32.shr_u (i32.sub (local.get $begun) (local.get $row)) (i32.const 2)))
+  (i32.store $c offset={at.LIST_OVER} (local.get $l) (i32.shr_u (i32.sub (local.get $over)
+    (i32.add (local.get $row) (local.get $capacity))) (i32.const 2)))
+  (i64.store $c offset={at.LIST_HIGHEST} (local.get $l) (local.get $highest))
+  (i32.store $c offset={at.LISTED} (local.get $l) (i32.const 1)))
+
 ;; Suspend until the policy has answered the rows of a session; the queue is emptied if it cannot.
 (func $ask (param $r i32) (result i32) (local $code i32) (local $reason i32)
   (if (i32.eqz {_field(at.COUNT)}) (then (return (i32.const {ErrorCode.SUCCESS}))))
   (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
+  (if {_field(at.LIST)} (then (call $list (local.get $r) {_field(at.LIST)})))
+  (i32.store $c offset={at.FOLLOWED} (local.get $r) (i32.const 0))
   (local.set $reason (i32.const {Reason.SUBMIT}))
   (if {_field(at.SUSPECT)} (then
     (if (i32.eqz (call $finite {_field(at.FEATURES)}
           (i32.mul {_field(at.COUNT)} {_field(at.NUM_FEATURES)})))
       (then (local.set $reason (i32.const {Reason.SUBMIT_NON_FINITE}))))))
   (local.set $code (call $wait (local.get $reason)))
-  (if (local.get $code) (then (call $clear (local.get $r)) (return (local.get $code))))
+  (if (local.get $code) (then (call $lose (local.get $r)) (return (local.get $code))))
   (call $count (i32.const {at.SUBMITS}) (i32.const 1))
   (call $count (i32.const {at.ANSWERED_ROWS}) {_field(at.COUNT)})
   (i32.const {ErrorCode.SUCCESS}))
@@ -196,7 +263,8 @@ TEXT = f"""
 (func $ask_countable (param $r i32) (result i32)
   (if (i32.or (i32.gt_u {_field(at.COUNT)} (i32.const {MAX_ROWS}))
         (i32.gt_u {_field(at.NUM_ACTIONS)} (i32.const {MAX_ACTIONS})))
-    (then (return (i32.const {ErrorCode.SUCCESS}))))
+    (then (i32.store $c offset={at.FOLLOWED} (local.get $r) (i32.const 0))
+      (return (i32.const {ErrorCode.SUCCESS}))))
   (call $ask (local.get $r)))
 
 (func $submit (param $r i32) (param $actions i32) (param $num_actions i32)

@@ -18,7 +18,7 @@ from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import frame
-from arkml.runtime.shim.control import Kind, Reason
+from arkml.runtime.shim.control import Kind, Moved, Reason
 
 BLOCK = 64  # floats copied between two epoch checks
 NAME = "arkml-shim"
@@ -145,12 +145,34 @@ def _store_row(function: Function, given: Param | None, metadata: Param | None) 
     yield f"(local.set $n {_load(at.COUNT)})"
     yield f"(local.set $row (i32.add {_load(at.ROWS)} (i32.mul (local.get $n)"
     yield f" (i32.const {ROW.itemsize}))))"
+    yield _moved(agent.name, state.name)
     for name, kind, value in fields:
         yield f"({kind}.store $c offset={row_offset(name)} (local.get $row) {value})"
+    ends = _is_end(f"(local.get ${state.name})")
+    yield f"(i32.store $c offset={at.ENDED} (local.get $r) (i32.add {_load(at.ENDED)} {ends}))"
+
+
+def _moved(agent: str, state: str) -> str:
+    """Compare a row, before it is stored, with the one that its place still holds."""
+    is_other = (
+        f"(i64.ne (i64.load $c offset={row_offset('id')} (local.get $row)) (local.get ${agent}))"
+    )
+    has_ended = _is_end(f"(i32.load $c offset={row_offset('state')} (local.get $row))")
+    is_first = f"(i32.ge_u (local.get $n) {_load(at.FOLLOWED)})"
+    return (
+        f"(local.set $to {has_ended}) (local.set $from (i32.or {is_first} {is_other}))"
+        f" (i32.store $c offset={row_offset('moved')} (local.get $row)"
+        f" (i32.or (i32.or (local.get ${state})"
+        f" (i32.mul (i32.or (local.get $from) (local.get $to)) (i32.const {Moved.ABSENT})))"
+        f" (i32.or (i32.mul (local.get $from) (i32.const {Moved.NEW}))"
+        f" (i32.mul (i32.gt_u (local.get $from) (local.get $to)) (i32.const {Moved.LEFT})))))"
+    )
+
+
+def _is_end(state: str) -> str:
+    """Test for the states in which a row ends its episode."""
     first, last = EpisodeState.TERMINAL, EpisodeState.INTERRUPTED
-    yield f"(i32.store $c offset={at.ENDED} (local.get $r) (i32.add {_load(at.ENDED)}"
-    yield f" (i32.lt_u (i32.sub (local.get ${state.name}) (i32.const {first}))"
-    yield f" (i32.const {last - first + 1}))))"
+    return f"(i32.lt_u (i32.sub {state} (i32.const {first})) (i32.const {last - first + 1}))"
 
 
 def _copy_row(param: Param, column: int, width: int, *, look: bool) -> Iterator[str]:

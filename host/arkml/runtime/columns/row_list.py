@@ -1,0 +1,97 @@
+"""The rows of a submit, listed by the shim where they follow those of the submit before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+from arkml.marks import Marks
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.shim import control as at
+
+Numbers = npt.NDArray[np.uint32]
+
+_WORD = 4  # bytes
+_NUMBERS = 3  # columns of words: rewards, begun, over
+_MARKS = 3  # columns of bytes: started, terminated, truncated
+
+
+class Rules(NamedTuple):
+    """
+    The meaning of a row, as sets of the numbers of transitions: bit k stands for number k.
+
+    A transition has the number of the row's state, and 4 more if no agent is live under its id.
+    started, terminated, truncated: those that report so. over: those after which no agent is live.
+    unlisted: those that more has to be done for, so that no row of their submit is listed.
+    """
+
+    started: int
+    terminated: int
+    truncated: int
+    over: int
+    unlisted: int
+
+
+class Listed(NamedTuple):
+    """
+    The n rows of a submit, each of the agent of the row before in its place, or of a new one.
+
+    The arrays are views, valid until the guest is resumed. rewards: float32, [n]. reports: bool,
+    [3, n], which rows report that their agents started, terminated and were truncated. begun,
+    over: uint32, [m], the rows that start, and those after which no agent is live. highest: the
+    highest id up to now.
+    """
+
+    rewards: Floats
+    reports: Marks
+    begun: Numbers
+    over: Numbers
+    highest: int
+
+
+class RowList:
+    """A block of column memory in which the shim lists up to `capacity` rows of one session."""
+
+    def __init__(self, arena: Arena, capacity: int, rules: Rules) -> None:
+        self._arena = arena
+        self._words = arena.words
+        self.offset: int = arena.allocate(list_bytes(capacity))
+        self._size = list_bytes(capacity)
+        self._start = self.offset >> 2
+        rewards, begun, over, marks = at.list_columns(capacity)
+        self._rewards = arena.array(self.offset + rewards, capacity, np.float32)
+        self._begun = arena.array(self.offset + begun, capacity, np.uint32)
+        self._over = arena.array(self.offset + over, capacity, np.uint32)
+        reports = arena.array(self.offset + marks, _MARKS * capacity, np.uint8)
+        self._reports: Marks = reports.view(np.bool_).reshape(_MARKS, capacity)
+        for field, rule in zip(at.LIST_RULES, rules, strict=True):
+            self._words[self._start + (field >> 2)] = rule
+
+    def begin(self, highest: int) -> None:
+        """List the rows of the next submit; agents that are new have higher ids than `highest`."""
+        self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3] = highest
+
+    def rows(self, count: int) -> Listed | None:
+        """Return the `count` rows of this submit, None if they are not listed."""
+        words, start = self._words, self._start
+        if not words[start + (at.LISTED >> 2)]:
+            return None
+        return Listed(
+            self._rewards[:count],
+            self._reports[:, :count],
+            self._begun[: words[start + (at.LIST_BEGUN >> 2)]],
+            self._over[: words[start + (at.LIST_OVER >> 2)]],
+            self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3],
+        )
+
+    def free(self) -> None:
+        """Give the block back."""
+        self._arena.free(self.offset, self._size)
+
+
+def list_bytes(capacity: int) -> int:
+    """Return the bytes of a list of `capacity` rows."""
+    return at.LIST_HEADER + (_NUMBERS * _WORD + _MARKS) * capacity
