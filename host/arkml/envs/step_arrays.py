@@ -47,14 +47,6 @@ class StepArrays(NamedTuple):
 
         Nor do arrays that have memory in common.
         """
-        self.require_fit(spec, count)
-        named = [*self._observed(), *zip(self._fields[1:], self[1:], strict=True)]
-        for (one, first), (other, second) in combinations(named, 2):
-            if np.may_share_memory(first, second):  # by their bounds: they are contiguous
-                raise UsageError(f"out.{one} and out.{other} have memory in common")
-
-    def require_fit(self, spec: Spec, count: int) -> None:
-        """Raise UsageError as `require`, without a look at memory in common."""
         parts = spec.observations
         if len(parts) == 1:
             _require("observations", self.observations, (count, *parts[0].shape), _FLOAT)
@@ -69,6 +61,10 @@ class StepArrays(NamedTuple):
         _require("rewards", self.rewards, shape, _FLOAT)
         for name, array in zip(self._fields[2:], self[2:], strict=True):
             _require(name, array, shape, _MARK)
+        named = [*self._observed(), *zip(self._fields[1:], self[1:], strict=True)]
+        for (one, first), (other, second) in combinations(named, 2):
+            if np.may_share_memory(first, second):  # by their bounds: they are contiguous
+                raise UsageError(f"out.{one} and out.{other} have memory in common")
 
     def _observed(self) -> Iterable[tuple[str, Floats]]:
         """Return the arrays of observations and how they are called."""
@@ -112,17 +108,22 @@ class ArrayCheck:
         self._spec = spec
         self._count = count
         self._known: StepArrays | None = None  # which have no memory in common
+        self._shapes: list[tuple[Any, tuple[int, ...], np.dtype[Any]]] = []  # of the known ones
 
     def require(self, out: object) -> None:
         """Raise UsageError unless `out` is StepArrays that fit, see `StepArrays.require`."""
-        known = self._known
-        if known is not None and out is known:
-            known.require_fit(self._spec, self._count)
-            return
+        if out is self._known and out is not None:
+            for array, shape, dtype in self._shapes:
+                if not (array.flags.carray and array.shape == shape and array.dtype is dtype):
+                    break
+            else:
+                return
         if not isinstance(out, StepArrays):
             raise UsageError(f"out= takes StepArrays, not {type(out).__name__}")
         out.require(self._spec, self._count)
-        self._known = None if isinstance(out.observations, dict) else out  # a dict may be changed
+        if not isinstance(out.observations, dict):  # which may be changed
+            self._known = out
+            self._shapes = [(array, array.shape, array.dtype) for array in out]
 
 
 _FLOAT, _MARK = np.dtype(np.float32), np.dtype(np.bool_)

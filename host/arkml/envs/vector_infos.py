@@ -46,9 +46,8 @@ class VectorInfos:
         """Add the metadata of a decision as `add_metadata`, and the rewards of its first rows."""
         if decision.metadata:
             self.add_metadata(info, decision, places, same=same)
-        begun = decision.started.nonzero()[0]
-        if len(begun) and np.count_nonzero(decision.rewards[begun]):
-            begun = begun[(decision.rewards[begun] != 0) & ~decision.ended[begun]]
+        if np.count_nonzero(decision.rewards[decision.started]):
+            begun = (decision.started & (decision.rewards != 0) & ~decision.ended).nonzero()[0]
             self.add_rewards(info, places[begun], decision.rewards[begun])
 
     def add_metadata(
@@ -69,6 +68,9 @@ class VectorInfos:
         """
         log = decision.metadata
         reports = shown = decision.rows_of(log.rows)
+        if places is None and reports is log.rows:  # all are shown
+            self._add_log(info, self._names, log, shown, are_shown=True)
+            return
         if places is not None:
             shown = places[reports]
         if reports is not log.rows:  # rows that are not in the decision have no place
@@ -106,9 +108,22 @@ class VectorInfos:
                         self._begin(found, name)
 
     def _add_log(
-        self, info: dict[str, Any], names: dict[str, None], log: MetadataLog, places: Places
+        self,
+        info: dict[str, Any],
+        names: dict[str, None],
+        log: MetadataLog,
+        places: Places,
+        *,
+        are_shown: bool = False,
     ) -> None:
-        """Add the items of a log, each to its place, intp, [items], or to none where that is -1."""
+        """
+        Add the items of a log, each to its place, intp, [items], or to none where that is -1.
+
+        With `are_shown` each has a place.
+        """
+        if are_shown and len(log.names) == 1:
+            self._put(info, names, log.names[0], places, log.values)
+            return
         for code, name in enumerate(log.names):
             items = places >= 0
             if len(log.names) > 1:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats, MetadataLog
-from arkml.envs.core.agent_slots import codes_of
 from arkml.envs.core.decisions import Behavior, Decision, Step, choice_masks
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
@@ -24,6 +23,12 @@ from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.marks import Marks, every, some
 from arkml.runtime.columns.region import Region
 from arkml.runtime.lockstep import Frames, Places
+from arkml.runtime.shim.control import Moved
+
+_ANY = np.arange(2 * Moved.LEFT)  # of the field `moved` of a row
+_CODES = _ANY % (2 * Moved.ABSENT)  # the numbers of its transition
+_FITS = IS_ONE_REPORT[_CODES] & (_ANY < Moved.LEFT)
+_SHOWN = REPORTED[:, _CODES] ^ np.array([[False], [False], [False], [True]])  # LIVE at last
 
 Left: TypeAlias = tuple[int, Callable[[EnvInstance], Step]]
 """A guest that deviated from the common path, and what shows its step after `catch_up`."""
@@ -57,6 +62,7 @@ class BatchStepper:
         self._is_one_call = all(one is not None and one.is_one_call for one in instances)
         self._owed = np.zeros(len(instances), np.int64)  # nanoseconds that clocks are behind
         self._is_alone = np.zeros(len(instances), bool)  # the agent of `ids` is the only live one
+        self._are_alone = False  # each is
         self._is_ahead = np.zeros(len(instances), bool)  # of the tracker of the guest
         self._order = np.arange(len(instances))
         self._unnumbered = np.full(len(instances), -1, np.int32)
@@ -81,6 +87,7 @@ class BatchStepper:
                 decision = pending.decision
                 self.ids[guest] = pending.batch.rows["id"][decision.places[~decision.ended][0]]
             is_new = is_new or not self._is_as_planned(guest)
+        self._are_alone = every(self._is_alone)
         if is_new:
             self._plan()
 
@@ -178,16 +185,13 @@ class BatchStepper:
         events = unusual.nonzero()[0] if is_whole else guests[unusual[guests].nonzero()[0]]
         self._rows.follow(guests)
         others: Places = events[:0]
-        codes = events
         if len(events):
-            is_absent = ~self.acts[events]
-            codes = codes_of(rows.states[events], is_absent)
-            fits = rows.ids[events] == self.ids[events]
-            fits |= is_absent
-            fits &= IS_ONE_REPORT[codes]
-            fits &= self._is_alone[events]
+            moved = rows.moved[events]
+            fits = _FITS[moved]
+            if not self._are_alone:
+                fits &= self._is_alone[events]
             if not every(fits):
-                others, events, codes = events[~fits], events[fits], codes[fits]
+                others, events, moved = events[~fits], events[fits], moved[fits]
                 guests, is_whole = np.setdiff1d(guests, others), False
         if is_whole:
             self._rows.read(step.observations)
@@ -200,24 +204,24 @@ class BatchStepper:
             step.rewards[guests] = rows.rewards[guests]
             step.present[guests] = True
         if len(events):
-            self._show_events(events, codes, rows, step, behavior)
+            self._show_events(events, moved, rows, step, behavior)
         return others
 
     def _show_events(
         self,
         guests: Places,
-        codes: Places,
+        moved: npt.NDArray[np.uint32],
         rows: FirstRows,
         step: FleetStep,
         behavior: Behavior,
     ) -> None:
-        """Add agents that begin or end, and metadata: guests, [n], and the codes of their rows."""
-        started, terminated, truncated, absent = REPORTED.take(codes, 1)
+        """Add agents that begin or end, and metadata: guests, [n], and `moved` of their rows."""
+        started, terminated, truncated, acts = _SHOWN.take(moved, 1)
         step.started[guests], step.terminated[guests] = started, terminated
         step.truncated[guests] = truncated
-        self.acts[guests] = ~absent
+        self.acts[guests] = acts
         self.ids[guests] = rows.ids[guests]
-        self._is_ahead[guests] |= started | absent
+        self._is_ahead[guests] = True
         masks, said = self._metadata(guests, rows.metadata[guests])
         places = self._order[: len(guests)]
         step.event_guests = guests
@@ -307,6 +311,6 @@ class BatchStepper:
         self._places = np.array([0 if one is None else one.calls.place for one in self._instances])
         self._places.setflags(write=False)
         self._records = self._lockstep.records(self._places)
-        self._rows = SingleRows(self._resources.columns.arena, regions)
+        self._rows = SingleRows(self._resources.columns, regions)
         self._planned = list(self._instances)
         self._version = self._resources.columns.version

@@ -10,15 +10,16 @@ import numpy.typing as npt
 
 from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
 from arkml.marks import Marks, every
-from arkml.runtime.columns.arena import Arena
-from arkml.runtime.columns.metadata import read_entries, read_log
+from arkml.runtime.columns.metadata import of_one_name, read_log
 from arkml.runtime.columns.region import Region
-from arkml.runtime.columns.slabs import Slab
+from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.lockstep import Frames, Places
 from arkml.runtime.shim import control as at
 
 _TO_LOG = (at.METADATA - at.COUNT) >> 2  # words
 _TO_USED = (at.METADATA_USED - at.COUNT) >> 2
+_TO_SAID, _TO_VALUE = (at.SAID - at.COUNT) >> 2, (at.SAID_VALUE - at.COUNT) >> 2
+_WORD = 4  # bytes
 _TO_FOLLOWED = (at.FOLLOWED - at.COUNT) >> 2
 
 
@@ -50,8 +51,9 @@ class SingleRows:
     a queue moves, which changes `Columns.version`.
     """
 
-    def __init__(self, arena: Arena, regions: Sequence[Region | None]) -> None:
-        self._words = arena.word_array
+    def __init__(self, columns: Columns, regions: Sequence[Region | None]) -> None:
+        self._words = columns.arena.word_array
+        self._names = columns.names
         count = len(regions)
         self._counts = np.zeros(count, np.intp)
         self._has = np.zeros(count, bool)
@@ -103,18 +105,23 @@ class SingleRows:
         if not len(having):
             return NO_METADATA
         at_counts = self._counts[positions[having]]
+        numbers = self._words[at_counts + _TO_SAID].tobytes()
+        one = numbers[:_WORD]
+        if numbers == one * len(having) and (number := int.from_bytes(one, "little")):
+            values = self._words[at_counts + _TO_VALUE]
+            return of_one_name(having, self._names.name(number), values)
+        return self._read_metadata(having, at_counts, counts)
+
+    def _read_metadata(self, having: Places, at_counts: Places, counts: Frames) -> MetadataLog:
+        """Return metadata of different names, and let the shims know these."""
         starts = self._words[at_counts + _TO_LOG] >> 2
         sizes = self._words[at_counts + _TO_USED] >> 2
-        size = int(sizes[0])
-        if every(sizes == size):
-            found = read_entries(self._words[starts[:, None] + np.arange(size)], having)
-            if found is not None:
-                return found
         pieces = zip(having.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True)
         parts = []
         for row, start, end in pieces:
             parts.append(self._words[start:end].copy())
             parts[-1][0] = row  # the header of its one entry begins with the row
+        self._words[at_counts + _TO_SAID] = [self._names.of_first(part) for part in parts]
         return read_log(np.concatenate(parts), counts)
 
     def read(self, features: Floats) -> None:

@@ -20,13 +20,57 @@ METRICS: Mapping[int, Struct] = {
 }
 """The layout of a metadata item, by its size in bytes. Its last field is its value, a float32."""
 
+MOST_NAMES = 256
+"""Names of a guest or fleet that have a number."""
+
 _HEADER = struct.Struct("<4I")
+_ZEROS = np.zeros(4_096, np.intp)  # codes of one name
+_ZEROS.setflags(write=False)
 _VALUE = struct.Struct("<f")
 _WORD = 4  # bytes; a header, and an item of each layout, is a number of whole words
 _HEADER_WORDS = at.METADATA_HEADER // _WORD
 _HEADER_REST = at.METADATA_HEADER - _WORD  # bytes, behind the row
 
 Words = npt.NDArray[np.uint32]
+
+
+class SaidNames:
+    """
+    Names of items of metadata by number, from 1 on, for the logs of one guest or fleet.
+
+    The shim keeps the number of a log's name as long as each entry is one item of that name. There
+    are MOST_NAMES at most; more have none.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = [""]
+        self._sizes: list[int] = [0]
+        self._numbers: dict[tuple[str, int], int] = {}
+
+    def name(self, number: int) -> str:
+        """Return the name of a number."""
+        return self._names[number]
+
+    def of_first(self, log: Words) -> int:
+        """Return the number for the first entry of a log, 0 if it has none."""
+        items, size = int(log[1]), int(log[2])
+        if items != 1:
+            return 0
+        end = _HEADER_WORDS + size // _WORD
+        name = _name(log[_HEADER_WORDS : end - 1].tobytes())
+        number = self._numbers.get((name, size))
+        if number is None:
+            if len(self._numbers) == MOST_NAMES:
+                return 0
+            number = self._numbers[name, size] = len(self._names)
+            self._names.append(name)
+            self._sizes.append(size)
+        return number
+
+    def read(self, number: int, log: Words) -> MetadataLog:
+        """Return the metadata of a log whose name has this number, as a copy."""
+        entries = log.reshape(-1, _HEADER_WORDS + self._sizes[number] // _WORD)
+        return of_one_name(entries[:, 0].astype(np.intp), self._names[number], entries[:, -1])
 
 
 def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
@@ -61,7 +105,7 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
         alike = entries[:, 1:-1].tobytes()
         first = alike[: len(alike) // len(rows)]
         if alike == first * len(rows):  # one name too, as most have
-            return _of_one_name(rows, first[_HEADER_REST:], entries[:, -1])
+            return of_one_name(rows, _name(first[_HEADER_REST:]), entries[:, -1])
     if len(entries) > 1 and (entries[:, 1:3] != (items, size)).any():
         return None
     found = entries[:, _HEADER_WORDS:].reshape(-1, size // _WORD)
@@ -101,7 +145,7 @@ def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
     """Return items of one layout, uint32, [m, words], by column."""
     named = words[:, :-1]
     if len(named) == 1 or (named == named[0]).all():
-        return _of_one_name(rows, named[0].tobytes(), words[:, -1])
+        return of_one_name(rows, _name(named[0].tobytes()), words[:, -1])
     raw = np.ascontiguousarray(named).view(np.dtype((np.void, named.shape[1] * _WORD)))[:, 0]
     distinct, places = np.unique(raw, return_inverse=True)
     known: dict[str, int] = {}
@@ -110,10 +154,11 @@ def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
     return MetadataLog(rows, tuple(known), codes, _values(words[:, -1]))
 
 
-def _of_one_name(rows: npt.NDArray[np.intp], name: bytes, values: Words) -> MetadataLog:
+def of_one_name(rows: npt.NDArray[np.intp], name: str, values: Words) -> MetadataLog:
     """Return items that have one name, and values, uint32, [m]."""
-    codes = np.zeros(len(rows), np.intp)
-    return MetadataLog(rows, (_name(name),), codes, _values(values))
+    count = len(rows)
+    codes = _ZEROS[:count] if count <= len(_ZEROS) else np.zeros(count, np.intp)
+    return MetadataLog(rows, (name,), codes, _values(values))
 
 
 def _values(words: Words) -> npt.NDArray[np.float64]:

@@ -17,6 +17,7 @@ from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 
 _COUNT, _FOLLOWED = at.COUNT >> 2, at.FOLLOWED >> 2
+_METADATA, _USED, _SAID = at.METADATA >> 2, at.METADATA_USED >> 2, at.SAID >> 2
 
 
 class Region:
@@ -76,12 +77,16 @@ class Region:
 
     def metadata(self) -> MetadataLog:
         """Return the metadata of the rows, in push order."""
-        words, record = self._columns.arena.word_array, self._record
-        used = self._words[record.word(at.METADATA_USED)] >> 2
+        words, record = self._words, self._record.start
+        used = words[record + _USED] >> 2
         if not used:
             return NO_METADATA
-        start = self._words[record.word(at.METADATA)] >> 2
-        return read_log(words[start : start + used], self.batch().rows["metadata"])
+        start, names = words[record + _METADATA] >> 2, self._columns.names
+        log = self._columns.arena.word_array[start : start + used]
+        if number := words[record + _SAID]:
+            return names.read(number, log)
+        words[record + _SAID] = names.of_first(log)
+        return read_log(log, self.batch().rows["metadata"])
 
     def follow(self, highest: int, rules: Rules) -> None:
         """

@@ -15,6 +15,7 @@ from arkml.batches import ROW, Batch
 from arkml.errors import ColumnsFull
 from arkml.limits import Limits
 from arkml.runtime.columns.arena import Arena, block_bytes
+from arkml.runtime.columns.metadata import SaidNames
 from arkml.runtime.shim import control as at
 
 _SLAB_BYTES = 64 << 20  # a larger slab is divided among several
@@ -129,6 +130,8 @@ class Columns:
     def __init__(self, arena: Arena, limits: Limits, siblings: int = 1) -> None:
         self.arena = arena
         self.limits = limits
+        self.names = SaidNames()
+        """Names of metadata that the shims of these guests know again."""
         self._siblings = siblings
         self._slabs: dict[Shape, list[Slab]] = {}
         self.first_rows = 1 if siblings > 1 else min(64, limits.rows)

@@ -51,6 +51,8 @@ METADATA_USED = 60  # bytes
 SUSPECT = 64  # not zero: a feature of these rows may not be finite
 FOLLOWED = 68  # rows of the submit before that the pushed ones are compared with, for `moved`
 LIST = 72  # where the rows of a followed submit are listed, zero for nowhere
+SAID = 76  # number of the name that each entry of the log has, one item each; zero for others
+SAID_VALUE = 80  # f32, of the last entry
 
 LIST_HEADER = 48
 LISTED = 0  # one if the rows of this submit are listed
@@ -72,9 +74,9 @@ def list_columns(capacity: int) -> tuple[int, int, int, int]:
 class Moved(IntFlag):
     """Bits of a row's `moved`, beside the two of its state; none if its agent runs on."""
 
-    ABSENT = 4  # no agent was live in the place of the row, or one with another id
-    NEW = 8  # the id is not that of the row before
-    LEFT = 16  # an agent with another id was live there
+    ABSENT = 4  # the agent of the row before is not live, or it has another id
+    NEW = 8  # the row before has another id, or is not followed
+    LEFT = 16  # it may be that its agent is live, and is not that of this row
 
 
 @unique

@@ -159,13 +159,18 @@ def _moved(agent: str, state: str) -> str:
     )
     has_ended = _is_end(f"(i32.load $c offset={row_offset('state')} (local.get $row))")
     is_first = f"(i32.ge_u (local.get $n) {_load(at.FOLLOWED)})"
+    bits = (
+        f"(i32.mul (i32.or (local.get $from) {has_ended}) (i32.const {Moved.ABSENT}))",
+        f"(i32.mul (local.get $from) (i32.const {Moved.NEW}))",
+        f"(i32.mul (i32.or {is_first} (i32.gt_u (local.get $from) {has_ended}))"
+        f" (i32.const {Moved.LEFT}))",
+    )
+    moved = f"(local.get ${state})"
+    for bit in bits:
+        moved = f"(i32.or {moved} {bit})"
     return (
-        f"(local.set $to {has_ended}) (local.set $from (i32.or {is_first} {is_other}))"
-        f" (i32.store $c offset={row_offset('moved')} (local.get $row)"
-        f" (i32.or (i32.or (local.get ${state})"
-        f" (i32.mul (i32.or (local.get $from) (local.get $to)) (i32.const {Moved.ABSENT})))"
-        f" (i32.or (i32.mul (local.get $from) (i32.const {Moved.NEW}))"
-        f" (i32.mul (i32.gt_u (local.get $from) (local.get $to)) (i32.const {Moved.LEFT})))))"
+        f"(local.set $from (i32.or {is_first} {is_other}))"
+        f" (i32.store $c offset={row_offset('moved')} (local.get $row) {moved})"
     )
 
 
@@ -240,7 +245,11 @@ def _append_metadata(metadata: Param) -> str:
     size = _item_size(metadata)
     length = _length(metadata)
     return (
-        f"(if {length} (then (local.set $to (i32.add {_load(at.METADATA)}"
+        f"(if {length} (then (if {_load(at.SAID)} (then (if (i32.eqz {_is_alike(metadata)})"
+        f" (then (i32.store $c offset={at.SAID} (local.get $r) (i32.const 0))))"
+        f" (f32.store $c offset={at.SAID_VALUE} (local.get $r)"
+        f" (f32.load $g offset={size - 4} (local.get ${metadata.name}_ptr)))))"
+        f" (local.set $to (i32.add {_load(at.METADATA)}"
         f" {_load(at.METADATA_USED)})) (i32.store $c (local.get $to) (local.get $n))"
         f" (i32.store $c offset=4 (local.get $to) {length})"
         f" (i32.store $c offset=8 (local.get $to) (i32.const {size}))"
@@ -249,6 +258,26 @@ def _append_metadata(metadata: Param) -> str:
         f" (i32.store $c offset={at.METADATA_USED} (local.get $r)"
         f" (i32.add {_load(at.METADATA_USED)} (local.get $need)))))"
     )
+
+
+def _is_alike(metadata: Param) -> str:
+    """
+    Compare what is appended with the first entry of the log: one item, of that name.
+
+    Before the first is written, it is that of the submit before.
+    """
+    name = _item_size(metadata) - 4
+    log, given = _load(at.METADATA), f"(local.get ${metadata.name}_ptr)"
+    head = (
+        f"(i32.and (i32.eq {_length(metadata)} (i32.const 1))"
+        f" (i64.eq (i64.load $c offset=4 {log}) (i64.const {(name + 4) << 32 | 1})))"
+    )
+    differs = "(i64.const 0)"
+    for offset in range(0, name, 8):
+        load = "i64.load" if name - offset >= 8 else "i64.load32_u"
+        held = f"({load} $c offset={at.METADATA_HEADER + offset} {log})"
+        differs = f"(i64.or {differs} (i64.xor {held} ({load} $g offset={offset} {given})))"
+    return f"(i32.and {head} (i64.eqz {differs}))"
 
 
 def _submit(api: Api, function: Function) -> Iterator[str]:
