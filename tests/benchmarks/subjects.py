@@ -8,6 +8,8 @@ from tests.benchmarks.framed import framed
 
 from arkml import Fleet, Guest, Host
 from arkml.batches import Batch
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.model_cache import ModelCache
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BENCH_GUEST = FIXTURES / "guests" / "bench_guest.wasm"
@@ -73,18 +75,24 @@ class NullPolicy:
     def forget(self, key: int) -> None: ...
 
 
-class NullLibrary:
+class NullLibrary(PolicyLibrary):
     """Has a null policy for whatever is loaded."""
 
+    def __init__(self) -> None:
+        super().__init__(ModelCache())
+
     def load(
-        self, snapshot: bytes, snapshot_format: object, features: int, actions: int
+        self,
+        snapshot: bytes,
+        snapshot_format: object,
+        num_features: int | None,
+        num_actions: int | None,
     ) -> NullPolicy:
         assert snapshot
         assert snapshot_format is not None
-        assert actions == ACTIONS
-        return NullPolicy(features)
-
-    def close(self) -> None: ...
+        assert num_actions == ACTIONS
+        assert num_features is not None
+        return NullPolicy(num_features)
 
 
 class NullHost(Host):

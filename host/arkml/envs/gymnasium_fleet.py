@@ -284,7 +284,8 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             self._inform_alone(info, step)
         is_same = self._mode is AutoresetMode.SAME_STEP
         for decision, places in rows:
-            self._infos.add(info, decision, places, same=is_same)
+            are_shown = places is step.event_guests
+            self._infos.add(info, decision, places, same=is_same, are_shown=are_shown)
         self._infos.complete(info)
 
     def _inform_alone(self, info: dict[str, Any], step: FleetStep) -> None:

@@ -224,7 +224,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
                 rewards = rewards.copy()
                 rewards[moved.begun] = 0
         if decision.metadata:
-            self._infos.add_metadata(info, decision, None)
+            self._infos.add_metadata(info, decision, None, are_shown=True)
         self._infos.complete(info)
         if decision.masks:
             deciding = (~decision.ended).nonzero()[0]

@@ -19,6 +19,7 @@ from arkml.marks import Marks
 Space = spaces.Space[Any]
 
 CONTINUOUS, DISCRETE = "continuous", "discrete"
+_FLOAT = np.dtype(np.float32)
 
 
 def observation_space(spec: Spec) -> Space:
@@ -88,6 +89,10 @@ def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
     With `count` None, the row of one agent, [num_actions]. Raises InvalidActions, naming `who`.
     """
     actions = spec.actions
+    is_array = type(action) is np.ndarray and action.dtype == _FLOAT  # else it is converted
+    if is_array and action.shape == (count, actions.width) and actions.accept(action):
+        rows: Floats = action
+        return rows
     lead = () if count is None else (count,)
     if not actions.branches:
         values = _numbers(action, (*lead, actions.continuous), who)

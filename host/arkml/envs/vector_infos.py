@@ -41,11 +41,17 @@ class VectorInfos:
         self._final_names: dict[str, None] = {}
 
     def add(
-        self, info: dict[str, Any], decision: Decision, places: Places, *, same: bool = False
+        self,
+        info: dict[str, Any],
+        decision: Decision,
+        places: Places,
+        *,
+        same: bool = False,
+        are_shown: bool = False,
     ) -> None:
         """Add the metadata of a decision as `add_metadata`, and the rewards of its first rows."""
         if decision.metadata:
-            self.add_metadata(info, decision, places, same=same)
+            self.add_metadata(info, decision, places, same=same, are_shown=are_shown)
         if np.count_nonzero(decision.rewards[decision.started]):
             begun = (decision.started & (decision.rewards != 0) & ~decision.ended).nonzero()[0]
             self.add_rewards(info, places[begun], decision.rewards[begun])
@@ -57,22 +63,23 @@ class VectorInfos:
         places: Places | None,
         *,
         same: bool = False,
+        are_shown: bool = False,
     ) -> None:
         """
         Add the metadata of a decision that has any.
 
         places: intp, [n], the place of each row of the decision, or -1 for one that is not shown;
-        None if row k has place k.
+        None if row k has place k. With `are_shown` each row is shown.
         With `same`, the place of an episode that ended shows the next one, and metadata of the
         ended one is added to `final_info`.
         """
         log = decision.metadata
         reports = shown = decision.rows_of(log.rows)
-        if places is None and reports is log.rows:  # all are shown
-            self._add_log(info, self._names, log, shown, are_shown=True)
-            return
         if places is not None:
             shown = places[reports]
+        if are_shown and reports is log.rows and not same:
+            self._add_log(info, self._names, log, shown, are_shown=True)
+            return
         if reports is not log.rows:  # rows that are not in the decision have no place
             shown = np.where(reports < 0, -1, shown)
         if same:

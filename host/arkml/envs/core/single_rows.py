@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
 from arkml.marks import Marks, every
-from arkml.runtime.columns.metadata import of_one_name, read_log
+from arkml.runtime.columns.metadata import read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.lockstep import Frames, Places
@@ -108,8 +108,7 @@ class SingleRows:
         numbers = self._words[at_counts + _TO_SAID].tobytes()
         one = numbers[:_WORD]
         if numbers == one * len(having) and (number := int.from_bytes(one, "little")):
-            values = self._words[at_counts + _TO_VALUE]
-            return of_one_name(having, self._names.name(number), values)
+            return self._names.items(number, having, self._words[at_counts + _TO_VALUE])
         return self._read_metadata(having, at_counts, counts)
 
     def _read_metadata(self, having: Places, at_counts: Places, counts: Frames) -> MetadataLog:
@@ -121,7 +120,7 @@ class SingleRows:
         for row, start, end in pieces:
             parts.append(self._words[start:end].copy())
             parts[-1][0] = row  # the header of its one entry begins with the row
-        self._words[at_counts + _TO_SAID] = [self._names.of_first(part) for part in parts]
+        self._words[at_counts + _TO_SAID] = [self._names.of(part) for part in parts]
         return read_log(np.concatenate(parts), counts)
 
     def read(self, features: Floats) -> None:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
+from arkml.marks import every
 
 Bounds = tuple[float, ...]
 """Bounds, one for each value."""
@@ -53,12 +53,15 @@ class Actions:
     branches: tuple[int, ...] = ()
     _floors: Floats = field(init=False, repr=False, compare=False)
     _ceilings: Floats = field(init=False, repr=False, compare=False)
+    _bounds: tuple[float, float] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         largest = np.finfo(np.float32).max  # infinite values are outside of all bounds
         for name, bounds in (("_floors", self.low), ("_ceilings", self.high)):
             clipped = np.clip(np.array(bounds, np.float64), -largest, largest)
             object.__setattr__(self, name, clipped.astype(np.float32))
+        distinct = {*zip(self._floors.tolist(), self._ceilings.tolist(), strict=True)}
+        object.__setattr__(self, "_bounds", distinct.pop() if len(distinct) == 1 else None)
 
     @property
     def width(self) -> int:
@@ -72,8 +75,8 @@ class Actions:
         Masks are not checked: a masked choice is for the guest to handle.
         """
         floats = values[..., : self.continuous] if self.branches else values
-        fits = self._fit(floats)
-        if np.count_nonzero(fits) != fits.size:  # faster than `all`
+        if not self._do_fit(floats):
+            fits = (floats >= self._floors) & (floats <= self._ceilings)
             place = tuple(np.argwhere(~fits)[0])
             low, high = self._floors[place[-1]], self._ceilings[place[-1]]
             raise InvalidActions(
@@ -83,16 +86,19 @@ class Actions:
 
     def accept(self, values: Floats) -> bool:
         """Return whether values, [..., width], pass `check`; False if there are branches."""
-        if self.branches:
-            return False
-        fits = self._fit(values)
-        return bool(np.count_nonzero(fits) == fits.size)
+        return not self.branches and self._do_fit(values)
 
-    def _fit(self, floats: Floats) -> npt.NDArray[np.bool_]:
-        """Return a mask of the finite values within the bounds, bool, [..., continuous]."""
-        fits: npt.NDArray[np.bool_] = floats >= self._floors
+    def _do_fit(self, floats: Floats) -> bool:
+        """Return whether all values, [..., continuous], are finite and within the bounds."""
+        if self._bounds is not None and floats.size:  # NaN is greater and less than no number
+            low, high = self._bounds
+            return bool(
+                np.minimum.reduce(floats, axis=None) >= low
+                and np.maximum.reduce(floats, axis=None) <= high
+            )
+        fits = floats >= self._floors
         fits &= floats <= self._ceilings
-        return fits
+        return every(fits)
 
     def check_choices(self, values: Floats, who: str) -> None:
         """Raise InvalidActions if a choice among values, [..., width], does not exist."""

@@ -43,34 +43,39 @@ class SaidNames:
     """
 
     def __init__(self) -> None:
-        self._names: list[str] = [""]
+        self._tuples: list[tuple[str, ...]] = [()]
         self._sizes: list[int] = [0]
         self._numbers: dict[tuple[str, int], int] = {}
 
-    def name(self, number: int) -> str:
-        """Return the name of a number."""
-        return self._names[number]
-
-    def of_first(self, log: Words) -> int:
-        """Return the number for the first entry of a log, 0 if it has none."""
+    def of(self, log: Words) -> int:
+        """Return the number of the name of all entries of a log, 0 for others: see `at.SAID`."""
         items, size = int(log[1]), int(log[2])
-        if items != 1:
+        width = _HEADER_WORDS + size // _WORD
+        if items != 1 or len(log) % width:
             return 0
-        end = _HEADER_WORDS + size // _WORD
-        name = _name(log[_HEADER_WORDS : end - 1].tobytes())
+        entries = log.reshape(-1, width)
+        is_alike = (entries[:, 1:-1] == entries[0, 1:-1]).all()
+        if not is_alike or np.isnan(entries[:, -1].view(np.float32)).any():
+            return 0
+        name = _name(entries[0, _HEADER_WORDS:-1].tobytes())
         number = self._numbers.get((name, size))
         if number is None:
             if len(self._numbers) == MOST_NAMES:
                 return 0
-            number = self._numbers[name, size] = len(self._names)
-            self._names.append(name)
+            number = self._numbers[name, size] = len(self._sizes)
+            self._tuples.append((name,))
             self._sizes.append(size)
         return number
 
     def read(self, number: int, log: Words) -> MetadataLog:
         """Return the metadata of a log whose name has this number, as a copy."""
         entries = log.reshape(-1, _HEADER_WORDS + self._sizes[number] // _WORD)
-        return of_one_name(entries[:, 0].astype(np.intp), self._names[number], entries[:, -1])
+        return self.items(number, entries[:, 0].astype(np.intp), entries[:, -1])
+
+    def items(self, number: int, rows: npt.NDArray[np.intp], values: Words) -> MetadataLog:
+        """Return items of the name of a number, one of each row, uint32, [m], none of them NaN."""
+        floats = values.view(np.float32).astype(np.float64)
+        return MetadataLog(rows, self._tuples[number], _codes(len(rows)), floats)
 
 
 def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
@@ -105,7 +110,7 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
         alike = entries[:, 1:-1].tobytes()
         first = alike[: len(alike) // len(rows)]
         if alike == first * len(rows):  # one name too, as most have
-            return of_one_name(rows, _name(first[_HEADER_REST:]), entries[:, -1])
+            return _of_one_name(rows, first[_HEADER_REST:], entries[:, -1])
     if len(entries) > 1 and (entries[:, 1:3] != (items, size)).any():
         return None
     found = entries[:, _HEADER_WORDS:].reshape(-1, size // _WORD)
@@ -145,7 +150,7 @@ def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
     """Return items of one layout, uint32, [m, words], by column."""
     named = words[:, :-1]
     if len(named) == 1 or (named == named[0]).all():
-        return of_one_name(rows, _name(named[0].tobytes()), words[:, -1])
+        return _of_one_name(rows, named[0].tobytes(), words[:, -1])
     raw = np.ascontiguousarray(named).view(np.dtype((np.void, named.shape[1] * _WORD)))[:, 0]
     distinct, places = np.unique(raw, return_inverse=True)
     known: dict[str, int] = {}
@@ -154,11 +159,14 @@ def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
     return MetadataLog(rows, tuple(known), codes, _values(words[:, -1]))
 
 
-def of_one_name(rows: npt.NDArray[np.intp], name: str, values: Words) -> MetadataLog:
+def _of_one_name(rows: npt.NDArray[np.intp], name: bytes, values: Words) -> MetadataLog:
     """Return items that have one name, and values, uint32, [m]."""
-    count = len(rows)
-    codes = _ZEROS[:count] if count <= len(_ZEROS) else np.zeros(count, np.intp)
-    return MetadataLog(rows, (name,), codes, _values(values))
+    return MetadataLog(rows, (_name(name),), _codes(len(rows)), _values(values))
+
+
+def _codes(count: int) -> npt.NDArray[np.intp]:
+    """Return the codes of items of one name: zeros, [count]."""
+    return _ZEROS[:count] if count <= len(_ZEROS) else np.zeros(count, np.intp)
 
 
 def _values(words: Words) -> npt.NDArray[np.float64]:

@@ -85,7 +85,7 @@ class Region:
         log = self._columns.arena.word_array[start : start + used]
         if number := words[record + _SAID]:
             return names.read(number, log)
-        words[record + _SAID] = names.of_first(log)
+        words[record + _SAID] = names.of(log)
         return read_log(log, self.batch().rows["metadata"])
 
     def follow(self, highest: int, rules: Rules) -> None:

@@ -51,7 +51,7 @@ METADATA_USED = 60  # bytes
 SUSPECT = 64  # not zero: a feature of these rows may not be finite
 FOLLOWED = 68  # rows of the submit before that the pushed ones are compared with, for `moved`
 LIST = 72  # where the rows of a followed submit are listed, zero for nowhere
-SAID = 76  # number of the name that each entry of the log has, one item each; zero for others
+SAID = 76  # number of the name of the log's entries, if each is one item and not NaN; else zero
 SAID_VALUE = 80  # f32, of the last entry
 
 LIST_HEADER = 48

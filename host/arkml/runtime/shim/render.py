@@ -158,19 +158,20 @@ def _moved(agent: str, state: str) -> str:
         f"(i64.ne (i64.load $c offset={row_offset('id')} (local.get $row)) (local.get ${agent}))"
     )
     has_ended = _is_end(f"(i32.load $c offset={row_offset('state')} (local.get $row))")
-    is_first = f"(i32.ge_u (local.get $n) {_load(at.FOLLOWED)})"
-    bits = (
-        f"(i32.mul (i32.or (local.get $from) {has_ended}) (i32.const {Moved.ABSENT}))",
-        f"(i32.mul (local.get $from) (i32.const {Moved.NEW}))",
-        f"(i32.mul (i32.or {is_first} (i32.gt_u (local.get $from) {has_ended}))"
-        f" (i32.const {Moved.LEFT}))",
-    )
+    bits = {
+        Moved.ABSENT: "(i32.or (local.get $from) (local.get $to))",
+        Moved.NEW: "(local.get $from)",
+        Moved.LEFT: "(i32.gt_u (local.get $from) (local.get $to))",
+    }
     moved = f"(local.get ${state})"
-    for bit in bits:
-        moved = f"(i32.or {moved} {bit})"
+    for bit, is_set in bits.items():
+        moved = f"(i32.or {moved} (i32.shl {is_set} (i32.const {bit.bit_length() - 1})))"
+    place = f"offset={row_offset('moved')} (local.get $row)"
     return (
-        f"(local.set $from (i32.or {is_first} {is_other}))"
-        f" (i32.store $c offset={row_offset('moved')} (local.get $row) {moved})"
+        f"(if (i32.lt_u (local.get $n) {_load(at.FOLLOWED)})"
+        f" (then (local.set $from {is_other}) (local.set $to {has_ended})"
+        f" (i32.store $c {place} {moved}))"
+        f" (else (i32.store $c {place} (i32.const {sum(Moved)}))))"
     )
 
 
@@ -262,11 +263,12 @@ def _append_metadata(metadata: Param) -> str:
 
 def _is_alike(metadata: Param) -> str:
     """
-    Compare what is appended with the first entry of the log: one item, of that name.
+    Compare what is appended with the first entry of the log: one item, of that name, and a number.
 
     Before the first is written, it is that of the submit before.
     """
     name = _item_size(metadata) - 4
+    value = f"(f32.load $g offset={name} (local.get ${metadata.name}_ptr))"
     log, given = _load(at.METADATA), f"(local.get ${metadata.name}_ptr)"
     head = (
         f"(i32.and (i32.eq {_length(metadata)} (i32.const 1))"
@@ -277,7 +279,7 @@ def _is_alike(metadata: Param) -> str:
         load = "i64.load" if name - offset >= 8 else "i64.load32_u"
         held = f"({load} $c offset={at.METADATA_HEADER + offset} {log})"
         differs = f"(i64.or {differs} (i64.xor {held} ({load} $g offset={offset} {given})))"
-    return f"(i32.and {head} (i64.eqz {differs}))"
+    return f"(i32.and (i32.and {head} (i64.eqz {differs})) (f32.eq {value} {value}))"
 
 
 def _submit(api: Api, function: Function) -> Iterator[str]:
