@@ -12,6 +12,7 @@ from arkml.abi.layout import pack
 from arkml.abi.ml_v1 import METRIC_V1
 from arkml.abi.ml_v3 import METRIC_V3
 from arkml.guests.guest import calls_of
+from arkml.runtime.columns.metadata import MOST_NAMES
 from arkml.sessions.session import Session
 from arkml.sessions.session_table import TrainingStart
 from arkml.testing import RecordingSink
@@ -183,3 +184,41 @@ def test_a_run_is_given_the_metadata_of_its_rows(run):
     assert seen.metadata == [(0, "short", 1.0), (1, "long" * 16, 2.0)]
     assert seen.rows["metadata"].tolist() == [1, 1]
     assert pusher.metadata() == []
+
+
+A, B, NO_NUMBER = ("a", 1.0), ("b", 2.0), ("a", math.nan)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_name_is_read_again_and_again_whatever_comes_between(pusher, version):
+    rows = [[A], [], [A], [B], [B, B], [A], [NO_NUMBER], [A]]
+    submits = [[A], [A], [B], [B, A], [A, A], [A], [NO_NUMBER], [A], [A], [], [A]]
+    for submit in [*([[item] for item in submit] for submit in submits), rows, [[A]], rows, [[A]]]:
+        for items in submit:
+            assert pusher.push(version, packed(version, *items)) == 0
+        expected = [(row, *item) for row, items in enumerate(submit) for item in items]
+        for _ in range(2):
+            assert repr(pusher.metadata()) == repr(expected)
+        pusher.queue.end_submit()
+
+
+def test_a_name_of_one_layout_is_not_taken_for_that_of_another(pusher):
+    for version, value in ((1, 1.0), (3, 2.0), (1, 3.0), (1, 4.0), (3, 5.0), (3, 6.0)):
+        assert pusher.push(version, packed(version, ("a", value))) == 0
+        assert pusher.metadata() == [(0, "a", value)]
+        pusher.queue.end_submit()
+
+
+def test_a_log_knows_a_name_again_after_it_has_grown(pusher):
+    for count in (1, 3, 200, 200, 1, 400):
+        for row in range(count):
+            assert pusher.push(1, packed(1, ("a", float(row)))) == 0
+        assert pusher.metadata() == [(row, "a", float(row)) for row in range(count)]
+        pusher.queue.end_submit()
+
+
+def test_more_names_than_are_known_are_read_all_the_same(pusher):
+    for number in (*range(MOST_NAMES + 9), 0, MOST_NAMES + 1, MOST_NAMES + 1):
+        assert pusher.push(1, packed(1, (f"n{number}", 1.0))) == 0
+        assert pusher.metadata() == [(0, f"n{number}", 1.0)]
+        pusher.queue.end_submit()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.agent_walk import FOLLOWING, OTHER, ROWS, PlainWalk, following, reports_of
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, ROW, Batch, Metadata, MetadataLog
@@ -21,7 +22,7 @@ from arkml.runtime.columns.row_list import Listed
 from arkml.runtime.kept_bytes import PORTION, KeptBytes
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
-AGENT, OTHER = 7, (1 << 63) | 7  # ids that are equal in their low halves
+AGENT = 7  # equal to OTHER in its low half
 CASES = [
     pytest.param(*key, transition, id=f"{key[0].value}-{key[1].name.lower()}")
     for key, transition in TRANSITIONS.items()
@@ -88,14 +89,6 @@ def listed_of(rows, before, highest):
         reports[:, place] = transition.report
     begun, over = (marks.nonzero()[0].astype(np.uint32) for marks in (reports[0], over))
     return Listed(rows["reward"].copy(), reports, begun, over, highest)
-
-
-def reports_of(decision):
-    """For each report its number, place, reward, observation and flags."""
-    flags = zip(decision.started, decision.terminated, decision.truncated, strict=True)
-    columns = decision.agents, decision.places, decision.rewards, decision.observations[:, 0]
-    values = zip(*(column.tolist() for column in columns), strict=True)
-    return [(*value, tuple(map(bool, flag))) for value, flag in zip(values, flags, strict=True)]
 
 
 def test_the_table_covers_every_state_of_an_agent_with_every_episode_state():
@@ -469,65 +462,6 @@ def test_over_random_submits_the_invariants_of_the_table_hold(submits, period):
         assert (number in live.values()) == (not any(flags[-1][1:]))
         with pytest.raises(KeyError):
             numbers.guest_id(number)
-
-
-class PlainWalk:
-    """The agents of a session, moved row by row as the table has it."""
-
-    def __init__(self, numbers):
-        self.numbers = numbers
-        self.live = {}  # by id: number and last feature
-
-    def observe(self, rows):
-        """Return the reports of a submit of rows (id, episode state, reward, feature)."""
-        reports = []
-        for place, (guest_id, state, reward, feature) in enumerate(rows):
-            before = AgentState.LIVE if guest_id in self.live else AgentState.ABSENT
-            transition = TRANSITIONS[before, state]
-            if transition.ends_previous:
-                number, last = self.live.pop(guest_id)
-                reports.append((number, -1, 0.0, last, tuple(TRUNCATED)))
-            if transition.report.started:
-                self.live[guest_id] = next(self.numbers), feature
-            number, _ = self.live[guest_id]
-            self.live[guest_id] = number, feature
-            reports.append((number, place, reward, feature, tuple(transition.report)))
-            if transition.next_state is AgentState.ABSENT:
-                del self.live[guest_id]
-        return reports
-
-    def truncate_all(self):
-        ended = sorted(self.live.values())
-        self.live.clear()
-        return [(number, -1, 0.0, feature, tuple(TRUNCATED)) for number, feature in ended]
-
-
-ROWS = st.lists(
-    st.tuples(
-        st.sampled_from([1, 2, 3, 4, 5, OTHER, OTHER + 1]),
-        st.sampled_from([RUNNING, RUNNING, RUNNING, *EpisodeState]),
-        st.integers(-8, 8).map(float),
-        st.integers(0, 100).map(float),
-    ),
-    min_size=1,
-    max_size=8,
-)
-FOLLOWING = st.sampled_from(["other", "as before", "shifted", "new ids", "without the first"])
-
-
-def following(kind, before, drawn):
-    """The rows of a submit after `before`: others, or nearly the same ones."""
-    if kind == "other" or not before:
-        return drawn
-    rows = [(guest_id, *row) for (guest_id, *_), (_, *row) in zip(before, drawn, strict=False)]
-    if kind == "shifted":
-        return rows[1:] + rows[:1]
-    if kind == "without the first":
-        return rows[1:] or drawn
-    if kind == "new ids":
-        newest = max(guest_id for guest_id, *_ in before) + 1
-        return [(newest, EpisodeState.INITIAL, *rows[0][2:]), *rows[1:]]
-    return rows
 
 
 HISTORIES = st.lists(st.tuples(st.integers(0, 1), FOLLOWING, ROWS, st.booleans()), max_size=20)
