@@ -46,10 +46,10 @@ def rows_of(*rows):
     return [(guest_id, EpisodeState(state), float(place)) for place, (guest_id, state) in rows]
 
 
-def played(turns, by):
+def played(turns, by, **options):
     """Step a guest that pushes the rows of each turn, and compare with the walk of the table."""
     walk, in_place = PlainWalk(itertools.count()), []
-    with GuestEnv(scripted(*turns, by=by)) as env:
+    with GuestEnv(scripted(*turns, by=by, **options)) as env:
         step = env.reset(seed=1)
         for turn, rows in enumerate(turns):
             assert len(step.decisions) == 1
@@ -101,3 +101,26 @@ def test_rows_are_listed_again_after_their_queue_has_moved(by):
     in_place = played([*few, *many, few[1], few[1]], by)
 
     assert in_place == [False, True, False, True, True, False, True]
+
+
+AUGMENTING = """
+  (import "ark-ml-v1" "ml__submit_training_augmented_observations"
+    (func $augment (param i64) (result i32)))"""
+BETWEEN = {
+    "a submit that is refused": """
+      (call $row (i64.const 2) (i32.const 0) (f32.const 0))
+      (drop (call $submit (i64.load (i32.const 8)) (i32.const 256) (i32.const 5)
+        (i32.const 512) (i32.const 5)))""",
+    "augmented rows": """
+      (drop (call $push (i64.load (i32.const 8)) (i64.const 2) (i32.const 0) (f32.const 0)
+        (i32.const 128) (i32.const 1) (i32.const 128) (i32.const 1) (f32.const 1)))
+      (drop (call $augment (i64.load (i32.const 8))))""",
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_rows_are_not_compared_with_those_that_no_step_has_shown(between):
+    turns = [[(guest_id, RUNNING, 1.0)] for guest_id in (1, 2, 1, 1, 2)]
+    by = {**BY_V1, "imports": BY_V1["imports"] + AUGMENTING}
+
+    assert played(turns, by, each=between) == [False] * 5
