@@ -183,7 +183,6 @@ class BatchStepper:
         is_whole = len(guests) == len(self.acts)
         unusual = rows.moved | rows.metadata
         events = unusual.nonzero()[0] if is_whole else guests[unusual[guests].nonzero()[0]]
-        self._rows.follow(guests)
         others: Places = events[:0]
         if len(events):
             moved = rows.moved[events]

@@ -143,8 +143,7 @@ class EnvInstance(Closing):
             is_repeated = tracker.repeat_actions(batch)
             queue = self.calls.submitted_region()
             decision = None if is_repeated else tracker.observe(batch, said, queue.listed())
-            if tracker.highest is not None:
-                queue.follow(tracker.highest, LISTING)
+            queue.follow(tracker.highest, LISTING)
         except AbiError as error:
             self._refuse(session, error)
             return None

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
 from arkml.marks import Marks, every
-from arkml.runtime.columns.metadata import read_log
+from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.lockstep import Frames, Places
@@ -20,7 +20,6 @@ _TO_LOG = (at.METADATA - at.COUNT) >> 2  # words
 _TO_USED = (at.METADATA_USED - at.COUNT) >> 2
 _TO_SAID, _TO_VALUE = (at.SAID - at.COUNT) >> 2, (at.SAID_VALUE - at.COUNT) >> 2
 _WORD = 4  # bytes
-_TO_FOLLOWED = (at.FOLLOWED - at.COUNT) >> 2
 
 
 class FirstRows(NamedTuple):
@@ -66,7 +65,6 @@ class SingleRows:
             _, rows, positions = by_slab.setdefault(id(region.slab), (region.slab, [], []))
             rows.append(region.rows().start)
             positions.append(position)
-        self._followed = self._counts + _TO_FOLLOWED
         self._is_whole = every(self._has)
         self._moves = [
             (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
@@ -80,11 +78,6 @@ class SingleRows:
         if not self._is_whole:
             marks &= self._has[positions]
         return marks
-
-    def follow(self, positions: Places) -> None:
-        """Have the next rows of queues that hold one row compared with it, see `Region.follow`."""
-        is_all = len(positions) == len(self._counts)
-        self._words[self._followed if is_all else self._followed[positions]] = 1
 
     def rows(self) -> FirstRows:
         """Return the rows, as views if they can be; zeros without a queue."""
@@ -112,15 +105,22 @@ class SingleRows:
         return self._read_metadata(having, at_counts, counts)
 
     def _read_metadata(self, having: Places, at_counts: Places, counts: Frames) -> MetadataLog:
-        """Return metadata of different names, and let the shims know these."""
+        """Return metadata that is not known yet; if all is of one name, the shims know it now."""
         starts = self._words[at_counts + _TO_LOG] >> 2
         sizes = self._words[at_counts + _TO_USED] >> 2
+        size = int(sizes[0])
+        if every(sizes == size):
+            entries = self._words[starts[:, None] + np.arange(size)]
+            entries[:, 0] = having  # the header of a guest's one entry begins with the row
+            self._words[at_counts + _TO_SAID] = self._names.of(entries.ravel())
+            found = read_entries(entries, having)
+            if found is not None:
+                return found
         pieces = zip(having.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True)
         parts = []
         for row, start, end in pieces:
             parts.append(self._words[start:end].copy())
-            parts[-1][0] = row  # the header of its one entry begins with the row
-        self._words[at_counts + _TO_SAID] = [self._names.of(part) for part in parts]
+            parts[-1][0] = row
         return read_log(np.concatenate(parts), counts)
 
     def read(self, features: Floats) -> None:

@@ -28,6 +28,11 @@ class RecordPlace:
         """Update `start` after the records have moved."""
         self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
 
+    @property
+    def submits(self) -> int:
+        """The index of the guest's number of answered submits in the arena's words."""
+        return self._table.submits
+
     def word(self, field: int) -> int:
         """Return the index of the record's field in the arena's words."""
         return self.start + (field >> 2)
@@ -52,6 +57,8 @@ class Records:
         """Raises GuestMemoryFull if the guest may not have as many bytes more."""
         self._arena = arena
         self._control = control
+        self.submits = (control + at.SUBMITS) >> 2
+        """The index of the number of answered submits in the arena's words."""
         self._capacity = 2
         self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
         self._places: dict[int, RecordPlace] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arkml.batches import NO_METADATA, Batch, MetadataLog
-from arkml.errors import ColumnsFull, TooManyRows, TooMuchMetadata
+from arkml.errors import ColumnsFull, GuestMemoryFull, TooManyRows, TooMuchMetadata
 from arkml.runtime.columns.metadata import read_log
 from arkml.runtime.columns.records import RecordPlace
 from arkml.runtime.columns.row_list import Listed, RowList, Rules, list_bytes
@@ -17,7 +17,8 @@ from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 
 _COUNT, _FOLLOWED = at.COUNT >> 2, at.FOLLOWED >> 2
-_METADATA, _USED, _SAID = at.METADATA >> 2, at.METADATA_USED >> 2, at.SAID >> 2
+_LIST, _SAID = at.LIST >> 2, at.SAID >> 2
+_METADATA, _USED = at.METADATA >> 2, at.METADATA_USED >> 2
 
 
 class Region:
@@ -88,22 +89,30 @@ class Region:
         words[record + _SAID] = names.of(log)
         return read_log(log, self.batch().rows["metadata"])
 
-    def follow(self, highest: int, rules: Rules) -> None:
+    def follow(self, highest: int | None, rules: Rules) -> None:
         """
         Have the rows of the next submit compared with those of this one, and listed by rules.
 
-        Agents that are new in it have higher ids than `highest`, or its rows are not listed.
+        Agents that are new in it have higher ids than `highest`, or its rows are not listed. They
+        are not compared if that is None. Those of later submits are compared, too, until `clear`,
+        but not listed.
         """
         start = self._record.start
+        if highest is None:
+            self._words[start + _FOLLOWED] = 0
+            return
         if self._list is None:
             self._make_list(rules)
         if self._list is not None:
             self._list.begin(highest)
+            self._words[start + _LIST] = self._list.offset
         self._words[start + _FOLLOWED] = self._words[start + _COUNT]
 
     def listed(self) -> Listed | None:
         """Return the rows of this submit as a list, None if they are not listed."""
-        return None if self._list is None else self._list.rows(self.count())
+        if self._list is None:
+            return None
+        return self._list.rows(self.count(), self._words[self._record.submits])
 
     def end_submit(self) -> None:
         """Empty the queue of a submit that was answered."""
@@ -199,14 +208,12 @@ class Region:
         size = list_bytes(capacity)
         try:
             self._record.charge(size)
-        except ColumnsFull:
+        except (ColumnsFull, GuestMemoryFull):
             return
         try:
             self._list = RowList(self._columns.arena, capacity, rules)
         except ColumnsFull:
             self._record.charge(-size)
-            return
-        self._words[self._record.word(at.LIST)] = self._list.offset
 
     def _free_list(self) -> None:
         if self._list is not None:

@@ -14,6 +14,7 @@ from arkml.runtime.shim import control as at
 
 Numbers = npt.NDArray[np.uint32]
 
+_U32 = 0xFFFF_FFFF
 _WORD = 4  # bytes
 _NUMBERS = 3  # columns of words: rewards, begun, over
 _MARKS = 3  # columns of bytes: started, terminated, truncated
@@ -71,13 +72,13 @@ class RowList:
             self._words[self._start + (field >> 2)] = rule
 
     def begin(self, highest: int) -> None:
-        """List the rows of the next submit; agents that are new have higher ids than `highest`."""
+        """Have rows listed of which those of new agents have higher ids than `highest`."""
         self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3] = highest
 
-    def rows(self, count: int) -> Listed | None:
-        """Return the `count` rows of this submit, None if they are not listed."""
+    def rows(self, count: int, submits: int) -> Listed | None:
+        """Return the `count` rows of a submit, if they are listed; `submits` were answered."""
         words, start = self._words, self._start
-        if not words[start + (at.LISTED >> 2)]:
+        if words[start + (at.LISTED >> 2)] != submits + 1 & _U32:
             return None
         return Listed(
             self._rewards[:count],

@@ -49,13 +49,13 @@ METADATA = 52
 METADATA_CAPACITY = 56  # bytes
 METADATA_USED = 60  # bytes
 SUSPECT = 64  # not zero: a feature of these rows may not be finite
-FOLLOWED = 68  # rows of the submit before that the pushed ones are compared with, for `moved`
-LIST = 72  # where the rows of a followed submit are listed, zero for nowhere
+FOLLOWED = 68  # rows of the submit before with which the pushed ones are compared, for `moved`
+LIST = 72  # where to list the rows of the next submit, zero for nowhere
 SAID = 76  # number of the name of the log's entries, if each is one item and not NaN; else zero
 SAID_VALUE = 80  # f32, of the last entry
 
 LIST_HEADER = 48
-LISTED = 0  # one if the rows of this submit are listed
+LISTED = 0  # SUBMITS in the submit whose rows are listed, plus one
 LIST_BEGUN = 4  # number of rows that start
 LIST_OVER = 8  # number of rows after which no agent is live
 LIST_HIGHEST = 16  # u64: new agents have higher ids

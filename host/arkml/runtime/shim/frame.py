@@ -195,7 +195,6 @@ TEXT = f"""
   (local $n i32) (local $count i32) (local $capacity i32) (local $row i32) (local $moved i32)
   (local $code i32) (local $rewards i32) (local $begun i32) (local $over i32) (local $marks i32)
   (local $highest i64)
-  (i32.store $c offset={at.LISTED} (local.get $l) (i32.const 0))
   (local.set $count {_field(at.COUNT)})
   (if (i32.ne {_field(at.FOLLOWED)} (local.get $count)) (then (return)))
   (local.set $capacity {_field(at.CAPACITY)})
@@ -240,14 +239,15 @@ TEXT = f"""
   (i32.store $c offset={at.LIST_OVER} (local.get $l) (i32.shr_u (i32.sub (local.get $over)
     (i32.add (local.get $row) (local.get $capacity))) (i32.const 2)))
   (i64.store $c offset={at.LIST_HIGHEST} (local.get $l) (local.get $highest))
-  (i32.store $c offset={at.LISTED} (local.get $l) (i32.const 1)))
+  (i32.store $c offset={at.LISTED} (local.get $l)
+    (i32.add (i32.load $c offset={at.SUBMITS} (global.get $base)) (i32.const 1))))
 
 ;; Suspend until the policy has answered the rows of a session; the queue is emptied if it cannot.
 (func $ask (param $r i32) (result i32) (local $code i32) (local $reason i32)
   (if (i32.eqz {_field(at.COUNT)}) (then (return (i32.const {ErrorCode.SUCCESS}))))
   (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
-  (if {_field(at.LIST)} (then (call $list (local.get $r) {_field(at.LIST)})))
-  (i32.store $c offset={at.FOLLOWED} (local.get $r) (i32.const 0))
+  (if {_field(at.LIST)} (then (call $list (local.get $r) {_field(at.LIST)})
+    (i32.store $c offset={at.LIST} (local.get $r) (i32.const 0))))
   (local.set $reason (i32.const {Reason.SUBMIT}))
   (if {_field(at.SUSPECT)} (then
     (if (i32.eqz (call $finite {_field(at.FEATURES)}
