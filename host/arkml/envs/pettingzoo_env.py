@@ -169,7 +169,8 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         self._cycles = 0
         decision = step.decisions[0]
         self._meet(decision, arrive=True)
-        infos = self._show(decision, showing.guest_info(self._env, step))
+        names = self._names_of(decision)
+        infos = self._show(decision, names, showing.guest_info(self._env, step))
         for agent, reward in zip(decision.agents.tolist(), decision.rewards.tolist(), strict=True):
             if reward:
                 infos[self._names[agent]]["reward"] = reward
@@ -198,8 +199,8 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         guest_info = showing.guest_info(self._env, step)
         for later in step.decisions:
             self._meet(later, arrive=self._spawn == "show")
-            infos.update(self._show(later, guest_info))
             names = self._names_of(later)
+            infos.update(self._show(later, names, guest_info))
             for told, column in (
                 (rewards, later.rewards), (terminated, later.terminated),
                 (truncated, later.truncated),
@@ -261,9 +262,10 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         names = self._names
         return [names.get(agent, _HIDDEN) for agent in decision.agents.tolist()]
 
-    def _show(self, decision: Decision, guest_info: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    def _show(
+        self, decision: Decision, names: list[str], guest_info: dict[str, Any]
+    ) -> dict[str, dict[str, Any]]:
         """Note the observations of the agents that take part, and return their infos by name."""
-        names = self._names_of(decision)
         observations = shown(decision.behavior.spec, decision.observations)
         if isinstance(observations, dict):
             parts = zip(*observations.values(), strict=True)
