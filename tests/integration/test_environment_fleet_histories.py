@@ -314,3 +314,31 @@ def test_rewards_are_of_the_step_once_the_queues_have_grown_in_any_order(seeds):
             expected = [-1.0 if turn == seed else turn for seed in seeds]
             assert step.rewards.tolist() == expected
             assert step.observations[:, 0].tolist() == [turn] * len(seeds)
+
+
+LATE_CLOCK = """(func $clock (call $utc (i32.const 1024))
+  (call $row (i64.const 1) (i32.const 0)
+    (f32.convert_i64_u (i64.sub (i64.load (i32.const 1024)) (i64.const 946684800000000000))))
+  (call $answer (i32.const 1)))"""
+"""A row whose reward is the time since `ORIGIN`, in nanoseconds."""
+
+
+def test_the_clock_of_a_guest_that_takes_the_place_of_another_starts_over():
+    by = {**BY_V1, "imports": BY_V1["imports"] + UTC}
+    turns = [[(1, INITIAL, 0)], [(1, RUNNING, 0)], [(1, RUNNING, 0)]]
+    module = scripted(*turns, after="(call $clock)", exports=LATE_CLOCK, by=by)
+    with GuestEnv(module) as env:
+        env.reset(seed=1)
+        alone = [env.step(ACTION).decisions[0].rewards[0] for _ in range(4)]
+    with FleetEnv(module, 2) as fleet:
+        step = fleet.reset(seed=1)
+        for _ in range(2):
+            step = fleet.step(np.zeros((2, 1), np.float32), step.observations)
+        fleet.renew([0])
+        renewed = []
+        for _ in range(4):
+            step = fleet.step(np.zeros((2, 1), np.float32), step.observations)
+            renewed.append(step.rewards[0])
+
+    assert alone[2] > 0
+    assert renewed == alone

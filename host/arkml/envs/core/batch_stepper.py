@@ -82,6 +82,7 @@ class BatchStepper:
             live = 0 if pending is None else pending.tracker.live_count
             self._is_alone[guest] = live == int(self.acts[guest])
             self._is_ahead[guest] = False
+            self._owed[guest] = 0  # a guest that was replaced may have left some
             self._forget_said(guest)
             if pending is not None and self.acts[guest]:
                 decision = pending.decision
