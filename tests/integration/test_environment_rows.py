@@ -18,7 +18,10 @@ from tests.integration.test_environment import (
 )
 
 from arkml.abi.codes import EpisodeState
+from arkml.envs.core.agent_tracker import AgentTracker
 from arkml.envs.core.guest_env import GuestEnv, core_of
+from arkml.errors import Unavailable
+from arkml.limits import Limits
 
 BY = pytest.mark.parametrize("by", [BY_V1, BY_V5], ids=["v1", "v5"])
 BEFORE = [(1, RUNNING), (2, TERMINAL), (3, RUNNING)]  # ids 1 and 3 are live, 2 has ended
@@ -46,10 +49,10 @@ def rows_of(*rows):
     return [(guest_id, EpisodeState(state), float(place)) for place, (guest_id, state) in rows]
 
 
-def played(turns, by, **options):
+def played(turns, by, limits=None, **options):
     """Step a guest that pushes the rows of each turn, and compare with the walk of the table."""
     walk, in_place = PlainWalk(itertools.count()), []
-    with GuestEnv(scripted(*turns, by=by, **options)) as env:
+    with GuestEnv(scripted(*turns, by=by, **options), limits=limits) as env:
         step = env.reset(seed=1)
         for turn, rows in enumerate(turns):
             assert len(step.decisions) == 1
@@ -124,3 +127,37 @@ def test_rows_are_not_compared_with_those_that_no_step_has_shown(between):
     by = {**BY_V1, "imports": BY_V1["imports"] + AUGMENTING}
 
     assert played(turns, by, each=between) == [False] * 5
+
+
+def test_a_list_takes_no_memory_from_rows_that_need_it():
+    submits = [[(guest_id, RUNNING, 1.0) for guest_id in range(count)] for count in (1, 100, 100)]
+    least = 6_144  # with which the queue can grow from 64 rows to 128
+
+    assert played(submits, BY_V1, Limits(column_bytes=least)) == [False, False, False]
+    with pytest.raises(AssertionError):
+        played(submits, BY_V1, Limits(column_bytes=least - 1))
+
+
+def test_rows_of_a_refused_submit_are_not_taken_for_those_of_the_next_one(monkeypatch):
+    observe, calls = AgentTracker.observe, []
+
+    def refusing(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise Unavailable("once")
+        return observe(*arguments)
+
+    monkeypatch.setattr(AgentTracker, "observe", refusing)
+    pairs = (
+        [(1, INITIAL), (2, INITIAL)],
+        [(1, RUNNING), (2, RUNNING)],
+        [(1, TERMINAL), (2, RUNNING)],
+    )
+    after = [(2, RUNNING), (1, RUNNING)]
+    with GuestEnv(scripted(*(rows_of(*enumerate(pair)) for pair in (*pairs, after)))) as env:
+        env.reset(seed=1)
+        for _ in range(2):
+            step = env.step(np.zeros((2, 1), np.float32))
+
+    assert step.decisions[0].agents.tolist() == [1, 0]
+    assert not step.decisions[0].ended.any()

@@ -110,9 +110,10 @@ class Region:
 
     def listed(self) -> Listed | None:
         """Return the rows of this submit as a list, None if they are not listed."""
-        if self._list is None:
+        count, start = self.count(), self._record.start
+        if self._list is None or self._words[start + _FOLLOWED] != count:
             return None
-        return self._list.rows(self.count(), self._words[self._record.submits])
+        return self._list.rows(count, self._words[self._record.submits])
 
     def end_submit(self) -> None:
         """Empty the queue of a submit that was answered."""
@@ -158,6 +159,7 @@ class Region:
 
     def move(self, capacity: int) -> None:
         """Move to a region of `capacity` rows, with the pushed rows. Raises ColumnsFull."""
+        self._free_list()  # before more is charged: what can do without it comes first
         old, old_rows, shape = self.slab, self.rows(), self.slab.shape
         new = Shape(shape.num_features, shape.num_actions, shape.training, capacity)
         more = new.region_bytes() - shape.region_bytes()
@@ -172,7 +174,6 @@ class Region:
             source = old.view(field, old_rows.start, old_rows.stop)
             if source is not None:
                 slab.view(field, start, start + len(source))[:] = source
-        self._free_list()
         number, self.number, self.slab = self.number, number, slab
         self._columns.give(old, number)
         self._place()
