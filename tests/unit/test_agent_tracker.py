@@ -88,7 +88,8 @@ def listed_of(rows, before, highest):
             return None
         reports[:, place] = transition.report
     begun, over = (marks.nonzero()[0].astype(np.uint32) for marks in (reports[0], over))
-    return Listed(rows["reward"].copy(), reports, begun, over, highest)
+    is_rewarded = bool(rows["reward"][begun].any())
+    return Listed(rows["reward"].copy(), reports, begun, over, highest, is_rewarded)
 
 
 def test_the_table_covers_every_state_of_an_agent_with_every_episode_state():

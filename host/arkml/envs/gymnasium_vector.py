@@ -172,7 +172,12 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             self._out.require(out)
         self._acted = values
         outcome = self._start_over() if self._is_over else self._stepped(values)
-        return owned(outcome) if out is None else out.filled(outcome)
+        if out is not None:
+            return out.filled(outcome)
+        info = outcome[-1]
+        if info["present"] is self._all:
+            info["present"] = self._all.copy()
+        return owned(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""
@@ -212,19 +217,18 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     def _show_in_place(self, step: Step, moved: InPlace) -> Outcome:
         """Return the outcome of a submit whose rows are in the order of the places."""
         decision = step.decisions[0]
-        info = {"present": self._all.copy()}
+        info: dict[str, Any] = {"present": self._all}
         if guest_info := showing.guest_info(self._env, step):
             info.update(self._infos.of_guest(guest_info))
         rewards = decision.rewards
         if len(moved.begun) or len(moved.over):
             self._slots.follow(decision.agents, moved.over)
-            first = rewards[moved.begun]
-            if np.count_nonzero(first):  # it is in the info
+            if moved.is_rewarded and np.count_nonzero(first := rewards[moved.begun]):
                 self._infos.add_rewards(info, moved.begun, first)
                 rewards = rewards.copy()
                 rewards[moved.begun] = 0
         if decision.metadata:
-            self._infos.add_metadata(info, decision, None, are_shown=True)
+            self._infos.add_log(info, decision.metadata)
         self._infos.complete(info)
         if decision.masks:
             deciding = (~decision.ended).nonzero()[0]

@@ -12,7 +12,7 @@ from arkml.envs.core.decisions import Decision
 from arkml.envs.core.id_search import Places
 from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.loggers import SafeLogger
-from arkml.marks import Marks, every, some
+from arkml.marks import every, some
 
 log = SafeLogger(__name__)
 
@@ -39,6 +39,7 @@ class VectorInfos:
         self._has_warned = False
         self._names: dict[str, None] = {}  # known ones, in the order in which they came
         self._final_names: dict[str, None] = {}
+        self._unknown = np.full(count, np.nan)
 
     def add(
         self,
@@ -60,7 +61,7 @@ class VectorInfos:
         self,
         info: dict[str, Any],
         decision: Decision,
-        places: Places | None,
+        places: Places,
         *,
         same: bool = False,
         are_shown: bool = False,
@@ -68,15 +69,14 @@ class VectorInfos:
         """
         Add the metadata of a decision that has any.
 
-        places: intp, [n], the place of each row of the decision, or -1 for one that is not shown;
-        None if row k has place k. With `are_shown` each row is shown.
+        places: intp, [n], the place of each row of the decision, or -1 for one that is not shown.
+        With `are_shown` each row is shown.
         With `same`, the place of an episode that ended shows the next one, and metadata of the
         ended one is added to `final_info`.
         """
         log = decision.metadata
-        reports = shown = decision.rows_of(log.rows)
-        if places is not None:
-            shown = places[reports]
+        reports = decision.rows_of(log.rows)
+        shown = places[reports]
         if are_shown and reports is log.rows and not same:
             self._add_log(info, self._names, log, shown, are_shown=True)
             return
@@ -89,6 +89,10 @@ class VectorInfos:
                 self._add_log(info["final_info"], self._final_names, log, final)
             shown = np.where(is_over, -1, shown)
         self._add_log(info, self._names, log, shown)
+
+    def add_log(self, info: dict[str, Any], log: MetadataLog) -> None:
+        """Add the metadata of a submit whose row k has place k."""
+        self._add_log(info, self._names, log, log.rows, are_shown=True)
 
     def add_rewards(self, info: dict[str, Any], places: Places, rewards: Floats) -> None:
         """Add rewards of first rows, float32, [n], at their places, intp, [n], or -1 for none."""
@@ -167,7 +171,5 @@ class VectorInfos:
             )
 
     def _begin(self, info: dict[str, Any], name: str) -> None:
-        values = info[name] = np.empty(self._count)
-        values.fill(np.nan)  # faster than `full`
-        marks: Marks = np.zeros(self._count, bool)
-        info[f"_{name}"] = marks
+        info[name] = self._unknown.copy()
+        info[f"_{name}"] = np.zeros(self._count, bool)

@@ -63,15 +63,13 @@ class AgentSlots:
             self.waiting[index],
         )  # fmt: skip
 
-    def followed(self, begun: Places, over: Places, ids: GuestIds, numbers: Ids) -> AgentSlots:
+    def followed(self, begun: Places, ids: GuestIds, numbers: Ids) -> AgentSlots:
         """
         Return the slots after a submit whose rows follow them; these are of no use then.
 
-        begun, over: intp, [m], the rows that start, with their ids, and those that have ended.
+        begun: intp, [m], the rows that start, with their ids. `absent` is as it was before.
         """
         self.ids[begun] = ids
-        self.absent[begun] = False
-        self.absent[over] = True
         return AgentSlots(self.ids, numbers, self.absent, self.observations, self.waiting)
 
     def joined(self, more: AgentSlots) -> AgentSlots:

@@ -81,12 +81,14 @@ class InPlace(NamedTuple):
 
     Each is of the same agent, or of one that begins after the end of the agent before. `before` is
     the array that was `agents` of the decision before, if that had no reports but those rows.
-    begun, over: intp, the rows of agents that begin, and that end; none does both.
+    begun, over: intp, the rows of agents that begin, and that end; none does both. is_rewarded:
+    False if no first row has a reward.
     """
 
     before: Ids
     begun: Places
     over: Places
+    is_rewarded: bool
 
 
 class AgentTracker:
@@ -134,7 +136,7 @@ class AgentTracker:
 
     def guest_id(self, number: int) -> int | None:
         """Return the guest's id of a live agent, None for other numbers."""
-        for slots in (self._rows, self._away):
+        for slots in (self._settled(), self._away):
             found = ((slots.numbers == number) & ~slots.absent).nonzero()[0]
             if len(found):
                 return int(slots.ids[found[0]])
@@ -153,7 +155,7 @@ class AgentTracker:
         masks, rest = metadata.split(PREFIX) if metadata else (metadata, metadata)
         if listed is not None and self._highest is not None:
             return self._follow(listed, batch, rest, masks)
-        ids, slots = batch.rows["id"].copy(), self._rows.joined(self._away)
+        ids, slots = batch.rows["id"].copy(), self._settled().joined(self._away)
         moves = match(ids, batch.rows["state"], slots)
         return self._advance(moves, slots, ids, batch, rest, masks)
 
@@ -182,7 +184,7 @@ class AgentTracker:
 
     def truncate_all(self) -> Decision:
         """Return a decision that truncates every live agent with its last observation."""
-        slots = self._rows.joined(self._away)
+        slots = self._settled().joined(self._away)
         found = (~slots.absent).nonzero()[0]
         agents = slots.chosen(found[np.argsort(slots.numbers[found])])
         self.forget_all()
@@ -204,6 +206,7 @@ class AgentTracker:
     def _clear(self) -> None:
         none = AgentSlots.none(self.behavior.num_features)
         self._rows = none  # of the latest submit, in its order
+        self._is_behind = False  # its `absent` is not that of the latest submit
         self._away = none  # LIVE, without a row in it
         self._highest: int | None = None
         self._order: Places = np.arange(0)
@@ -232,7 +235,7 @@ class AgentTracker:
     @property
     def live_count(self) -> int:
         """The number of live agents."""
-        slots = self._rows, self._away
+        slots = self._settled(), self._away
         return sum(len(some) - int(np.count_nonzero(some.absent)) for some in slots)
 
     def _is_continued_by(self, rows: npt.NDArray[Any]) -> bool:
@@ -242,6 +245,14 @@ class AgentTracker:
             and bool((rows["state"] == _RUNNING).all())
             and bool((rows["id"] == self._rows.ids).all())
         )
+
+    def _settled(self) -> AgentSlots:
+        """Return the slots of the rows, with the marks of those that the last list had as over."""
+        if self._is_behind:
+            self._rows.absent.fill(False)
+            self._rows.absent[self._over] = True
+            self._is_behind = False
+        return self._rows
 
     def _follow(
         self, listed: Listed, batch: Batch, rest: MetadataLog, masks: MetadataLog
@@ -265,8 +276,9 @@ class AgentTracker:
         if self._has_closed:
             self._make_room(len(batch), len(self._away), 0)
         slots.observations[...] = features
-        self.in_place = InPlace(slots.numbers, begun, over)
-        self._rows = slots.followed(begun, over, batch.rows["id"][begun], numbers)
+        self.in_place = InPlace(slots.numbers, begun, over, listed.is_rewarded)
+        self._rows = slots.followed(begun, batch.rows["id"][begun], numbers)
+        self._is_behind = True
         self._over, self._is_steady = over, not len(over)
         self._highest = listed.highest
         return Decision(
@@ -354,6 +366,7 @@ class AgentTracker:
         self._away = slots.chosen(moves.missing)
         waiting = np.zeros(len(ids), np.float32)
         self._rows = AgentSlots(ids, numbers, absent, features.copy(), waiting)
+        self._is_behind = False
         self._repeats = 0
 
     def _make_room(self, rows: int, away: int, closed: int) -> None:

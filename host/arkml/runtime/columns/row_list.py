@@ -43,7 +43,7 @@ class Listed(NamedTuple):
     The arrays are views, valid until the guest is resumed. rewards: float32, [n]. reports: bool,
     [3, n], which rows report that their agents started, terminated and were truncated. begun,
     over: uint32, [m], the rows that start, and those after which no agent is live. highest: the
-    highest id up to now.
+    highest id up to now. is_rewarded: False if no row that starts has a reward.
     """
 
     rewards: Floats
@@ -51,6 +51,7 @@ class Listed(NamedTuple):
     begun: Numbers
     over: Numbers
     highest: int
+    is_rewarded: bool
 
 
 class RowList:
@@ -86,6 +87,7 @@ class RowList:
             self._begun[: words[start + (at.LIST_BEGUN >> 2)]],
             self._over[: words[start + (at.LIST_OVER >> 2)]],
             self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3],
+            words[start + (at.LIST_REWARDED >> 2)] != 0,
         )
 
     def free(self) -> None:
