@@ -115,9 +115,9 @@ class AgentTracker:
         """Rows of the latest submit that take an action: a slice, or intp, [m]."""
         if not len(self._over):
             return slice(None)
-        acting = np.ones(len(self._rows), bool)
-        acting[self._over] = False
-        return acting.nonzero()[0]
+        over = np.zeros(len(self._rows), bool)
+        over[self._over] = True
+        return (~over).nonzero()[0]
 
     @property
     def acting_count(self) -> int:
