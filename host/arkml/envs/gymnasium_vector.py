@@ -172,12 +172,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             self._out.require(out)
         self._acted = values
         outcome = self._start_over() if self._is_over else self._stepped(values)
-        if out is not None:
-            return out.filled(outcome)
-        info = outcome[-1]
-        if info["present"] is self._all:
-            info["present"] = self._all.copy()
-        return owned(outcome)
+        return owned(outcome) if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""
@@ -217,7 +212,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     def _show_in_place(self, step: Step, moved: InPlace) -> Outcome:
         """Return the outcome of a submit whose rows are in the order of the places."""
         decision = step.decisions[0]
-        info: dict[str, Any] = {"present": self._all}
+        info: dict[str, Any] = {"present": self._all.copy()}
         if guest_info := showing.guest_info(self._env, step):
             info.update(self._infos.of_guest(guest_info))
         rewards = decision.rewards
