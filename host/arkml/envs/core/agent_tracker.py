@@ -126,7 +126,7 @@ class AgentTracker:
 
     @property
     def highest(self) -> int | None:
-        """The highest id of the agents that are there, None where an id came twice."""
+        """The highest id up to now, None if one came twice in the latest submit."""
         return self._highest
 
     @property
