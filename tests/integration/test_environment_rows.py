@@ -60,7 +60,10 @@ def played(turns, by, limits=None, **options):
             assert reports_of(step.decisions[0]) == expected
             for guest_id, (number, _) in walk.live.items():
                 assert env.guest_id(number) == guest_id
-            in_place.append(core_of(env).in_place is not None)
+            core, decision = core_of(env), step.decisions[0]
+            in_place.append(core.in_place is not None)
+            is_same = in_place[-1] and core.in_place.before is decision.agents
+            assert is_same == (in_place[-1] and not (decision.started | decision.ended).any())
             if turn + 1 < len(turns):
                 step = env.step(np.zeros((len(env.decision.deciding), 1), np.float32))
     return in_place

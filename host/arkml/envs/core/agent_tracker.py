@@ -262,13 +262,11 @@ class AgentTracker:
         numbers, begun, over = slots.numbers, NOWHERE, NOWHERE
         started, terminated, truncated = listed.reports.copy()
         rewards = listed.rewards.copy()
-        if len(listed.begun):
-            begun = listed.begun.astype(np.intp)
+        if len(listed.begun) or len(listed.over):  # one array says that all agents run on
+            begun, over = listed.begun.astype(np.intp), listed.over.astype(np.intp)
             numbers = numbers.copy()
             numbers[begun] = self._numbers.take(len(begun))
             numbers.setflags(write=False)
-        if len(listed.over):
-            over = listed.over.astype(np.intp)
         if self._repeats:
             rewards += slots.waiting
             slots.waiting.fill(0)
