@@ -162,7 +162,8 @@ def test_a_signal_to_the_whole_group_leaves_the_hive_to_its_host(train, number):
 
 
 ON_A_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` has it ignored
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
