@@ -212,9 +212,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     def _show_in_place(self, step: Step, moved: InPlace) -> Outcome:
         """Return the outcome of a submit whose rows are in the order of the places."""
         decision = step.decisions[0]
-        info: dict[str, Any] = {"present": self._all.copy()}
-        if guest_info := showing.guest_info(self._env, step):
-            info.update(self._infos.of_guest(guest_info))
+        info = {"present": self._all.copy(), **self._guest_info(step)}
         rewards = decision.rewards
         if len(moved.begun) or len(moved.over):
             self._slots.follow(decision.agents, moved.over)

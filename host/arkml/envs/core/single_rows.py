@@ -26,12 +26,11 @@ class FirstRows(NamedTuple):
     """
     One row of each guest.
 
-    ids: uint64, states: uint32, rewards: float32, metadata: uint32, the number of items, moved:
-    uint32, see `batches.ROW`; [guests].
+    ids: uint64, rewards: float32, metadata: uint32, the number of items, moved: uint32, see
+    `batches.ROW`; [guests].
     """
 
     ids: npt.NDArray[np.uint64]
-    states: npt.NDArray[np.uint32]
     rewards: Floats
     metadata: npt.NDArray[np.uint32]
     moved: npt.NDArray[np.uint32]
@@ -39,7 +38,7 @@ class FirstRows(NamedTuple):
     @staticmethod
     def of(rows: npt.NDArray[Any]) -> FirstRows:
         """Return the columns of rows, ROW, [guests], as views."""
-        return FirstRows(rows["id"], rows["state"], rows["reward"], rows["metadata"], rows["moved"])
+        return FirstRows(rows["id"], rows["reward"], rows["metadata"], rows["moved"])
 
 
 class SingleRows:

@@ -220,8 +220,8 @@ class Region:
         if self._list is not None:
             self._words[self._record.word(at.LIST)] = 0
             self._list.free()
+            self._record.charge(-self._list.size)
             self._list = None
-            self._record.charge(-list_bytes(self.slab.shape.rows))
 
     def _grow_metadata(self, size: int) -> None:
         arena, record = self._columns.arena, self._record

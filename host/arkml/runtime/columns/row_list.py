@@ -60,8 +60,8 @@ class RowList:
     def __init__(self, arena: Arena, capacity: int, rules: Rules) -> None:
         self._arena = arena
         self._words = arena.words
-        self.offset: int = arena.allocate(list_bytes(capacity))
-        self._size = list_bytes(capacity)
+        self.size: int = list_bytes(capacity)
+        self.offset: int = arena.allocate(self.size)
         self._start = self.offset >> 2
         rewards, begun, over, marks = at.list_columns(capacity)
         self._rewards = arena.array(self.offset + rewards, capacity, np.float32)
@@ -92,7 +92,7 @@ class RowList:
 
     def free(self) -> None:
         """Give the block back."""
-        self._arena.free(self.offset, self._size)
+        self._arena.free(self.offset, self.size)
 
 
 def list_bytes(capacity: int) -> int:
