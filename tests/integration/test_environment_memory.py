@@ -222,6 +222,16 @@ def test_a_fleet_keeps_as_many_names_of_metrics_as_its_runs(host):
     assert kept[0]["name 0005"] == 5.0
 
 
+def test_the_time_of_metadata_in_steps_is_not_taken_off_that_of_later_imports(host):
+    with closing(GuestEnv(NAMER, host=host)) as env:
+        env.reset()
+        for _ in range(20):
+            env.step(np.zeros((1, 1), np.float32))
+        left = calls_of(env.guest).account.take_noted()
+
+    assert left == 0.0
+
+
 @pytest.mark.parametrize("kind", [GuestVectorEnv, GuestFleetVectorEnv])
 def test_infos_have_as_many_names_of_metadata_as_a_run(host, kind, caplog):
     with closing(kind(NAMER, num_envs=1, host=host)) as envs:

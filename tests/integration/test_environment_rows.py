@@ -19,6 +19,7 @@ from tests.integration.test_environment import (
 
 from arkml.abi.codes import EpisodeState
 from arkml.envs.core.agent_tracker import AgentTracker
+from arkml.envs.core.decisions import InPlace
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.errors import Unavailable
 from arkml.limits import Limits
@@ -60,9 +61,9 @@ def played(turns, by, limits=None, **options):
             assert reports_of(step.decisions[0]) == expected
             for guest_id, (number, _) in walk.live.items():
                 assert env.guest_id(number) == guest_id
-            core, decision = core_of(env), step.decisions[0]
-            in_place.append(core.in_place is not None)
-            is_same = in_place[-1] and core.in_place.before is decision.agents
+            rows, decision = core_of(env).instance.pending.rows, step.decisions[0]
+            in_place.append(isinstance(rows, InPlace))
+            is_same = in_place[-1] and rows.before is decision.agents
             assert is_same == (in_place[-1] and not (decision.started | decision.ended).any())
             if turn + 1 < len(turns):
                 step = env.step(np.zeros((len(env.decision.deciding), 1), np.float32))

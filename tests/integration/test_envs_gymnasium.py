@@ -348,15 +348,27 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_moves(make, kind, fi
     assert np.array_equal(envs.step(actions, out=good)[0], other.step(actions)[0])
 
 
-def test_what_a_step_returned_without_arrays_stays_as_it_is(make):
+def arrays_of(outcome):
+    return [*outcome[:4], outcome[4]["present"]]
+
+
+def test_what_a_step_returned_without_arrays_is_the_callers(make):
     envs = make(GuestVectorEnv, CARTPOLE, configure=(4, 1))
     envs.reset(seed=1)
-    kept = [envs.step(np.ones((4, 1), "f4"))[:4] for _ in range(30)]
-    copies = [[array.copy() for array in step] for step in kept]
-    stepped(envs, StepArrays.empty(envs))
+    kept, copies = [], []
+    for _ in range(30):
+        kept.append(arrays_of(envs.step(np.ones((4, 1), "f4"))))
+        copies.append([array.copy() for array in kept[-1]])
 
     for step, copy in zip(kept, copies, strict=True):
         assert all(np.array_equal(one, other) for one, other in zip(step, copy, strict=True))
+    for array in kept[-1]:
+        array[...] = array == 0
+    assert arrays_of(envs.step(np.ones((4, 1), "f4")))[4].tolist() == [True] * 4
+    out = StepArrays.empty(envs)
+    envs.step(np.ones((4, 1), "f4"), out=out)
+    out.present[...] = False
+    assert arrays_of(envs.step(np.ones((4, 1), "f4")))[4].tolist() == [True] * 4
 
 
 def test_a_mode_that_does_not_fit_is_said_to(make):

@@ -14,7 +14,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, ROW, Batch, Metadata, MetadataLog
 from arkml.envs.core import agent_tracker
 from arkml.envs.core.agent_tracker import AgentNumbers
-from arkml.envs.core.decisions import Behavior
+from arkml.envs.core.decisions import Behavior, InPlace
 from arkml.envs.core.specs import Spec
 from arkml.envs.core.transitions import TRANSITIONS, TRUNCATED, AgentState
 from arkml.errors import GuestMemoryFull, Unavailable, UsageError
@@ -60,15 +60,17 @@ def observe(tracker, *rows, feature=0.0):
 
 
 LATEST = WeakKeyDictionary()  # the rows of the latest submit, by tracker
+IN_PLACE = WeakKeyDictionary()  # what the tracker had of them, if they follow the ones before
 
 
 def submit(tracker, batch, said=NO_METADATA, *, is_followed=True):
     """Have a tracker observe a submit, with the list that the shim makes of its rows."""
     before = LATEST.get(tracker)
     listed = listed_of(batch.rows, before, tracker.highest) if is_followed else None
-    decision = tracker.observe(batch, said, listed)
+    rows = tracker.observe(batch, said, listed)
     LATEST[tracker] = batch.rows.copy()
-    return decision
+    IN_PLACE[tracker] = rows if isinstance(rows, InPlace) else None
+    return rows.decision() if isinstance(rows, InPlace) else rows
 
 
 def listed_of(rows, before, highest):
@@ -89,7 +91,7 @@ def listed_of(rows, before, highest):
         reports[:, place] = transition.report
     begun, over = (marks.nonzero()[0].astype(np.uint32) for marks in (reports[0], over))
     is_rewarded = bool(rows["reward"][begun].any())
-    return Listed(rows["reward"].copy(), reports, begun, over, highest, is_rewarded)
+    return Listed(rows["reward"].copy(), *reports, begun, over, highest, is_rewarded)
 
 
 def test_the_table_covers_every_state_of_an_agent_with_every_episode_state():
@@ -216,13 +218,13 @@ def test_no_array_names_agents_of_which_one_has_ended():
 def test_rows_that_follow_those_before_are_in_place_with_their_ends_and_beginnings():
     _, tracker = tracked()
     first = observe(tracker, (1, INITIAL, 0), (2, INITIAL, 0))
-    places = [tracker.in_place]
+    places = [IN_PLACE[tracker]]
     second = observe(tracker, (1, TERMINAL, 1), (2, RUNNING, 1))
-    places.append(tracker.in_place)
+    places.append(IN_PLACE[tracker])
     third = observe(tracker, (3, INITIAL, 0), (2, RUNNING, 1))
-    places.append(tracker.in_place)
+    places.append(IN_PLACE[tracker])
     observe(tracker, (3, RUNNING, 0), (2, RUNNING, 1))
-    places.append(tracker.in_place)
+    places.append(IN_PLACE[tracker])
 
     assert places[0] is None
     befores = [place.before for place in places[1:]]
@@ -246,7 +248,7 @@ def test_rows_that_moved_are_not_in_place(rows):
     observe(tracker, (1, INITIAL, 0), (2, INITIAL, 0))
     observe(tracker, *rows)
 
-    assert tracker.in_place is None
+    assert IN_PLACE[tracker] is None
 
 
 def test_a_row_that_begins_and_ends_an_agent_is_not_in_place():
@@ -254,7 +256,7 @@ def test_a_row_that_begins_and_ends_an_agent_is_not_in_place():
     observe(tracker, (1, TERMINAL, 0), (2, RUNNING, 0))
     observe(tracker, (3, TERMINAL, 0), (2, RUNNING, 0))
 
-    assert tracker.in_place is None
+    assert IN_PLACE[tracker] is None
 
 
 def test_a_decision_keeps_its_arrays_when_the_memory_of_the_submit_changes():
@@ -483,7 +485,7 @@ def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_d
         decision = submit(trackers[session], batch, is_followed=is_followed)
 
         assert reports_of(decision) == walks[session].observe(rows)
-        in_place, earlier = trackers[session].in_place, last[session]
+        in_place, earlier = IN_PLACE[trackers[session]], last[session]
         if in_place is not None and (earlier.places >= 0).all():
             stays = decision.agents == earlier.agents
             assert in_place.before is earlier.agents

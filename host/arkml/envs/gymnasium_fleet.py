@@ -28,7 +28,7 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays, copied, owned
+from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays, copied
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -167,10 +167,10 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
                 self._over = step.ended
         self._seen = step.observations
         self._inform(info, step, rows)
-        outcome = (
-            shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
-        )  # fmt: skip
-        return owned(outcome) if out is None else out.filled(outcome)
+        observations = shown(self._spec, self._seen)
+        if out is None:
+            return copied(observations), step.rewards, step.terminated, step.truncated, info
+        return out.filled((observations, step.rewards, step.terminated, step.truncated, info))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close all guests."""
@@ -278,7 +278,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     def _inform(self, info: dict[str, Any], step: FleetStep, rows: list[_Rows]) -> None:
         info["present"] = step.present
         if self._spec.actions.branches:
-            going = [(decision, *_going(decision, places)) for decision, places in rows]
+            going = [(decision.masks, *_going(decision, places)) for decision, places in rows]
             info.update(all_allowed(self._spec, going, self.num_envs))
         if step.alone:
             self._inform_alone(info, step)

@@ -11,8 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.envs import showing
-from arkml.envs.core.agent_tracker import InPlace
-from arkml.envs.core.decisions import Decision, Ids, Step
+from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Places
 from arkml.envs.core.options import GuestEnvOptions
@@ -191,17 +190,18 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         return agents
 
     def _stepped(self, values: Floats) -> Outcome:
-        core = core_of(self._env)
-        if self._places is None:
-            step = core.step_rows(values)
-        else:
+        if self._places is not None:
             step = self._env.step(self._chosen(values))
-        if not step.decisions:
-            return self._ended(step)
-        moved = core.in_place
-        if moved is None or moved.before is not self._seated or not self._shows(moved):
-            return self._show(step)
-        return self._show_in_place(step, moved)
+        else:
+            rows = core_of(self._env).step_rows(values)
+            if isinstance(rows, Step):
+                step = rows
+            elif rows.before is self._seated and self._shows(rows):
+                return self._show_in_place(rows)
+            else:
+                assert self._env.decision is not None
+                step = Step((self._env.decision,))
+        return self._show(step) if step.decisions else self._ended(step)
 
     def _shows(self, moved: InPlace) -> bool:
         """Return whether rows are shown as they are: with SAME_STEP, if no agent changes."""
@@ -209,27 +209,25 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             return True
         return not len(moved.begun) and not len(moved.over)
 
-    def _show_in_place(self, step: Step, moved: InPlace) -> Outcome:
-        """Return the outcome of a submit whose rows are in the order of the places."""
-        decision = step.decisions[0]
-        info = {"present": self._all.copy(), **self._guest_info(step)}
-        rewards = decision.rewards
-        if len(moved.begun) or len(moved.over):
-            self._slots.follow(decision.agents, moved.over)
-            if moved.is_rewarded and np.count_nonzero(first := rewards[moved.begun]):
-                self._infos.add_rewards(info, moved.begun, first)
+    def _show_in_place(self, rows: InPlace) -> Outcome:
+        """Return the outcome of a submit whose rows are in the order of the places, as views."""
+        info = {"present": self._all, **self._guest_info(None)}
+        rewards = rows.rewards
+        if len(rows.begun) or len(rows.over):
+            self._slots.follow(rows.agents, rows.over)
+            if rows.is_rewarded and np.count_nonzero(first := rewards[rows.begun]):
+                self._infos.add_rewards(info, rows.begun, first)
                 rewards = rewards.copy()
-                rewards[moved.begun] = 0
-        if decision.metadata:
-            self._infos.add_log(info, decision.metadata)
+                rewards[rows.begun] = 0
+        if rows.metadata:
+            self._infos.add_log(info, rows.metadata)
         self._infos.complete(info)
-        if decision.masks:
-            deciding = (~decision.ended).nonzero()[0]
-            info.update(self._allowed(decision, deciding, deciding))
-        self._seated = decision.agents
+        if rows.masks:
+            deciding = ~(rows.terminated | rows.truncated)
+            info.update(self._allowed(rows.masks, deciding, deciding))
+        self._seated = rows.agents
         return (
-            shown(self._spec, decision.observations), rewards, decision.terminated,
-            decision.truncated, info,
+            shown(self._spec, rows.observations), rewards, rows.terminated, rows.truncated, info
         )  # fmt: skip
 
     def _chosen(self, values: Floats) -> Floats:
@@ -246,7 +244,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._seated = None
         return self._empty(self._guest_info(step))
 
-    def _guest_info(self, step: Step) -> dict[str, Any]:
+    def _guest_info(self, step: Step | None) -> dict[str, Any]:
         """Return what an info has of the guest, which is that of all places."""
         return self._infos.of_guest(showing.guest_info(self._env, step))
 
@@ -291,9 +289,9 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             return places, self._show_same(decision, places, info)
         return places, self._show_next(decision, places, info)
 
-    def _allowed(self, decision: Decision, rows: Any, places: Any) -> dict[str, Any]:
+    def _allowed(self, masks: tuple[Marks, ...], rows: Any, places: Any) -> dict[str, Any]:
         """Return what the agents can choose, whose rows sit at these places."""
-        return all_allowed(self._spec, [(decision, rows, places)], self.num_envs)
+        return all_allowed(self._spec, [(masks, rows, places)], self.num_envs)
 
     def _start_over(self) -> Outcome:
         """Return the first step of a new instance, after the last one of another."""
@@ -392,4 +390,4 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._places = None if is_in_order else seats
         if decision.masks:
             sitting = seats >= 0
-            info.update(self._allowed(decision, deciding[sitting], seats[sitting]))
+            info.update(self._allowed(decision.masks, deciding[sitting], seats[sitting]))

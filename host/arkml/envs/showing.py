@@ -47,11 +47,13 @@ def only_decision(step: Step, interface: str, behavior: Behavior | None = None) 
     return decision
 
 
-def guest_info(env: GuestEnv, step: Step) -> dict[str, Any]:
-    """Return the info of a guest: its demonstrations, and the reason if it ended."""
+def guest_info(env: GuestEnv, step: Step | None) -> dict[str, Any]:
+    """Return the info of a guest: its demonstrations, and the reason if its `step` is the last."""
     info: dict[str, Any] = {}
     if demonstrations := env.take_demonstrations():
         info["demonstrations"] = demonstrations
+    if step is None:
+        return info
     if step.done:
         info["guest_done"] = True
     if step.error is not None:

@@ -122,20 +122,20 @@ def unmasked(spec: Spec) -> dict[str, Any]:
 
 
 def all_allowed(
-    spec: Spec, rows: Iterable[tuple[Decision, Any, Any]], count: int
+    spec: Spec, rows: Iterable[tuple[tuple[Marks, ...], Any, Any]], count: int
 ) -> dict[str, Any]:
     """
     Return the info `action_mask` of `count` places, for each branch int8, [count, choices].
 
-    `rows` are decisions, each with indices of some of its rows and of the places of these rows;
-    other places have ones.
+    `rows` are the masks of decisions, with indices of some of their rows and of the places of these
+    rows; other places have ones.
     """
     allowances = tuple(np.ones((count, choices), np.int8) for choices in spec.actions.branches)
     if not allowances:
         return {}
-    for decision, chosen, places in rows:
-        for mask, masks in zip(allowances, decision.masks, strict=True):
-            mask[places] = ~masks[chosen]
+    for masks, chosen, places in rows:
+        for allowance, masked in zip(allowances, masks, strict=True):
+            allowance[places] = ~masked[chosen]
     return {"action_mask": allowances[0] if len(allowances) == 1 else allowances}
 
 

@@ -89,9 +89,10 @@ class StepArrays(NamedTuple):
 
 
 def owned(outcome: Outcome) -> Outcome:
-    """Return an outcome whose observations are copies: the environment keeps its own."""
-    observations, *rest = outcome
-    return copied(observations), *rest
+    """Return an outcome whose arrays are copies, `present` among them; its info is the same."""
+    observations, rewards, terminated, truncated, info = outcome
+    info["present"] = info["present"].copy()
+    return copied(observations), rewards.copy(), terminated.copy(), truncated.copy(), info
 
 
 def copied(observations: Any) -> Any:

@@ -119,7 +119,7 @@ class Session:
         """
         Handle metadata that was pushed with the batch that is being answered.
 
-        `metadata` is that of the queue, where it was read already.
+        `metadata` is that of the queue where the caller has read it, who counts the time of both.
         """
 
     def held(self) -> Ready | None:
@@ -196,11 +196,15 @@ class TrainingSession(Session):
         read, self._metadata = self._metadata, None
         if self._sink is None:
             return
+        if metadata is not None:
+            self._pass_on(metadata, self._sink)
+            return
         with self._noting():
-            if metadata is None:
-                metadata = self.queue.metadata() if read is None else read
-            if metrics := _metrics(metadata):
-                self._sink.note(self.queue.batch(), metrics)
+            self._pass_on(self.queue.metadata() if read is None else read, self._sink)
+
+    def _pass_on(self, metadata: MetadataLog, sink: TransitionSink) -> None:
+        if metrics := _metrics(metadata):
+            sink.note(self.queue.batch(), metrics)
 
     def held(self) -> Ready | None:
         return None if self._sink is None else self._sink.held()

@@ -28,15 +28,15 @@ _AT_ONCE = 1_024  # rows copied at once, so that few are there twice
 _STATES = np.uint32(len(EpisodeState))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentSlots:
     """
     Agents by slot.
 
     ids: uint64, [n]. numbers: int32, [n]. absent: bool, [n], False where the agent is LIVE; an id
     is LIVE in one slot at most. observations: float32, [n, num_features], the last reported ones.
-    waiting: float32, [n], rewards that wait for the next report. `numbers` may be elsewhere, too,
-    and does not change; the other arrays change where rows follow those of the submit before.
+    waiting: float32, [n], rewards that wait for the next report. The array `numbers` may be
+    elsewhere, too, and does not change; the others do where rows follow those of the submit before.
     """
 
     ids: GuestIds
@@ -63,14 +63,15 @@ class AgentSlots:
             self.waiting[index],
         )  # fmt: skip
 
-    def followed(self, begun: Places, ids: GuestIds, numbers: Ids) -> AgentSlots:
+    def follow(self, begun: Places, ids: GuestIds, numbers: Ids, observations: Floats) -> None:
         """
-        Return the slots after a submit whose rows follow them; these are of no use then.
+        Take over a submit whose rows follow the slots one by one, but for `absent` and `waiting`.
 
-        begun: intp, [m], the rows that start, with their ids. `absent` is as it was before.
+        begun: intp, [m], the rows that start, with their ids. numbers, observations: of all rows.
         """
         self.ids[begun] = ids
-        return AgentSlots(self.ids, numbers, self.absent, self.observations, self.waiting)
+        self.numbers = numbers
+        self.observations[...] = observations
 
     def joined(self, more: AgentSlots) -> AgentSlots:
         """

@@ -17,7 +17,7 @@ Invariants of `AgentTracker`:
 from __future__ import annotations
 
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
 from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, highest_of, match
-from arkml.envs.core.decisions import Behavior, Decision, Ids, choice_masks
+from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, choice_masks
 from arkml.envs.core.id_search import Places
 from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
 from arkml.errors import Unavailable, UsageError
@@ -73,22 +73,6 @@ class AgentNumbers:
             if (guest_id := tracker.guest_id(number)) is not None:
                 return guest_id
         raise KeyError(number)
-
-
-class InPlace(NamedTuple):
-    """
-    The rows of a submit that follow those of the one before one by one.
-
-    Each is of the same agent, or of one that begins after the end of the agent before. `before` is
-    the array that was `agents` of the decision before, if that had no reports but those rows.
-    begun, over: intp, the rows of agents that begin, and that end; none does both. is_rewarded:
-    False if no first row has a reward.
-    """
-
-    before: Ids
-    begun: Places
-    over: Places
-    is_rewarded: bool
 
 
 class AgentTracker:
@@ -144,9 +128,9 @@ class AgentTracker:
 
     def observe(
         self, batch: Batch, metadata: MetadataLog, listed: Listed | None = None
-    ) -> Decision:
+    ) -> Decision | InPlace:
         """
-        Return the decision of a submit with at least one row; its arrays are copies.
+        Return the decision of a submit with at least one row, or its rows as they lie there.
 
         `listed` are its rows where they follow those of the submit before, by LISTING, and new
         agents have higher ids than `highest`. Raises GuestMemoryFull, and Unavailable for more than
@@ -212,8 +196,6 @@ class AgentTracker:
         self._order: Places = np.arange(0)
         self._over = NOWHERE  # rows of the latest submit that take no action
         self._is_steady = False
-        self.in_place: InPlace | None = None
-        """The rows of the latest submit, if they follow those of the one before one by one."""
         self._repeats = 0
 
     def replace(self, guest_id: int | None) -> None:
@@ -256,32 +238,30 @@ class AgentTracker:
 
     def _follow(
         self, listed: Listed, batch: Batch, rest: MetadataLog, masks: MetadataLog
-    ) -> Decision:
-        """Return the decision of rows that follow those of the submit before one by one."""
-        slots, features = self._rows, batch.features.copy()
-        numbers, begun, over = slots.numbers, NOWHERE, NOWHERE
-        started, terminated, truncated = listed.reports.copy()
-        rewards = listed.rewards.copy()
+    ) -> InPlace:
+        """Return rows that follow those of the submit before one by one."""
+        slots, rewards = self._rows, listed.rewards
+        before = numbers = slots.numbers
+        begun = over = NOWHERE
         if len(listed.begun) or len(listed.over):  # one array says that all agents run on
             begun, over = listed.begun.astype(np.intp), listed.over.astype(np.intp)
             numbers = numbers.copy()
             numbers[begun] = self._numbers.take(len(begun))
             numbers.setflags(write=False)
         if self._repeats:
-            rewards += slots.waiting
+            rewards = rewards + slots.waiting
             slots.waiting.fill(0)
             self._repeats = 0
         if self._has_closed:
             self._make_room(len(batch), len(self._away), 0)
-        slots.observations[...] = features
-        self.in_place = InPlace(slots.numbers, begun, over, listed.is_rewarded)
-        self._rows = slots.followed(begun, batch.rows["id"][begun], numbers)
+        slots.follow(begun, batch.rows["id"][begun], numbers, batch.features)
         self._is_behind = True
         self._over, self._is_steady = over, not len(over)
         self._highest = listed.highest
-        return Decision(
-            self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
-            rest, self._choice_masks(masks, self._order),
+        return InPlace(
+            self.behavior, before, numbers, begun, over, listed.is_rewarded, batch.features,
+            rewards, listed.started, listed.terminated, listed.truncated, self._order, rest,
+            self._choice_masks(masks, self._order),
         )  # fmt: skip
 
     def _advance(
@@ -318,7 +298,6 @@ class AgentTracker:
         is_distinct = moves.earlier is None
         self._over, self._is_steady = over, is_distinct and not len(closed) and not len(over)
         self._highest = highest_of(ids, slots.ids) if is_distinct else None
-        self.in_place = None
         if len(closed):
             decision = self._with_ends(decision, closed, moves, slots, masks)
         self._settle(moves, slots, ids, numbers, features)

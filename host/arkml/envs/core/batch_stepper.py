@@ -78,15 +78,14 @@ class BatchStepper:
         for guest in guests:
             instance = self._instances[guest]
             pending = None if instance is None else instance.pending
-            self.acts[guest] = pending is not None and len(pending.decision.deciding) > 0
+            self.acts[guest] = pending is not None and pending.tracker.acting_count > 0
             live = 0 if pending is None else pending.tracker.live_count
             self._is_alone[guest] = live == int(self.acts[guest])
             self._is_ahead[guest] = False
             self._owed[guest] = 0  # a guest that was replaced may have left some
             self._forget_said(guest)
             if pending is not None and self.acts[guest]:
-                decision = pending.decision
-                self.ids[guest] = pending.batch.rows["id"][decision.places[~decision.ended][0]]
+                self.ids[guest] = pending.batch.rows["id"][pending.tracker.acting_rows][0]
             is_new = is_new or not self._is_as_planned(guest)
         self._are_alone = every(self._is_alone)
         if is_new:

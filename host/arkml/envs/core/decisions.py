@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,43 @@ class Decision:
     def rows_of(self, places: Places) -> Places:
         """Return the rows of this decision that are rows of the submit, intp, [m] each; or -1."""
         return positions_in(self.places, places)
+
+
+class InPlace(NamedTuple):
+    """
+    The rows of a submit that follow those of the one before one by one.
+
+    Each is of the same agent, or of one that begins after the end of the agent before. `before` is
+    the array that was `agents` of the decision before, if that had no reports but those rows, and
+    `agents` is that of this one. begun, over: intp, the rows of agents that begin, and that end;
+    none does both. is_rewarded: False if no first row has a reward.
+
+    observations, rewards, started, terminated, truncated: as in Decision, but views that are valid
+    until the guest is resumed.
+    """
+
+    behavior: Behavior
+    before: Ids
+    agents: Ids
+    begun: Places
+    over: Places
+    is_rewarded: bool
+    observations: Floats
+    rewards: Floats
+    started: Marks
+    terminated: Marks
+    truncated: Marks
+    places: Places
+    metadata: MetadataLog
+    masks: tuple[Marks, ...]
+
+    def decision(self) -> Decision:
+        """Return the rows as a decision, whose arrays are copies."""
+        return Decision(
+            self.behavior, self.agents, self.observations.copy(), self.rewards.copy(),
+            self.started.copy(), self.terminated.copy(), self.truncated.copy(), self.places,
+            self.metadata, self.masks,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.closing import Closing
-from arkml.envs.core.agent_tracker import InPlace
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
-from arkml.envs.core.decisions import Decision, Ids, Step
+from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
 from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.instance_factory import InstanceFactory
 from arkml.envs.core.non_reentrant import NonReentrant
@@ -46,12 +45,6 @@ class EnvCore(Closing):
         pending = None if self.instance is None else self.instance.pending
         return None if pending is None else pending.tracker.running_agents
 
-    @property
-    def in_place(self) -> InPlace | None:
-        """The rows of the decision that waits, if they follow those of the one before, or None."""
-        pending = None if self.instance is None else self.instance.pending
-        return None if pending is None else pending.tracker.in_place
-
     def reset(self, seed: int | None = None) -> Step:
         """Step a new instance to its first submit; see `GuestEnv.reset`."""
         self.factory.require_open()
@@ -81,16 +74,22 @@ class EnvCore(Closing):
             instance.answer(_checked(actions, pending.decision, pending.tracker.acting_count))
             return _run(instance)
 
-    def step_rows(self, actions: Floats) -> Step:
+    def step_rows(self, actions: Floats) -> Step | InPlace:
         """
         Answer all rows of the submit with checked actions, [rows, num_actions].
 
-        Those of agents that have ended are not used.
+        Those of agents that have ended are not used. Returns the rows of the next submit where they
+        follow one by one, of which `decision` is made where one looks.
         """
         with self._call:
             instance, _ = self._waiting()
             instance.answer_rows(actions)
-            return _run(instance)
+            ended = instance.run_to_pending()
+            if ended is not None:
+                return _passed(instance, ended)
+            assert instance.pending is not None
+            rows = instance.pending.rows
+            return rows if isinstance(rows, InPlace) else Step((rows,))
 
     def set_aside(self) -> EnvInstance | None:
         """Return the present instance, for the caller to close or to hand to `take_back`."""
@@ -126,7 +125,11 @@ class EnvCore(Closing):
 
 def _run(instance: EnvInstance) -> Step:
     """Run to the next submit. Raises InvalidSpec if the guest contradicts the declared specs."""
-    step = instance.run()
+    return _passed(instance, instance.run())
+
+
+def _passed(instance: EnvInstance, step: Step) -> Step:
+    """Return a step. Raises InvalidSpec as `_run`."""
     if step.is_over and instance.experiments.refused is not None:
         raise instance.experiments.refused
     return step

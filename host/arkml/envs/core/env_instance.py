@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from arkml.batches import Batch, Floats
 from arkml.closing import Closing
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
-from arkml.envs.core.decisions import Behavior, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.submit_loop import Calls, SubmitLoop
@@ -26,12 +26,28 @@ from arkml.sessions.session import InferenceSession, Session, TrainingSession
 _clock = time.perf_counter
 
 
-class Pending(NamedTuple):
-    """The submit that a guest is suspended in."""
+class Pending:
+    """
+    The submit that a guest is suspended in.
 
-    batch: Batch
-    tracker: AgentTracker
-    decision: Decision
+    `rows` are those that follow the rows of the submit before one by one, or its decision.
+    """
+
+    __slots__ = ("_decision", "batch", "rows", "tracker")
+
+    def __init__(self, batch: Batch, tracker: AgentTracker, rows: InPlace | Decision) -> None:
+        self.batch = batch
+        self.tracker = tracker
+        self.rows = rows
+        self._decision: Decision | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """The decision of the submit, made by the first look before the guest is resumed."""
+        if self._decision is None:
+            rows = self.rows
+            self._decision = rows.decision() if isinstance(rows, InPlace) else rows
+        return self._decision
 
 
 class EnvInstance(Closing):
@@ -91,19 +107,22 @@ class EnvInstance(Closing):
 
     def run(self) -> Step:
         """Run to the next submit with a decision; the one before must be answered."""
+        return self._shown(self.run_to_pending())
+
+    def run_to_pending(self) -> Step | None:
+        """Run as `run`, and return None where the guest is in a submit, which `pending` has."""
         self.pending = None
         self.stepping.begin()
         return self._through(self.stepping.resume)
 
     def run_on(self) -> Step:
         """Continue a guest that gave way in `run`, see SubmitLoop."""
-        return self._through(self.stepping.run_on)
+        return self._shown(self._through(self.stepping.run_on))
 
     def look(self) -> Step:
         """Show the submit of a guest that was run, to the session of before, or run on as `run`."""
         self.pending = None
-        step = self.show(self.calls.submitted())
-        return self.run() if step is None else step
+        return self._shown(None) if self.show(self.calls.submitted()) else self.run()
 
     def reach_submit(self, frames: int, *, has_ended: bool) -> bool:
         """
@@ -121,9 +140,9 @@ class EnvInstance(Closing):
         """Return the step of a guest that came to its end, which truncates its agents."""
         return Step(self._drop_all(), done=True)
 
-    def show(self, session: Session) -> Step | None:
+    def show(self, session: Session) -> bool:
         """
-        Return the step that the guest's submit shows; None if it is answered already.
+        Have the guest's submit in `pending`; return False if it is answered already.
 
         The guest is charged with the time where it is long. A submit whose agents are over its
         limits is refused.
@@ -131,7 +150,7 @@ class EnvInstance(Closing):
         batch = session.queue.batch()
         if not len(batch):
             self._answered()
-            return None
+            return False
         began = _clock()
         try:
             tracker = self._trackers.get(session.key)
@@ -142,20 +161,19 @@ class EnvInstance(Closing):
                 session.note(said)
             is_repeated = tracker.repeat_actions(batch)
             queue = self.calls.submitted_region()
-            decision = None if is_repeated else tracker.observe(batch, said, queue.listed())
+            rows = None if is_repeated else tracker.observe(batch, said, queue.listed())
             queue.follow(tracker.highest, LISTING)
         except AbiError as error:
             self._refuse(session, error)
-            return None
+            return False
         finally:
             if (seconds := _clock() - began) > LONG:
-                account = self.calls.account
-                account.charge(WorkKind.IMPORTS, max(0.0, seconds - account.take_noted()))
-        if decision is None:
+                self.calls.account.charge(WorkKind.IMPORTS, seconds)
+        if rows is None:
             self._answered()
-            return None
-        self.pending = Pending(batch, tracker, decision)
-        return Step((decision,))
+            return False
+        self.pending = Pending(batch, tracker, rows)
+        return True
 
     def fail(self, error: GuestError) -> Step:
         """Return a step that truncates the agents of a guest that failed."""
@@ -177,12 +195,13 @@ class EnvInstance(Closing):
         self.pending = None
         self.guest.close()
 
-    def _through(self, resume: Callable[[], Session | None]) -> Step:
+    def _through(self, resume: Callable[[], Session | None]) -> Step | None:
         while True:
             try:
                 session = resume()
                 self.world.settle()
-                step = None if session is None else self.show(session)
+                if session is not None and self.show(session):
+                    return None
             except GuestError as error:
                 return self.fail(error)
             except GaveWay:
@@ -192,9 +211,14 @@ class EnvInstance(Closing):
                 raise
             if session is None:
                 return self.finish()
-            if step is not None:
-                return step
             resume = self.stepping.resume
+
+    def _shown(self, ended: Step | None) -> Step:
+        """Return the step of a guest that is in a submit, or the one with which it ended."""
+        if ended is not None:
+            return ended
+        assert self.pending is not None
+        return Step((self.pending.decision,))
 
     def _tracked(self, session: Session) -> AgentTracker:
         """Return a tracker of the agents of a session that had none."""

@@ -236,7 +236,7 @@ class FleetEnv(Closing):
         assert instance.pending is not None
         assert together is not None
         together.catch_up(guest)
-        count = len(instance.pending.decision.deciding)
+        count = instance.pending.tracker.acting_count
         instance.answer(values[guest : guest + 1][:count])
         return instance.run()
 

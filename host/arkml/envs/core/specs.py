@@ -90,11 +90,10 @@ class Actions:
 
     def _do_fit(self, floats: Floats) -> bool:
         """Return whether all values, [..., continuous], are finite and within the bounds."""
-        if self._bounds is not None and floats.size:  # NaN is greater and less than no number
-            low, high = self._bounds
+        if self._bounds is not None and floats.size:  # places cost less than extremes, and that
+            low, high = self._bounds  # of a NaN comes first, which is within no bounds
             return bool(
-                np.minimum.reduce(floats, axis=None) >= low
-                and np.maximum.reduce(floats, axis=None) <= high
+                floats.item(floats.argmin()) >= low and floats.item(floats.argmax()) <= high
             )
         fits = floats >= self._floors
         fits &= floats <= self._ceilings

@@ -30,6 +30,8 @@ class Pace:
         self._made_with = _checked("frame_seconds", frame_seconds, least=1 / _MOST)
         self._frame_seconds = self._made_with
         self._time_scale = 1.0
+        self.nanoseconds: int = self._rounded()
+        """Nanoseconds of the next frame."""
 
     @property
     def frame_seconds(self) -> float:
@@ -44,6 +46,7 @@ class Pace:
     @time_scale.setter
     def time_scale(self, scale: float) -> None:
         self._time_scale = _checked("time_scale", scale, least=0)
+        self.nanoseconds = self._rounded()
 
     @property
     def capture_rate(self) -> float:
@@ -60,10 +63,9 @@ class Pace:
             self._frame_seconds = 1 / _checked("capture_rate", rate, least=1 / _MOST)
         else:
             self._frame_seconds = self._made_with
+        self.nanoseconds = self._rounded()
 
-    @property
-    def nanoseconds(self) -> int:
-        """Nanoseconds of the next frame."""
+    def _rounded(self) -> int:
         return round(self._frame_seconds * self._time_scale * 1e9)
 
 
@@ -89,8 +91,10 @@ class SeededWorld:
 
     def settle(self) -> None:
         """Advance the clock by the frames that ended in the loop, and were followed by others."""
-        if self._frames() != self._counted:
-            self._now += self._uncounted() * self._pace.nanoseconds
+        frames = self._frames()
+        if frames != self._counted:
+            self._now += frames_between(self._counted, frames) * self._pace.nanoseconds
+            self._counted = frames
 
     def tick(self) -> None:
         """Advance the clock by one frame, which follows the last that ended in the loop."""

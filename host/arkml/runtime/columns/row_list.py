@@ -40,14 +40,16 @@ class Listed(NamedTuple):
     """
     The n rows of a submit, each of the agent of the row before in its place, or of a new one.
 
-    The arrays are views, valid until the guest is resumed. rewards: float32, [n]. reports: bool,
-    [3, n], which rows report that their agents started, terminated and were truncated. begun,
-    over: uint32, [m], the rows that start, and those after which no agent is live. highest: the
-    highest id up to now. is_rewarded: False if no row that starts has a reward.
+    The arrays are views, valid until the guest is resumed. rewards: float32, [n]. started,
+    terminated, truncated: bool, [n], which rows report that of their agents. begun, over: uint32,
+    [m], the rows that start, and those after which no agent is live. highest: the highest id up to
+    now. is_rewarded: False if no row that starts has a reward.
     """
 
     rewards: Floats
-    reports: Marks
+    started: Marks
+    terminated: Marks
+    truncated: Marks
     begun: Numbers
     over: Numbers
     highest: int
@@ -69,6 +71,8 @@ class RowList:
         self._over = arena.array(self.offset + over, capacity, np.uint32)
         reports = arena.array(self.offset + marks, _MARKS * capacity, np.uint8)
         self._reports: Marks = reports.view(np.bool_).reshape(_MARKS, capacity)
+        self._count = -1  # of the rows that `_shown` has
+        self._shown: tuple[Floats, Marks, Marks, Marks] = self._rewards, *self._reports
         for field, rule in zip(at.LIST_RULES, rules, strict=True):
             self._words[self._start + (field >> 2)] = rule
 
@@ -81,9 +85,11 @@ class RowList:
         words, start = self._words, self._start
         if words[start + (at.LISTED >> 2)] != submits + 1 & _U32:
             return None
+        if count != self._count:
+            self._count = count
+            self._shown = self._rewards[:count], *self._reports[:, :count]
         return Listed(
-            self._rewards[:count],
-            self._reports[:, :count],
+            *self._shown,
             self._begun[: words[start + (at.LIST_BEGUN >> 2)]],
             self._over[: words[start + (at.LIST_OVER >> 2)]],
             self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3],
