@@ -1,4 +1,4 @@
-"""Marks of guests or agents: arrays of bool, and what is asked of them in every step."""
+"""Marks and numbers of guests or agents: arrays, and what is asked of them in every step."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def some(marks: Marks) -> bool:
 def every(marks: Marks) -> bool:
     """Return whether all are True; see `some`."""
     return 0 not in marks.tobytes()
+
+
+def are_all(numbers: npt.NDArray[np.uint32], number: int) -> bool:
+    """Return whether all numbers, uint32, [n], are `number`; see `some`."""
+    return numbers.tobytes() == number.to_bytes(4, "little") * len(numbers)

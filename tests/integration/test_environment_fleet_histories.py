@@ -208,10 +208,18 @@ def test_guests_that_submit_in_some_frames_alone_are_stepped_as_by_themselves(ev
     assert alone.error or alone.decisions[0].rewards[0] > 0
 
 
-def test_the_clock_stands_still_in_frames_at_a_time_scale_of_zero():
-    with FleetEnv(SKIPS, 3) as fleet, GuestEnv(SKIPS) as env:
+@pytest.mark.parametrize(
+    ("seconds", "scales"),
+    [
+        pytest.param(1 / 60, (0, 0, 2, 0, 0, 1, 1, 1), id="some frames stand still"),
+        pytest.param(1e9, (1e-9, 1e-9, 1, 1e9, 1e9), id="more than 64 bits of nanoseconds"),
+    ],
+)
+def test_the_clock_follows_a_pace_that_changes(seconds, scales):
+    options = {"frame_seconds": seconds}
+    with FleetEnv(SKIPS, 3, **options) as fleet, GuestEnv(SKIPS, **options) as env:
         step, alone = fleet.reset(seed=[3] * 3), env.reset(seed=3)
-        for scale in (0, 0, 2, 0, 0, 1, 1, 1):
+        for scale in scales:
             core_of(fleet.template).factory.pace.time_scale = scale
             core_of(env).factory.pace.time_scale = scale
             step, alone = fleet.step(ACTIONS, step.observations), env.step(ACTION)

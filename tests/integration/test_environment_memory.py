@@ -210,7 +210,7 @@ def test_a_fleet_keeps_as_many_names_of_metrics_as_its_runs(host):
         fleet.reset()
         for _ in range(MAX_NAMES + 20):
             fleet.step(np.zeros((2, 1), np.float32), np.zeros((2, 1), np.float32))
-        names = len(fleet._together._said)
+        names = len(fleet._together._unnoted)
         kept = [
             run.metric_values
             for guest in range(2)

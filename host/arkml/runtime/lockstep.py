@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from arkml.marks import Marks, every, some
+from arkml.marks import Marks, are_all, some
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, counted_seconds, read_processor_clock
 from arkml.runtime.columns.arena import Arena
@@ -206,9 +206,8 @@ class Lockstep:
         futures = self.futures
         ended = poll_all([futures[place] for place in places.tolist()])
         reasons = self._words[self._at(_REASON, places)]
-        submits = reasons == _SUBMIT
-        if every(submits):  # as in most rounds; none has ended
-            return ended, submits
+        if are_all(reasons, _SUBMIT):  # as in most rounds; none has ended
+            return ended, np.ones(len(places), bool)
         tired = (reasons == _RUNNING) & ~ended
         if some(tired):
             ended[tired] = poll_all([futures[place] for place in places[tired].tolist()])

@@ -163,7 +163,6 @@ class AgentTracker:
         self._repeats += 1
         self._rows.waiting[:] += batch.rows["reward"]
         batch.actions[...] = self._actions
-        batch.values[...] = 0
         return True
 
     def truncate_all(self) -> Decision:

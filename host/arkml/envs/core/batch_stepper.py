@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from arkml.batches import Floats, MetadataLog
+from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.decisions import Behavior, Decision, Step, choice_masks
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.single_rows import FirstRows, SingleRows
 from arkml.envs.core.transitions import IS_ONE_REPORT, REPORTED
+from arkml.envs.core.unnoted_metadata import UnnotedMetadata
 from arkml.envs.core.world import Pace
 from arkml.errors import GuestError
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
-from arkml.hive.protocol.runs import MAX_NAMES
-from arkml.marks import Marks, every, some
+from arkml.marks import Marks, are_all, every, some
+from arkml.runtime.account import WorkKind
 from arkml.runtime.columns.region import Region
 from arkml.runtime.lockstep import Frames, Places
 from arkml.runtime.shim.control import Moved
 
+_clock = time.perf_counter
 _ANY = np.arange(2 * Moved.LEFT)  # of the field `moved` of a row
 _CODES = _ANY % (2 * Moved.ABSENT)  # the numbers of its transition
 _FITS = IS_ONE_REPORT[_CODES] & (_ANY < Moved.LEFT)
-_SHOWN = REPORTED[:, _CODES] ^ np.array([[False], [False], [False], [True]])  # LIVE at last
+_IS_LIVE = REPORTED[:, _CODES] ^ np.array([[False], [False], [False], [True]])
+_SHOWN = np.concatenate((_FITS[None], _IS_LIVE))  # whether it is shown here, and as what
 
 Left: TypeAlias = tuple[int, Callable[[EnvInstance], Step]]
 """A guest that deviated from the common path, and what shows its step after `catch_up`."""
@@ -60,14 +64,15 @@ class BatchStepper:
         self._pace = pace
         self._ahead = ahead
         self._is_one_call = all(one is not None and one.is_one_call for one in instances)
-        self._owed = np.zeros(len(instances), np.int64)  # nanoseconds that clocks are behind
+        self._frame = pace.nanoseconds  # the length of the frames by which clocks are behind
+        self._behind = 0  # frames that each guest has begun in a step of all
+        self._more_behind = np.zeros(len(instances), np.int64)  # and others, of each guest
         self._is_alone = np.zeros(len(instances), bool)  # the agent of `ids` is the only live one
         self._are_alone = False  # each is
         self._is_ahead = np.zeros(len(instances), bool)  # of the tracker of the guest
         self._order = np.arange(len(instances))
         self._unnumbered = np.full(len(instances), -1, np.int32)
-        self._said: dict[str, tuple[npt.NDArray[np.float64], Marks]] = {}
-        """Metadata by name that the runs of guests have not noted yet: values and a mask."""
+        self._unnoted = UnnotedMetadata(len(instances), self._note)
         self._planned: list[EnvInstance | None] = []
         self._version = -1
         self.settle(range(len(instances)))
@@ -82,8 +87,8 @@ class BatchStepper:
             live = 0 if pending is None else pending.tracker.live_count
             self._is_alone[guest] = live == int(self.acts[guest])
             self._is_ahead[guest] = False
-            self._owed[guest] = 0  # a guest that was replaced may have left some
-            self._forget_said(guest)
+            self._more_behind[guest] = -self._behind
+            self._unnoted.forget(guest)
             if pending is not None and self.acts[guest]:
                 self.ids[guest] = pending.batch.rows["id"][pending.tracker.acting_rows][0]
             is_new = is_new or not self._is_as_planned(guest)
@@ -95,8 +100,9 @@ class BatchStepper:
         """Return those of `guests` that wait with one row in their queue, as the lockstep needs."""
         if self._version != self._resources.columns.version:
             self._plan()
-        holds_one = self._rows.single(guests)
-        return guests if every(holds_one) else guests[holds_one]
+        if self._rows.are_single(guests):
+            return guests
+        return guests[self._rows.single(guests)]
 
     def write(self, actions: Floats) -> None:
         """Answer all guests that wait with one row: float32, [guests, num_actions]."""
@@ -111,6 +117,8 @@ class BatchStepper:
         """
         lockstep, call_guard = self._lockstep, self._resources.call_guard
         places = self._places if len(guests) == len(self._places) else self._places[guests]
+        if self._pace.nanoseconds != self._frame:
+            self._change_pace()
         call_guard.begin(self._name)
         try:
             before = lockstep.frames(places)
@@ -124,16 +132,15 @@ class BatchStepper:
                 begun = np.ones_like(frames)
             elif some(ended):
                 begun = frames - (ended & (frames > 0))
-            owed = np.multiply(begun, self._pace.nanoseconds, dtype=np.int64)
-            if len(owed) == len(self._owed):
-                self._owed += owed  # faster than by places
+            if len(begun) == len(self._more_behind) and are_all(begun, 1):
+                self._behind += 1
             else:
-                self._owed[guests] += owed
+                self._more_behind[guests] += begun
         finally:
             call_guard.end()
-        as_before = submits & self._is_as_before(guests, places)
-        if every(as_before):
+        if every(submits) and self._are_as_before(guests, places):
             return guests, [], []
+        as_before = submits & self._is_as_before(guests, places)
         rest = ~as_before
         alone = guests[rest]
         lockstep.run_ahead(places[rest], 0)
@@ -146,6 +153,12 @@ class BatchStepper:
             as_before = self._is_as_before(guests, self._places[guests])
         left += [(guest, EnvInstance.look) for guest in guests[~as_before].tolist()]
         return guests[as_before], left, alone.tolist()
+
+    def _are_as_before(self, guests: Places, places: Places) -> bool:
+        """Return whether all guests are as `_is_as_before` marks them."""
+        before = self._records if len(guests) == len(self._records) else self._records[guests]
+        is_same = self._lockstep.records(places).tobytes() == before.tobytes()
+        return is_same and self._rows.are_single(guests)
 
     def _is_as_before(self, guests: Places, places: Places) -> Marks:
         """Return which guests are in a submit of one row, to the session of before: bool, [n]."""
@@ -183,19 +196,19 @@ class BatchStepper:
         is_whole = len(guests) == len(self.acts)
         unusual = rows.moved | rows.metadata
         events = unusual.nonzero()[0] if is_whole else guests[unusual[guests].nonzero()[0]]
-        others: Places = events[:0]
+        others = NOWHERE
         if len(events):
-            moved = rows.moved[events]
-            fits = _FITS[moved]
+            shown = _SHOWN.take(rows.moved[events], 1)
+            fits = shown[0]
             if not self._are_alone:
                 fits &= self._is_alone[events]
             if not every(fits):
-                others, events, moved = events[~fits], events[fits], moved[fits]
+                others, events, shown = events[~fits], events[fits], shown[:, fits]
                 guests, is_whole = np.setdiff1d(guests, others), False
         if is_whole:
             self._rows.read(step.observations)
             step.rewards[:] = rows.rewards
-            step.present[:] = True
+            step.present.fill(True)
         else:
             features = np.zeros_like(step.observations)
             self._rows.read(features)
@@ -203,25 +216,26 @@ class BatchStepper:
             step.rewards[guests] = rows.rewards[guests]
             step.present[guests] = True
         if len(events):
-            self._show_events(events, moved, rows, step, behavior)
+            self._show_events(events, shown, rows, step, behavior)
         return others
 
     def _show_events(
         self,
         guests: Places,
-        moved: npt.NDArray[np.uint32],
+        shown: Marks,
         rows: FirstRows,
         step: FleetStep,
         behavior: Behavior,
     ) -> None:
-        """Add agents that begin or end, and metadata: guests, [n], and `moved` of their rows."""
-        started, terminated, truncated, acts = _SHOWN.take(moved, 1)
+        """Add agents that begin or end, and metadata: guests, [n], and the columns of _SHOWN."""
+        _, started, terminated, truncated, acts = shown
         step.started[guests], step.terminated[guests] = started, terminated
         step.truncated[guests] = truncated
         self.acts[guests] = acts
         self.ids[guests] = rows.ids[guests]
         self._is_ahead[guests] = True
-        masks, said = self._metadata(guests, rows.metadata[guests])
+        masks, said = self._rows.metadata(guests, rows.metadata[guests]).split(PREFIX)
+        self._unnoted.add(guests, said)
         places = self._order[: len(guests)]
         step.event_guests = guests
         step.events = Decision(
@@ -229,20 +243,6 @@ class BatchStepper:
             step.rewards[guests], started, terminated, truncated, places, said,
             choice_masks(masks, places, behavior.spec.actions.branches),
         )  # fmt: skip
-
-    def _metadata(self, guests: Places, counts: Frames) -> tuple[MetadataLog, MetadataLog]:
-        """Return the masks and the other metadata of rows of guests, and note the latter."""
-        masks, said = self._rows.metadata(guests, counts).split(PREFIX)
-        for code, name in enumerate(said.names):
-            if name not in self._said:
-                if len(self._said) >= MAX_NAMES:  # the runs of guests limit theirs
-                    self._note_all()
-                self._said[name] = np.zeros(len(self.ids)), np.zeros(len(self.ids), bool)
-            values, has = self._said[name]
-            items = slice(None) if len(said.names) == 1 else (said.codes == code).nonzero()[0]
-            sayers = guests[said.rows[items]]
-            values[sayers], has[sayers] = said.values[items], True
-        return masks, said
 
     def catch_up(self, guest: int) -> None:
         """Let a guest be stepped by itself: its tracker takes over the agent."""
@@ -264,33 +264,31 @@ class BatchStepper:
         metadata of these steps. Its call has to end with the present frame: the next one is begun
         where the guest is run alone.
         """
-        instance.world.skip(int(self._owed[guest]))  # 0 counts frames in which the clock stood
-        self._owed[guest] = 0
-        said = {name: values[guest] for name, (values, has) in self._said.items() if has[guest]}
-        if said:
-            self._forget_said(guest)
-            self._note(guest, said)
+        self._set_clock(guest, instance)
+        self._unnoted.hand_over(guest)
 
-    def _note_all(self) -> None:
-        """Have the runs of all guests note their metadata, and forget the names."""
-        said: dict[int, dict[str, np.float64]] = {}
-        for name, (values, has) in self._said.items():
-            for guest in has.nonzero()[0].tolist():
-                said.setdefault(guest, {})[name] = values[guest]
-        self._said.clear()
-        for guest, items in said.items():
-            self._note(guest, items)
+    def _change_pace(self) -> None:
+        """Let frames have another length from now on."""
+        for guest, instance in enumerate(self._instances):
+            if instance is not None:
+                self._set_clock(guest, instance)
+        self._frame = self._pace.nanoseconds
 
-    def _note(self, guest: int, said: dict[str, np.float64]) -> None:
+    def _set_clock(self, guest: int, instance: EnvInstance) -> None:
+        """Advance the clock of a guest by the frames that it is behind."""
+        frames = self._behind + int(self._more_behind[guest])
+        instance.world.skip(frames * self._frame)
+        self._more_behind[guest] = -self._behind
+
+    def _note(self, guest: int, said: Mapping[str, float]) -> None:
+        """Have the run of a guest note metadata by name, and charge the guest with the time."""
         instance = self._instances[guest]
         assert instance is not None
+        began = _clock()
         session = instance.calls.services.session_at(int(self._records[guest]))
         rows, values = np.zeros(len(said), np.intp), np.fromiter(said.values(), np.float64)
         session.note(MetadataLog(rows, tuple(said), np.arange(len(said)), values))
-
-    def _forget_said(self, guest: int) -> None:
-        for _, has in self._said.values():
-            has[guest] = False
+        instance.calls.account.charge(WorkKind.IMPORTS, _clock() - began)
 
     def _is_as_planned(self, guest: int) -> bool:
         instance = self._instances[guest]

@@ -235,12 +235,16 @@ class EnvInstance(Closing):
         self._tick()
 
     def _fill(self, values: Floats, rows: Any) -> None:
-        """Answer these rows of the submit; those that ended are not among them, or not sent."""
+        """
+        Answer these rows of the submit; those that ended are not among them, or not sent.
+
+        Values are zeros, as queues begin: once a submit of a session is answered by a policy, no
+        later one is a step.
+        """
         pending = self.pending
         assert pending is not None
         batch = pending.batch
         batch.actions[rows] = values
-        batch.values.fill(0)
         pending.tracker.keep_actions(batch.actions)
         self._answered()
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.closing import Closing
+from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.batch_stepper import BatchStepper
 from arkml.envs.core.coercion import drawn_seed, seed_of
 from arkml.envs.core.decisions import Behavior, Demonstrations, Step
@@ -165,15 +166,17 @@ class FleetEnv(Closing):
         going = self._all
         if due is not None or not every(self._alive):
             going = np.flatnonzero(self._alive if due is None else self._alive & due)
-        single = going[:0]
+        single = NOWHERE
         if behavior.spec.decision_period == 1:
             single = together.waiting(going)
             together.write(actions)  # for agents that have ended the shim sends none
         arrived, left, asked = together.run(single) if len(single) else (single, [], [])
         found = self._empty_step()
         found.alone.update(asked)
-        others = together.show(arrived, found, behavior) if len(arrived) else arrived
-        left += [(guest, EnvInstance.look) for guest in others.tolist()]
+        if len(arrived):
+            others = together.show(arrived, found, behavior)
+            if len(others):
+                left += [(guest, EnvInstance.look) for guest in others.tolist()]
         steps = {guest: self._after(guest, shown) for guest, shown in left}
         if len(single) < len(going):
             alone = np.setdiff1d(going, single)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arkml.batches import Floats
+from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.id_search import Places
 from arkml.errors import GuestError, UsageError
@@ -42,16 +43,16 @@ class FleetStep:
     steps: dict[int, Step] = field(default_factory=dict)
     alone: set[int] = field(default_factory=set)
     events: Decision | None = None
-    event_guests: Places = field(default_factory=lambda: np.zeros(0, np.intp))
+    event_guests: Places = field(default_factory=lambda: NOWHERE)
 
     @staticmethod
     def empty(guests: int, features: int) -> FleetStep:
         """Return a step in which no guest is present."""
-        started, terminated, truncated, present, replaced = np.zeros((5, guests), bool)
+        marks = np.zeros((5, guests), bool)
+        observations, following = np.zeros((2, guests, features), np.float32)
         return FleetStep(
-            np.zeros((guests, features), np.float32), np.zeros(guests, np.float32),
-            started, terminated, truncated, present, replaced,
-            np.zeros((guests, features), np.float32),
+            observations, np.zeros(guests, np.float32), marks[0], marks[1], marks[2], marks[3],
+            marks[4], following,
         )  # fmt: skip
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
-from arkml.marks import Marks, every
+from arkml.marks import Marks, are_all, every
 from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
@@ -70,6 +70,12 @@ class SingleRows:
         ]
         self._view = self._viewed()
 
+    def are_single(self, positions: Places) -> bool:
+        """Return whether all of these queues hold one row, as in most steps; see `single`."""
+        is_all = len(positions) == len(self._counts)
+        counts = self._words[self._counts if is_all else self._counts[positions]]
+        return self._is_whole and are_all(counts, 1)
+
     def single(self, positions: Places) -> Marks:
         """Return which queues hold one row, bool, [n]; `positions` are in order and differ."""
         is_all = len(positions) == len(self._counts)
@@ -128,10 +134,9 @@ class SingleRows:
             features[positions] = slab.view(at.FEATURES)[rows]
 
     def write(self, actions: Floats) -> None:
-        """Write actions, float32, [guests, num_actions], and values of zero."""
+        """Write actions, float32, [guests, num_actions]; values are zeros, as queues begin."""
         for slab, rows, positions in self._moves:
             slab.view(at.ACTIONS)[rows] = actions[positions]
-            slab.view(at.VALUES)[rows] = 0
 
     def _viewed(self) -> FirstRows | None:
         """Return the rows of all guests as views, None if they are not evenly spaced."""
