@@ -216,16 +216,15 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
     def _stepped(self, values: Floats, rows: list[_Rows]) -> FleetStep:
         """Return the next step; new episodes begin in the places of those that ended."""
-        alive = self._fleet.alive
-        is_there = alive | self._failed  # one that has failed is not to be made again
-        if every(is_there) and not some(self._held):
+        if self._fleet.is_whole and not some(self._held):
             step = self._fleet.step(values, self._seen)
         else:
+            alive = self._fleet.alive
             step = self._fleet.step(values, self._seen, alive & ~self._held)
             step.observations[self._held] = self._next[self._held]
             step.present |= self._held
             rows += self._begun
-            rows += self._begin(step, ~is_there)
+            rows += self._begin(step, ~(alive | self._failed))
         self._held, self._next, self._begun = step.replaced, step.next_observations, []
         return step
 

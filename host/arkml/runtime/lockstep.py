@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
@@ -58,7 +59,7 @@ class Lockstep:
     """
 
     def __init__(self, arena: Arena) -> None:
-        self.futures: list[bindings.Address] = []
+        self.futures: array[int] = array("Q")
         """Calls in progress by place, 0 for none. Only this class changes them."""
         self.used: list[float] = []
         """Seconds that are charged to each guest since it entered, by place."""
@@ -203,14 +204,13 @@ class Lockstep:
 
     def run(self, places: Places) -> tuple[Marks, Marks]:
         """Run guests as `resume` does, without an answer."""
-        futures = self.futures
-        ended = poll_all([futures[place] for place in places.tolist()])
+        ended = poll_all(self._futures_of(places))
         reasons = self._words[self._at(_REASON, places)]
         if are_all(reasons, _SUBMIT):  # as in most rounds; none has ended
             return ended, np.ones(len(places), bool)
         tired = (reasons == _RUNNING) & ~ended
         if some(tired):
-            ended[tired] = poll_all([futures[place] for place in places[tired].tolist()])
+            ended[tired] = poll_all(self._futures_of(places[tired]))
             reasons = self._words[self._at(_REASON, places)]
         return ended | (reasons == _FRAME_END), reasons == _SUBMIT
 
@@ -249,6 +249,10 @@ class Lockstep:
             return places, ()
         gone = set(ended)
         return ended, [place for place in places if place not in gone]
+
+    def _futures_of(self, places: Places) -> array[int]:
+        """Return the calls of these guests; for many, a third of the time of one by one."""
+        return array("Q", np.frombuffer(self.futures, np.uint64)[places].tobytes())
 
     def _reasons_of(self, places: Sequence[int]) -> list[int]:
         reasons: list[int] = self._words[self._at(_REASON, places)].tolist()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Iterable
 from ctypes import c_size_t, c_void_p
 
 import numpy as np
@@ -59,13 +58,12 @@ _run = (
 )
 
 
-def poll_all(futures: Iterable[bindings.Address]) -> npt.NDArray[np.bool_]:
+def poll_all(addresses: array[int]) -> npt.NDArray[np.bool_]:
     """
-    Run each future until it ends or suspends; return which have ended, bool, [n].
+    Run each of the futures, u64, until it ends or suspends; return which have ended, bool, [n].
 
     Raises KeyboardInterrupt after SIGINT, when some may not have run: all have to be dropped then.
     """
-    addresses = array("Q", futures)
     source, count = addresses.buffer_info()
     ended = array("B", bytes(count))
     into, _ = ended.buffer_info()

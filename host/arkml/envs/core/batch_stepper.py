@@ -73,6 +73,8 @@ class BatchStepper:
         self._order = np.arange(len(instances))
         self._unnumbered = np.full(len(instances), -1, np.int32)
         self._unnoted = UnnotedMetadata(len(instances), self._note)
+        self._frames: Frames | None = None
+        """Frames that have ended in all loops, if each guest waits as the last `run` left it."""
         self._planned: list[EnvInstance | None] = []
         self._version = -1
         self.settle(range(len(instances)))
@@ -80,6 +82,7 @@ class BatchStepper:
     def settle(self, guests: Sequence[int]) -> None:
         """Take back guests that were run alone, and are parked again or over."""
         is_new = not self._planned
+        self._frames = None
         for guest in guests:
             instance = self._instances[guest]
             pending = None if instance is None else instance.pending
@@ -100,7 +103,7 @@ class BatchStepper:
         """Return those of `guests` that wait with one row in their queue, as the lockstep needs."""
         if self._version != self._resources.columns.version:
             self._plan()
-        if self._rows.are_single(guests):
+        if self._frames is not None or self._rows.are_single(guests):
             return guests
         return guests[self._rows.single(guests)]
 
@@ -116,29 +119,34 @@ class BatchStepper:
         guests that submit one row as before, the other ones, and those that were run on.
         """
         lockstep, call_guard = self._lockstep, self._resources.call_guard
-        places = self._places if len(guests) == len(self._places) else self._places[guests]
+        is_whole = len(guests) == len(self._places)
+        places = self._places if is_whole else self._places[guests]
+        before, self._frames = self._frames, None
         if self._pace.nanoseconds != self._frame:
             self._change_pace()
         call_guard.begin(self._name)
         try:
-            before = lockstep.frames(places)
+            if before is None or not is_whole:
+                before = lockstep.frames(places)
             lockstep.run_ahead(places, self._ahead)
             if lockstep.touched:  # what the present frame left is forgotten at its end
                 lockstep.run_ahead(places[np.isin(places, list(lockstep.touched))], 0)
             ended, submits = lockstep.resume(places)
-            frames = lockstep.frames(places) - before
+            after = lockstep.frames(places)
+            frames = after - before
             begun = frames
             if self._is_one_call:  # what it submits are its frames
                 begun = np.ones_like(frames)
             elif some(ended):
                 begun = frames - (ended & (frames > 0))
-            if len(begun) == len(self._more_behind) and are_all(begun, 1):
+            if is_whole and are_all(begun, 1):
                 self._behind += 1
             else:
                 self._more_behind[guests] += begun
         finally:
             call_guard.end()
         if every(submits) and self._are_as_before(guests, places):
+            self._frames = after if is_whole else None
             return guests, [], []
         as_before = submits & self._is_as_before(guests, places)
         rest = ~as_before
@@ -156,8 +164,8 @@ class BatchStepper:
 
     def _are_as_before(self, guests: Places, places: Places) -> bool:
         """Return whether all guests are as `_is_as_before` marks them."""
-        before = self._records if len(guests) == len(self._records) else self._records[guests]
-        is_same = self._lockstep.records(places).tobytes() == before.tobytes()
+        known = self._records if len(guests) == len(self._records) else self._records[guests]
+        is_same = self._lockstep.records(places).tobytes() == known.tobytes()
         return is_same and self._rows.are_single(guests)
 
     def _is_as_before(self, guests: Places, places: Places) -> Marks:
@@ -248,6 +256,7 @@ class BatchStepper:
         """Let a guest be stepped by itself: its tracker takes over the agent."""
         instance = self._instances[guest]
         assert instance is not None
+        self._frames = None
         self._lockstep.run_ahead(self._places[[guest]], 0)
         self._hand_over(guest, instance)
         if self._is_ahead[guest]:

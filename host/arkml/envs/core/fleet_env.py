@@ -65,6 +65,11 @@ class FleetEnv(Closing):
         """Mask of the guests that are not over, bool, [guests]."""
         return self._alive.copy()
 
+    @property
+    def is_whole(self) -> bool:
+        """True if no guest is over."""
+        return every(self._alive)
+
     def instance(self, guest: int) -> EnvInstance | None:
         """Return the instance of a guest, None if it is over."""
         return self._instances[guest]
@@ -164,7 +169,7 @@ class FleetEnv(Closing):
             self._factory.require_open()
             raise UsageError("reset the fleet before its next step")
         going = self._all
-        if due is not None or not every(self._alive):
+        if due is not None or not self.is_whole:
             going = np.flatnonzero(self._alive if due is None else self._alive & due)
         single = NOWHERE
         if behavior.spec.decision_period == 1:
