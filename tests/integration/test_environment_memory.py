@@ -21,7 +21,7 @@ from tests.integration.test_environment import BY_V1, INITIAL, LAUNCH, RUNNING, 
 
 from arkml import Host
 from arkml.abi.codes import ErrorCode
-from arkml.envs.core import env_instance, experiments
+from arkml.envs.core import experiments
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.messages import EXPORT, Messages
@@ -145,8 +145,7 @@ def test_a_refused_submit_is_not_shown_and_its_guest_goes_on(played):
     assert not shown.started.any()
 
 
-def test_the_time_of_long_submits_is_charged(played, monkeypatch):
-    monkeypatch.setattr(env_instance, "LONG", 0.0002)  # a fast machine takes less than LONG here
+def test_the_time_of_submits_is_charged(played):
     found = played(LEAVES_AGENTS, most=2)
     before = found.account
     step(found)
@@ -230,6 +229,18 @@ def test_the_time_of_metadata_in_steps_is_not_taken_off_that_of_later_imports(ho
         left = calls_of(env.guest).account.take_noted()
 
     assert left == 0.0
+
+
+@pytest.mark.parametrize("steps", [MAX_NAMES, MAX_NAMES + 1, MAX_NAMES + 4])
+def test_a_new_guest_of_a_fleet_has_no_metrics_of_the_one_before(host, steps):
+    with closing(FleetEnv(NAMER, 2, host=host)) as fleet:
+        fleet.reset()
+        for _ in range(steps):
+            fleet.step(np.zeros((2, 1), np.float32), np.zeros((2, 1), np.float32))
+        fleet.renew([0])
+        (run,) = fleet.instance(0).experiments.started.values()
+
+    assert list(run.metric_values) == ["name 0000"]
 
 
 @pytest.mark.parametrize("kind", [GuestVectorEnv, GuestFleetVectorEnv])

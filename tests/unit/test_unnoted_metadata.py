@@ -46,7 +46,7 @@ def test_a_run_notes_the_newest_value_of_each_name_that_its_guest_has_said(event
             unnoted.hand_over(guest)
             expected += [(guest, latest[guest])] if latest[guest] else []
         else:
-            unnoted.forget(guest)
+            unnoted.forget([guest])
         latest[guest] = {}
 
     assert noted == expected
@@ -62,9 +62,23 @@ def test_all_is_noted_where_more_names_come_than_a_run_keeps():
     assert noted == [(1, MAX_NAMES)]
 
 
+def test_nothing_is_noted_of_guests_that_are_forgotten():
+    noted = []
+    unnoted = UnnotedMetadata(GUESTS, lambda guest, said: noted.append((guest, len(said))))
+    for number in range(MAX_NAMES + 5):
+        speaking = (1, 2) if number > MAX_NAMES - 2 else (0, 1, 2)
+        unnoted.add(*log_of([(guest, f"name {number}") for guest in speaking], [1.0] * 3))
+        if number == MAX_NAMES - 2:
+            unnoted.forget([0])
+    unnoted.forget([1, 3])
+    unnoted.hand_over(1)
+
+    assert [guest for guest, _ in noted] == [2]
+
+
 def test_logs_do_not_wait_without_end():
     unnoted = UnnotedMetadata(GUESTS, lambda *_: None)
-    for _ in range(10 * unnoted_metadata._MOST_LOGS):
+    for _ in range(10 * unnoted_metadata._MOST_WAITING):
         unnoted.add(*log_of([(1, "name")], [1.0]))
 
-    assert len(unnoted._logs) < unnoted_metadata._MOST_LOGS
+    assert len(unnoted._waiting) < unnoted_metadata._MOST_WAITING

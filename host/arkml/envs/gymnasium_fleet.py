@@ -216,15 +216,16 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
     def _stepped(self, values: Floats, rows: list[_Rows]) -> FleetStep:
         """Return the next step; new episodes begin in the places of those that ended."""
-        if self._fleet.is_whole and not some(self._held):
+        alive = self._fleet.alive
+        is_there = alive if every(alive) else alive | self._failed  # these are not made again
+        if every(is_there) and not some(self._held):
             step = self._fleet.step(values, self._seen)
         else:
-            alive = self._fleet.alive
             step = self._fleet.step(values, self._seen, alive & ~self._held)
             step.observations[self._held] = self._next[self._held]
             step.present |= self._held
             rows += self._begun
-            rows += self._begin(step, ~(alive | self._failed))
+            rows += self._begin(step, ~is_there)
         self._held, self._next, self._begun = step.replaced, step.next_observations, []
         return step
 

@@ -73,8 +73,10 @@ class BatchStepper:
         self._order = np.arange(len(instances))
         self._unnumbered = np.full(len(instances), -1, np.int32)
         self._unnoted = UnnotedMetadata(len(instances), self._note)
+        self._guests: Places = NOWHERE  # that `run` was given last
+        self._chosen: Places = NOWHERE  # and their places
         self._frames: Frames | None = None
-        """Frames that have ended in all loops, if each guest waits as the last `run` left it."""
+        """Frames that have ended in their loops, if each of them waits as `run` left it."""
         self._planned: list[EnvInstance | None] = []
         self._version = -1
         self.settle(range(len(instances)))
@@ -83,6 +85,7 @@ class BatchStepper:
         """Take back guests that were run alone, and are parked again or over."""
         is_new = not self._planned
         self._frames = None
+        self._unnoted.forget(guests)
         for guest in guests:
             instance = self._instances[guest]
             pending = None if instance is None else instance.pending
@@ -91,7 +94,6 @@ class BatchStepper:
             self._is_alone[guest] = live == int(self.acts[guest])
             self._is_ahead[guest] = False
             self._more_behind[guest] = -self._behind
-            self._unnoted.forget(guest)
             if pending is not None and self.acts[guest]:
                 self.ids[guest] = pending.batch.rows["id"][pending.tracker.acting_rows][0]
             is_new = is_new or not self._is_as_planned(guest)
@@ -103,7 +105,8 @@ class BatchStepper:
         """Return those of `guests` that wait with one row in their queue, as the lockstep needs."""
         if self._version != self._resources.columns.version:
             self._plan()
-        if self._frames is not None or self._rows.are_single(guests):
+        is_known = guests is self._guests and self._frames is not None
+        if is_known or self._rows.are_single(guests):
             return guests
         return guests[self._rows.single(guests)]
 
@@ -119,14 +122,15 @@ class BatchStepper:
         guests that submit one row as before, the other ones, and those that were run on.
         """
         lockstep, call_guard = self._lockstep, self._resources.call_guard
-        is_whole = len(guests) == len(self._places)
-        places = self._places if is_whole else self._places[guests]
+        if guests is not self._guests:
+            self._choose(guests)
+        places = self._chosen
         before, self._frames = self._frames, None
         if self._pace.nanoseconds != self._frame:
             self._change_pace()
         call_guard.begin(self._name)
         try:
-            if before is None or not is_whole:
+            if before is None:
                 before = lockstep.frames(places)
             lockstep.run_ahead(places, self._ahead)
             if lockstep.touched:  # what the present frame left is forgotten at its end
@@ -139,14 +143,14 @@ class BatchStepper:
                 begun = np.ones_like(frames)
             elif some(ended):
                 begun = frames - (ended & (frames > 0))
-            if is_whole and are_all(begun, 1):
+            if len(guests) == len(self.acts) and are_all(begun, 1):
                 self._behind += 1
             else:
                 self._more_behind[guests] += begun
         finally:
             call_guard.end()
         if every(submits) and self._are_as_before(guests, places):
-            self._frames = after if is_whole else None
+            self._frames = after
             return guests, [], []
         as_before = submits & self._is_as_before(guests, places)
         rest = ~as_before
@@ -161,6 +165,12 @@ class BatchStepper:
             as_before = self._is_as_before(guests, self._places[guests])
         left += [(guest, EnvInstance.look) for guest in guests[~as_before].tolist()]
         return guests[as_before], left, alone.tolist()
+
+    def _choose(self, guests: Places) -> None:
+        """Note where guests lie, that are the same array while they are the same."""
+        self._guests, self._frames = guests, None
+        self._chosen = self._places[guests]
+        self._chosen.setflags(write=False)
 
     def _are_as_before(self, guests: Places, places: Places) -> bool:
         """Return whether all guests are as `_is_as_before` marks them."""
@@ -315,7 +325,7 @@ class BatchStepper:
             for one in self._instances
         ]
         self._places = np.array([0 if one is None else one.calls.place for one in self._instances])
-        self._places.setflags(write=False)
+        self._guests = NOWHERE
         self._records = self._lockstep.records(self._places)
         self._rows = SingleRows(self._resources.columns, regions)
         self._planned = list(self._instances)

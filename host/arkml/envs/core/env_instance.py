@@ -20,7 +20,7 @@ from arkml.guests.calls import CallLoop, GaveWay
 from arkml.guests.frame_loop import FrameCount
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
-from arkml.runtime.account import LONG, WorkKind
+from arkml.runtime.account import WorkKind
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
 _clock = time.perf_counter
@@ -144,8 +144,7 @@ class EnvInstance(Closing):
         """
         Have the guest's submit in `pending`; return False if it is answered already.
 
-        The guest is charged with the time where it is long. A submit whose agents are over its
-        limits is refused.
+        The guest is charged with the time. A submit whose agents are over its limits is refused.
         """
         batch = session.queue.batch()
         if not len(batch):
@@ -167,8 +166,7 @@ class EnvInstance(Closing):
             self._refuse(session, error)
             return False
         finally:
-            if (seconds := _clock() - began) > LONG:
-                self.calls.account.charge(WorkKind.IMPORTS, seconds)
+            self.calls.account.charge(WorkKind.IMPORTS, _clock() - began)
         if rows is None:
             self._answered()
             return False

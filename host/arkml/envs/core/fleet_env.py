@@ -21,7 +21,7 @@ from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.submit_loop import frames_ahead
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
-from arkml.marks import Marks, every
+from arkml.marks import Marks
 
 
 class FleetEnv(Closing):
@@ -43,7 +43,7 @@ class FleetEnv(Closing):
         self._random = np.random.default_rng()
         self._instances: list[EnvInstance | None] = [None] * num_guests
         self._alive = np.zeros(num_guests, bool)
-        self._all = np.arange(num_guests)
+        self._going = NOWHERE  # those that are alive, one array as long as they are the same
         self._together: BatchStepper | None = None
         self._call = NonReentrant(self._factory.module.name)
         self._behavior: Behavior | None = None
@@ -64,11 +64,6 @@ class FleetEnv(Closing):
     def alive(self) -> Marks:
         """Mask of the guests that are not over, bool, [guests]."""
         return self._alive.copy()
-
-    @property
-    def is_whole(self) -> bool:
-        """True if no guest is over."""
-        return every(self._alive)
 
     def instance(self, guest: int) -> EnvInstance | None:
         """Return the instance of a guest, None if it is over."""
@@ -168,9 +163,7 @@ class FleetEnv(Closing):
         if together is None:
             self._factory.require_open()
             raise UsageError("reset the fleet before its next step")
-        going = self._all
-        if due is not None or not self.is_whole:
-            going = np.flatnonzero(self._alive if due is None else self._alive & due)
+        going = self._going if due is None else np.flatnonzero(self._alive & due)
         single = NOWHERE
         if behavior.spec.decision_period == 1:
             single = together.waiting(going)
@@ -217,7 +210,7 @@ class FleetEnv(Closing):
         """Step a new instance to its first submit."""
         drawn = drawn_seed(self._random) if seed is None else seed
         instance = self._instances[guest] = self._factory.make(drawn, self._resources)
-        self._alive[guest] = True
+        self._set_alive(guest, True)
         step = instance.run()
         if not step.is_over:
             return step
@@ -250,9 +243,13 @@ class FleetEnv(Closing):
 
     def _drop(self, guest: int) -> None:
         instance, self._instances[guest] = self._instances[guest], None
-        self._alive[guest] = False
+        self._set_alive(guest, False)
         if instance is not None:
             instance.close()
+
+    def _set_alive(self, guest: int, is_alive: bool) -> None:
+        self._alive[guest] = is_alive
+        self._going = np.flatnonzero(self._alive)
 
     def _end(self) -> None:
         self._together = None

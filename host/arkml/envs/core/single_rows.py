@@ -74,7 +74,7 @@ class SingleRows:
         """Return whether all of these queues hold one row, as in most steps; see `single`."""
         is_all = len(positions) == len(self._counts)
         counts = self._words[self._counts if is_all else self._counts[positions]]
-        return self._is_whole and are_all(counts, 1)
+        return are_all(counts, 1) and (self._is_whole or every(self._has[positions]))
 
     def single(self, positions: Places) -> Marks:
         """Return which queues hold one row, bool, [n]; `positions` are in order and differ."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from arkml.envs.core.id_search import Places
 from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.marks import Marks
 
-_MOST_LOGS = 64  # that wait: together they are entered in little more time than one of them
+_MOST_WAITING = 64  # together they are entered in little more time than one of them
 
 
 class UnnotedMetadata:
@@ -26,8 +26,8 @@ class UnnotedMetadata:
     def __init__(self, guests: int, note: Callable[[int, Mapping[str, float]], None]) -> None:
         self._guests = guests
         self._note = note
-        self._logs: list[tuple[Places, MetadataLog]] = []  # that are not among the values yet
         self._values: dict[str, tuple[npt.NDArray[np.float64], Marks]] = {}  # and who said them
+        self._waiting: list[tuple[str, Places, npt.NDArray[np.float64]]] = []  # to be entered there
 
     def __len__(self) -> int:
         """Return the number of names."""
@@ -36,45 +36,51 @@ class UnnotedMetadata:
 
     def add(self, guests: Places, said: MetadataLog) -> None:
         """Keep what guests, intp, [n], have said; row k of the log is that of `guests[k]`."""
-        if said:
-            self._logs.append((guests, said))
-            if len(self._logs) == _MOST_LOGS:
-                self._enter()
+        if not said:
+            return
+        sayers = guests[said.rows]
+        if len(said.names) == 1:
+            self._waiting.append((said.names[0], sayers, said.values))
+        else:
+            for code, name in enumerate(said.names):
+                items = (said.codes == code).nonzero()[0]
+                self._waiting.append((name, sayers[items], said.values[items]))
+        if len(self._waiting) >= _MOST_WAITING:
+            self._enter()
 
     def hand_over(self, guest: int) -> None:
         """Have the run of a guest note what the guest has said, and forget it."""
         self._enter()
         said = {name: values[guest] for name, (values, has) in self._values.items() if has[guest]}
         if said:
-            self.forget(guest)
+            self.forget([guest])
             self._note(guest, said)
 
-    def forget(self, guest: int) -> None:
-        """Forget what a guest has said."""
-        self._enter()
+    def forget(self, guests: Sequence[int]) -> None:
+        """Forget what guests have said, and note nothing of it: their runs may be gone."""
         for _, has in self._values.values():
-            has[guest] = False
+            has[guests] = False
+        self._enter(but=guests)
 
-    def _enter(self) -> None:
-        """Take the values of the logs that wait."""
-        logs, self._logs = self._logs, []
+    def _enter(self, but: Sequence[int] = ()) -> None:
+        """Take the values that wait, but for those of some guests."""
+        waiting, self._waiting = self._waiting, []
         found: dict[str, list[tuple[Places, npt.NDArray[np.float64]]]] = {}
-        for guests, said in logs:
-            sayers = guests[said.rows]
-            if len(said.names) == 1:
-                found.setdefault(said.names[0], []).append((sayers, said.values))
-                continue
-            for code, name in enumerate(said.names):
-                items = (said.codes == code).nonzero()[0]
-                found.setdefault(name, []).append((sayers[items], said.values[items]))
+        for name, guests, values in waiting:
+            found.setdefault(name, []).append((guests, values))
         for name, parts in found.items():
+            sayers, said = (np.concatenate(column) for column in zip(*parts, strict=True))
+            if but:
+                kept = ~np.isin(sayers, but)
+                sayers, said = sayers[kept], said[kept]
+            if not len(sayers):
+                continue
             if name not in self._values:
                 if len(self._values) >= MAX_NAMES:
                     self._note_all()
                 self._values[name] = np.zeros(self._guests), np.zeros(self._guests, bool)
-            values, has = self._values[name]
-            sayers = np.concatenate([guests for guests, _ in parts])
-            values[sayers] = np.concatenate([said for _, said in parts])  # the last one counts
+            latest, has = self._values[name]
+            latest[sayers] = said  # where a guest comes twice, the last one counts
             has[sayers] = True
 
     def _note_all(self) -> None:
