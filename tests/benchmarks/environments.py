@@ -46,7 +46,8 @@ NOTE = (
     " plays on needs none. Earlier editions"
     " of this page stepped pendulums only, with actions of zero, and gave the median step, in which"
     " no episode ends: that was faster, above all for many agents, and the limits were higher (5x,"
-    " 2x, 100x and 5x, and 50x against our player)."
+    " 2x, 100x and 5x, and 50x against our player). That of PettingZoo on cart-poles was 3x until"
+    " the step of GuestEnv, which it is compared with, took two thirds of its time."
 )
 
 

@@ -68,6 +68,8 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             "num_envs": num_envs, "autoreset_mode": self._mode, "restart": restart,
             "render_mode": render_mode,
         }  # fmt: skip
+        self._is_same = self._mode is AutoresetMode.SAME_STEP
+        self._is_disabled = self._mode is AutoresetMode.DISABLED
         self.render_mode = render_mode
         self._restart = restart
         self._fleet = FleetEnv(module, num_envs, **options)
@@ -158,12 +160,14 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         step = self._stepped(values, rows)
         info: dict[str, Any] = {}
         if step.steps or step.events is not None:
-            step.rewards[_begun(step)] = 0  # it is in the info
-            self._note_failures(step)
+            if step.steps or step.is_rewarded:
+                step.rewards[_begun(step)] = 0  # it is in the info
+            if step.steps:
+                self._note_failures(step)
             rows += self._shown(step)
-            if self._mode is AutoresetMode.SAME_STEP and some(step.ended):
+            if self._is_same and some(step.ended):
                 rows += self._replace(step, info)
-            if self._mode is AutoresetMode.DISABLED:
+            if self._is_disabled:
                 self._over = step.ended
         self._seen = step.observations
         self._inform(info, step, rows)
@@ -181,7 +185,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self, seed: int | list[int | None] | None, options: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes of the guests in `reset_mask`."""
-        if self._mode is not AutoresetMode.DISABLED:
+        if not self._is_disabled:
             raise UsageError(
                 f"reset_mask is for autoreset_mode='Disabled': with {self._mode.value!r} the next"
                 " episode of a guest begins by itself"
@@ -282,10 +286,12 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             info.update(all_allowed(self._spec, going, self.num_envs))
         if step.alone:
             self._inform_alone(info, step)
-        is_same = self._mode is AutoresetMode.SAME_STEP
         for decision, places in rows:
             are_shown = places is step.event_guests
-            self._infos.add(info, decision, places, same=is_same, are_shown=are_shown)
+            self._infos.add(
+                info, decision, places, same=self._is_same, are_shown=are_shown,
+                is_rewarded=step.is_rewarded or not are_shown,
+            )  # fmt: skip
         self._infos.complete(info)
 
     def _inform_alone(self, info: dict[str, Any], step: FleetStep) -> None:
@@ -320,6 +326,8 @@ def _begun(step: FleetStep) -> Any:
 def _all(step: FleetStep) -> list[_Rows]:
     """Return all rows of a step that may have metadata or masks."""
     rows = [] if step.events is None else [(step.events, step.event_guests)]
+    if not step.steps:  # as in most steps
+        return rows
     return rows + [
         (decision, np.full(len(decision), guest))
         for guest, outcome in step.steps.items()

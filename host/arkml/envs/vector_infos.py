@@ -49,11 +49,16 @@ class VectorInfos:
         *,
         same: bool = False,
         are_shown: bool = False,
+        is_rewarded: bool = True,
     ) -> None:
-        """Add the metadata of a decision as `add_metadata`, and the rewards of its first rows."""
+        """
+        Add the metadata of a decision as `add_metadata`, and the rewards of its first rows.
+
+        With `is_rewarded` False these have none.
+        """
         if decision.metadata:
             self.add_metadata(info, decision, places, same=same, are_shown=are_shown)
-        if np.count_nonzero(decision.rewards[decision.started]):
+        if is_rewarded and np.count_nonzero(decision.rewards[decision.started]):
             begun = (decision.started & (decision.rewards != 0) & ~decision.ended).nonzero()[0]
             self.add_rewards(info, places[begun], decision.rewards[begun])
 

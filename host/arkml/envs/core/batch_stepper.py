@@ -246,7 +246,7 @@ class BatchStepper:
         behavior: Behavior,
     ) -> None:
         """Add agents that begin or end, and metadata: guests, [n], and the columns of _SHOWN."""
-        _, started, terminated, truncated, acts = shown
+        started, terminated, truncated, acts = shown[1], shown[2], shown[3], shown[4]
         step.started[guests], step.terminated[guests] = started, terminated
         step.truncated[guests] = truncated
         self.acts[guests] = acts
@@ -255,10 +255,12 @@ class BatchStepper:
         masks, said = self._rows.metadata(guests, rows.metadata[guests]).split(PREFIX)
         self._unnoted.add(guests, said)
         places = self._order[: len(guests)]
+        rewards = step.rewards[guests]
+        step.is_rewarded = bool(np.count_nonzero(rewards[started]))
         step.event_guests = guests
         step.events = Decision(
-            behavior, self._unnumbered[: len(guests)], step.observations.take(guests, 0),
-            step.rewards[guests], started, terminated, truncated, places, said,
+            behavior, self._unnumbered[: len(guests)], step.observations.take(guests, 0), rewards,
+            started, terminated, truncated, places, said,
             choice_masks(masks, places, behavior.spec.actions.branches),
         )  # fmt: skip
 

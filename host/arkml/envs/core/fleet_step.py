@@ -27,6 +27,7 @@ class FleetStep:
 
     events: the rows, among those of guests that were stepped in lockstep, of agents that begin or
     end, or with metadata; event_guests: intp, [n], their guests. They have no numbers of agents.
+    is_rewarded: False if no first row among them has a reward.
     steps: the whole steps of guests that were stepped by themselves.
     alone: these, and guests that were run by themselves in a part of the step, as where they asked
     the host for something: they may have given demonstrations.
@@ -44,6 +45,7 @@ class FleetStep:
     alone: set[int] = field(default_factory=set)
     events: Decision | None = None
     event_guests: Places = field(default_factory=lambda: NOWHERE)
+    is_rewarded: bool = False
 
     @staticmethod
     def empty(guests: int, features: int) -> FleetStep:
