@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from arkml.batches import Floats, MetadataLog
+from arkml.batches import Floats
 from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.decisions import Behavior, Decision, Step, choice_masks
 from arkml.envs.core.env_instance import EnvInstance
@@ -307,8 +307,7 @@ class BatchStepper:
         assert instance is not None
         began = _clock()
         session = instance.calls.services.session_at(int(self._records[guest]))
-        rows, values = np.zeros(len(said), np.intp), np.fromiter(said.values(), np.float64)
-        session.note(MetadataLog(rows, tuple(said), np.arange(len(said)), values))
+        instance.experiments.note_for(session.policy, said)
         instance.calls.account.charge(WorkKind.IMPORTS, _clock() - began)
 
     def _is_as_planned(self, guest: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from arkml.limits import MIB
 from arkml.loggers import SafeLogger
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
+from arkml.policies.policy import Policy
 from arkml.runtime.account import Account
 from arkml.runtime.kept_bytes import KeptBytes
 from arkml.runtime.wasi.virtual import World
@@ -219,6 +220,13 @@ class Experiments:
         if name not in run.metric_values and not self._takes(run, name):
             return
         run.metric_values[name] = value
+
+    def note_for(self, policy: Policy, said: Mapping[str, float]) -> None:
+        """Keep values by name for the experiment of a session with this policy, if it is of one."""
+        for run in self.started.values():
+            if run.policy is policy:
+                for name, value in said.items():
+                    self.note(run, name, value)
 
     def end(self, run: Experiment) -> None:
         """Let an experiment without sessions end, and forget its configuration."""

@@ -51,9 +51,12 @@ class UnnotedMetadata:
     def hand_over(self, guest: int) -> None:
         """Have the run of a guest note what the guest has said, and forget it."""
         self._enter()
-        said = {name: values[guest] for name, (values, has) in self._values.items() if has[guest]}
+        said = {}
+        for name, (values, has) in self._values.items():
+            if has[guest]:
+                said[name] = float(values[guest])
+                has[guest] = False
         if said:
-            self.forget([guest])
             self._note(guest, said)
 
     def forget(self, guests: Sequence[int]) -> None:
@@ -87,7 +90,7 @@ class UnnotedMetadata:
         said: dict[int, dict[str, float]] = {}
         for name, (values, has) in self._values.items():
             for guest in has.nonzero()[0].tolist():
-                said.setdefault(guest, {})[name] = values[guest]
+                said.setdefault(guest, {})[name] = float(values[guest])
         self._values.clear()
         for guest, items in said.items():
             self._note(guest, items)
