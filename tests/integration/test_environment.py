@@ -140,6 +140,19 @@ def play(env, step, policy):
     return ended, step
 
 
+def test_values_of_a_guest_that_is_stepped_are_zeros(make):
+    before = "(if (i32.eq (global.get $turn) (i32.const 1)) (then {}))"
+    store = "(f32.store (i32.const 512) (f32.const 7))"  # where the values of a submit go
+    env = make(scripted([(1, INITIAL, 0)], *[[(1, RUNNING, 0)]] * 2, each=before.format(store)))
+    env.reset()
+    found = []
+    for _ in range(2):
+        env.step(np.zeros((1, 1), "f4"))
+        found.append(np.frombuffer(env.guest.read_memory(512, 4), "<f4").item())
+
+    assert found == [7, 0]
+
+
 def test_a_reset_says_what_it_took(make):
     env = make(PENDULUM, configure=(1, 1))
     before = time.perf_counter()

@@ -281,7 +281,7 @@ def test_actions_are_repeated_until_a_decision_is_due_which_has_all_rewards():
 
     assert repeated == [True, True, False]
     assert [batch.actions.tolist() for batch in submits] == [[[0.5]], [[0.5]], [[9]]]
-    assert [batch.values.tolist() for batch in submits] == [[0], [0], [9]]
+    assert [batch.values.tolist() for batch in submits] == [[9]] * 3  # which begin as zeros
     assert decision.rewards.tolist() == [14]
 
 
