@@ -30,8 +30,7 @@ class Pace:
         self._made_with = _checked("frame_seconds", frame_seconds, least=1 / _MOST)
         self._frame_seconds = self._made_with
         self._time_scale = 1.0
-        self.nanoseconds: int = self._rounded()
-        """Nanoseconds of the next frame."""
+        self._nanoseconds = self._rounded()
 
     @property
     def frame_seconds(self) -> float:
@@ -46,7 +45,7 @@ class Pace:
     @time_scale.setter
     def time_scale(self, scale: float) -> None:
         self._time_scale = _checked("time_scale", scale, least=0)
-        self.nanoseconds = self._rounded()
+        self._nanoseconds = self._rounded()
 
     @property
     def capture_rate(self) -> float:
@@ -63,7 +62,12 @@ class Pace:
             self._frame_seconds = 1 / _checked("capture_rate", rate, least=1 / _MOST)
         else:
             self._frame_seconds = self._made_with
-        self.nanoseconds = self._rounded()
+        self._nanoseconds = self._rounded()
+
+    @property
+    def nanoseconds(self) -> int:
+        """Nanoseconds of the next frame."""
+        return self._nanoseconds
 
     def _rounded(self) -> int:
         return round(self._frame_seconds * self._time_scale * 1e9)
