@@ -278,9 +278,7 @@ class Lockstep:
                 *((controls + word) >> 2 for word in _WORDS),
                 *((controls + number) >> 3 for number in _NUMBERS),
             ]
-        if isinstance(places, tuple) or (
-            isinstance(places, np.ndarray) and not places.flags.writeable
-        ):
+        if _is_constant(places):
             index = np.asarray(places, np.intp)
             self._chosen, self._chosen_fields = places, [column[index] for column in fields]
             return self._chosen_fields[field]

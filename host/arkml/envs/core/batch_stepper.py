@@ -31,8 +31,8 @@ _clock = time.perf_counter
 _ANY = np.arange(2 * Moved.LEFT)  # of the field `moved` of a row
 _CODES = _ANY % (2 * Moved.ABSENT)  # the numbers of its transition
 _FITS = IS_ONE_REPORT[_CODES] & (_ANY < Moved.LEFT)
-_IS_LIVE = REPORTED[:, _CODES] ^ np.array([[False], [False], [False], [True]])
-_SHOWN = np.concatenate((_FITS[None], _IS_LIVE))  # whether it is shown here, and as what
+_REPORTS = REPORTED[:, _CODES] ^ np.array([[False], [False], [False], [True]])
+_SHOWN = np.concatenate((_FITS[None], _REPORTS))  # whether it is shown here, and as what
 
 Left: TypeAlias = tuple[int, Callable[[EnvInstance], Step]]
 """A guest that deviated from the common path, and what shows its step after `catch_up`."""
