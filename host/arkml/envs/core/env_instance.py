@@ -255,9 +255,9 @@ class EnvInstance(Closing):
             self.world.tick()
 
     def _behavior(self, session: Session) -> Behavior:
-        for run in self.experiments.started.values():
-            if run.policy is session.policy:
-                return run.behavior
+        run = self.experiments.of(session.policy)
+        if run is not None:
+            return run.behavior
         known = (tracker.behavior.name for tracker in self._trackers.values())
         opened = sum(name.startswith("inference") for name in known)
         name = f"inference-{opened + 1}" if opened else "inference"

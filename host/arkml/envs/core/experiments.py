@@ -221,12 +221,16 @@ class Experiments:
             return
         run.metric_values[name] = value
 
+    def of(self, policy: Policy) -> Experiment | None:
+        """Return the experiment whose sessions have this policy, or None."""
+        return next((run for run in self.started.values() if run.policy is policy), None)
+
     def note_for(self, policy: Policy, said: Mapping[str, float]) -> None:
         """Keep values by name for the experiment of a session with this policy, if it is of one."""
-        for run in self.started.values():
-            if run.policy is policy:
-                for name, value in said.items():
-                    self.note(run, name, value)
+        run = self.of(policy)
+        if run is not None:
+            for name, value in said.items():
+                self.note(run, name, value)
 
     def end(self, run: Experiment) -> None:
         """Let an experiment without sessions end, and forget its configuration."""

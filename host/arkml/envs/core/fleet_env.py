@@ -16,6 +16,7 @@ from arkml.envs.core.decisions import Behavior, Demonstrations, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv, core_of
+from arkml.envs.core.id_search import Places
 from arkml.envs.core.non_reentrant import NonReentrant
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.submit_loop import frames_ahead
@@ -43,7 +44,7 @@ class FleetEnv(Closing):
         self._random = np.random.default_rng()
         self._instances: list[EnvInstance | None] = [None] * num_guests
         self._alive = np.zeros(num_guests, bool)
-        self._going = NOWHERE  # those that are alive, one array as long as they are the same
+        self._going: Places | None = None  # those that are alive, None where that has changed
         self._together: BatchStepper | None = None
         self._call = NonReentrant(self._factory.module.name)
         self._behavior: Behavior | None = None
@@ -163,7 +164,7 @@ class FleetEnv(Closing):
         if together is None:
             self._factory.require_open()
             raise UsageError("reset the fleet before its next step")
-        going = self._going if due is None else np.flatnonzero(self._alive & due)
+        going = self._all_alive() if due is None else np.flatnonzero(self._alive & due)
         single = NOWHERE
         if behavior.spec.decision_period == 1:
             single = together.waiting(going)
@@ -173,8 +174,7 @@ class FleetEnv(Closing):
         found.alone.update(asked)
         if len(arrived):
             others = together.show(arrived, found, behavior)
-            if len(others):
-                left += [(guest, EnvInstance.look) for guest in others.tolist()]
+            left += [(guest, EnvInstance.look) for guest in others.tolist()]
         steps = {guest: self._after(guest, shown) for guest, shown in left}
         if len(single) < len(going):
             alone = np.setdiff1d(going, single)
@@ -248,8 +248,13 @@ class FleetEnv(Closing):
             instance.close()
 
     def _set_alive(self, guest: int, is_alive: bool) -> None:
-        self._alive[guest] = is_alive
-        self._going = np.flatnonzero(self._alive)
+        self._alive[guest], self._going = is_alive, None
+
+    def _all_alive(self) -> Places:
+        """Return the guests that are not over: one array as long as they are the same."""
+        if self._going is None:
+            self._going = np.flatnonzero(self._alive)
+        return self._going
 
     def _end(self) -> None:
         self._together = None

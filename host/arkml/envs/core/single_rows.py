@@ -72,17 +72,21 @@ class SingleRows:
 
     def are_single(self, positions: Places) -> bool:
         """Return whether all of these queues hold one row, as in most steps; see `single`."""
-        is_all = len(positions) == len(self._counts)
-        counts = self._words[self._counts if is_all else self._counts[positions]]
-        return are_all(counts, 1) and (self._is_whole or every(self._has[positions]))
+        is_there = self._is_whole or every(self._has[positions])
+        return is_there and are_all(self._rows_in(positions), 1)
 
     def single(self, positions: Places) -> Marks:
         """Return which queues hold one row, bool, [n]; `positions` are in order and differ."""
-        is_all = len(positions) == len(self._counts)
-        marks: Marks = self._words[self._counts if is_all else self._counts[positions]] == 1
+        marks: Marks = self._rows_in(positions) == 1
         if not self._is_whole:
             marks &= self._has[positions]
         return marks
+
+    def _rows_in(self, positions: Places) -> Frames:
+        """Return the numbers of rows that queues hold, u32, [n]; anything without a queue."""
+        is_all = len(positions) == len(self._counts)
+        counts: Frames = self._words[self._counts if is_all else self._counts[positions]]
+        return counts
 
     def rows(self) -> FirstRows:
         """Return the rows, as views if they can be; zeros without a queue."""

@@ -71,7 +71,7 @@ class RowList:
         self._over = arena.array(self.offset + over, capacity, np.uint32)
         reports = arena.array(self.offset + marks, _MARKS * capacity, np.uint8)
         self._reports: Marks = reports.view(np.bool_).reshape(_MARKS, capacity)
-        self._count = -1  # of the rows that `_shown` has
+        self._count = capacity  # of the rows that `_shown` has
         self._shown: tuple[Floats, Marks, Marks, Marks] = self._rewards, *self._reports
         for field, rule in zip(at.LIST_RULES, rules, strict=True):
             self._words[self._start + (field >> 2)] = rule
