@@ -1,6 +1,8 @@
 import asyncio
+import io
 import os
 import struct
+import sys
 import threading
 import time
 
@@ -9,12 +11,13 @@ import pytest
 from tests.integration.callback_policy import assert_host_works
 from tests.integration.guest_text import ACTOR, GUESTS, function, module, python, wasi
 
+from arkml import GuestEnv, Host
 from arkml.errors import GuestError, GuestExit, GuestTimeout, LinkError, UsageError
 from arkml.guests.guest import calls_of
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import Directory, WasiGrant
 
-SUCCESS, BADF, FAULT, INVAL = 0, 8, 21, 28
+SUCCESS, BADF, FAULT, INVAL, IO = 0, 8, 21, 28, 29
 READ, WRITE, CREATE = 1 << 1, 1 << 6, 1
 
 CALLS = module(
@@ -336,6 +339,125 @@ def test_output_that_is_lost_again_and_again_is_told_once_a_descriptor(granted, 
 
     assert [line for line in caplog.messages if "is lost" in line] == [
         f"output of a guest to descriptor {number} is lost: no space left" for number in (1, 2)
+    ]
+
+
+class TextOnly:
+    """A stream that has no bytes and no descriptor, as those of notebooks and of IDLE."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        if not isinstance(text, str):
+            raise TypeError(f"{type(text).__name__} is not text")
+        self.text += text
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "stdout"), (2, "stderr")])
+def test_output_goes_to_the_streams_of_the_program_as_they_are_when_it_is_written(
+    granted, monkeypatch, tmp_path, number, name
+):
+    guest = granted()
+    guest.write_memory(BUFFER, b"abc \xc3")
+    text, binary = TextOnly(), io.TextIOWrapper(io.BytesIO())
+    binary.write("before ")
+    file = (tmp_path / "out").open("w+b", buffering=0)
+    codes = []
+    for stream in (text, None, binary, io.TextIOWrapper(file, write_through=True)):
+        monkeypatch.setattr(sys, name, stream)
+        codes.append(guest.call("write", number, 5))
+    monkeypatch.setattr(sys, name, text)
+    guest.write_memory(BUFFER, b"\xbc d \xff")
+    codes.append(guest.call("write", number, 5))
+    file.seek(0)
+
+    assert codes == [SUCCESS] * 5
+    assert text.text == "abc ü d \ufffd"
+    assert binary.buffer.getvalue() == b"before abc \xc3"
+    assert file.read() == b"abc \xc3"
+    file.close()
+
+
+def _closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+def _detached():
+    stream = io.TextIOWrapper(io.BytesIO())
+    stream.detach()
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        (_closed(), "ValueError: I/O operation on closed file"),
+        (_detached(), "ValueError: underlying buffer has been detached"),
+        (object(), "AttributeError: 'object' object has no attribute 'write'"),
+    ],
+)
+def test_output_to_a_stream_that_cannot_be_written_is_an_error_of_the_call(
+    granted, monkeypatch, caplog, stream, reason
+):
+    guest = granted()
+    monkeypatch.setattr(sys, "stdout", stream)
+    codes = [guest.call("write", 1, 4) for _ in range(2)]
+
+    assert codes == [IO, IO]
+    assert caplog.messages == [f"output of a guest to descriptor 1 is lost: {reason}"]
+    assert guest.failure is None
+
+
+@pytest.mark.parametrize("out", [None, TextOnly(), _closed()])
+def test_guests_load_and_play_whatever_the_streams_of_the_program_are(monkeypatch, out):
+    monkeypatch.setattr(sys, "stdin", out)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", out)
+    with Host(seed=7) as host:
+        host.load(GUESTS / "c_applet.wasm").update()
+        host.fleet(GUESTS / "c_applet.wasm", 2).update()
+    with Host(wasi=WasiGrant()) as host:
+        host.load(GUESTS / "wasi_command.wasm").close()
+    with GuestEnv(GUESTS / "c_pendulum.wasm", configure=(2, 1)) as env:
+        decisions = env.reset(seed=1).decisions
+
+    assert len(decisions[0].observations) == 2
+
+
+@pytest.mark.parametrize(
+    ("grant", "reason"),
+    [
+        ({"stdin": io.StringIO("text")}, "stdin is .*StringIO.*: it takes bytes or a file opened"),
+        ({"stdin": None}, "stdin is None"),
+        ({"stdin": "text"}, "stdin is 'text'"),
+        ({"stdout": io.BytesIO()}, r"stdout is .*BytesIO.*: it takes a function of bytes"),
+        ({"stderr": "log.txt"}, r"stderr is 'log.txt'"),
+    ],
+)
+def test_a_grant_refuses_streams_of_another_kind(grant, reason):
+    with pytest.raises(UsageError, match=reason):
+        WasiGrant(**grant)
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview, io.BytesIO])
+def test_input_is_any_kind_of_bytes_or_a_file_of_them(granted, kind):
+    guest = granted(stdin=kind(b"abcdefgh"))
+
+    assert guest.call("read", 0, 4) == SUCCESS
+    assert guest.read_memory(BUFFER, 4) == b"abcd"
+
+
+def test_input_that_cannot_be_read_is_an_error_of_the_call(granted, caplog):
+    stream = io.BytesIO(b"abcd")
+    guest = granted(stdin=stream)
+    stream.close()
+
+    assert guest.call("read", 0, 4) == IO
+    assert caplog.messages == [
+        "standard input cannot be read: ValueError: I/O operation on closed file."
     ]
 
 

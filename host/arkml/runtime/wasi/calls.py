@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import os
-import select
 import struct
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, BinaryIO
+from typing import Any
 
 from arkml.errors import InvalidArguments
 from arkml.loggers import SafeLogger
@@ -19,6 +15,7 @@ from arkml.runtime.memory import GuestMemory
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.clocks import Clocks, MachineClocks
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.runtime.wasi.streams import ProgramOutput, Stdin
 
 logger = SafeLogger(__name__)
 
@@ -69,31 +66,6 @@ class Subscription:
         return self.tag is not Tag.CLOCK and not self.reads_input
 
 
-class Stdin:
-    """Standard input, with a test of whether a read would block."""
-
-    def __init__(self, source: BinaryIO | bytes) -> None:
-        self._stream = io.BytesIO(source) if isinstance(source, bytes) else source
-        try:
-            self._descriptor: int | None = self._stream.fileno()
-        except (OSError, io.UnsupportedOperation):
-            self._descriptor = None
-
-    def ready(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for a read that does not block; return if there is one."""
-        if self._descriptor is None:
-            return True
-        waiting = select.poll()
-        waiting.register(self._descriptor, select.POLLIN)
-        return bool(waiting.poll(1000 * timeout))
-
-    def read(self, size: int) -> bytes:
-        """Return the bytes available, at most `size`; empty at the end of the input."""
-        if self._descriptor is None:
-            return self._stream.read(size) or b""
-        return os.read(self._descriptor, size)
-
-
 class WasiCalls:
     """
     Handlers of the `arkml-wasi` table for one guest.
@@ -107,8 +79,8 @@ class WasiCalls:
         self._clocks = clocks or MachineClocks()
         self._stdin = Stdin(grant.stdin)
         self._writers: dict[int, Callable[[bytes], Any]] = {
-            1: grant.stdout or sys.stdout.buffer.write,
-            2: grant.stderr or sys.stderr.buffer.write,
+            1: grant.stdout or ProgramOutput("stdout"),
+            2: grant.stderr or ProgramOutput("stderr"),
         }
         self._lost: set[int] = set()
         self.waiting: Wait | None = None
@@ -139,8 +111,8 @@ class WasiCalls:
             return Errno.FAULT
         try:
             write(data)
-        except OSError as error:
-            self._warn_once(fd, f"output of a guest to descriptor {fd} is lost: {error}")
+        except Exception as error:  # noqa: BLE001  of any stream or callback, and it is told
+            self._warn_once(fd, f"output of a guest to descriptor {fd} is lost: {_text(error)}")
             return Errno.IO
         return Errno.SUCCESS
 
@@ -233,8 +205,8 @@ class WasiCalls:
     def _read(self, buffers: list[tuple[int, int]], num_read: int) -> int:
         try:
             data = self._stdin.read(sum(size for _, size in buffers))
-        except OSError as error:
-            self._warn_once(0, f"standard input cannot be read: {error}")
+        except Exception as error:  # noqa: BLE001  of any stream, and it is told
+            self._warn_once(0, f"standard input cannot be read: {_text(error)}")
             return Errno.IO
         self._memory.write(num_read, struct.pack("<I", len(data)))
         taken = 0
@@ -242,6 +214,11 @@ class WasiCalls:
             self._memory.write(start, data[taken : taken + size])
             taken += size
         return Errno.SUCCESS
+
+
+def _text(error: Exception) -> str:
+    """Return the message of an error, with its type where that says what the message does not."""
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 def _cut(buffers: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:

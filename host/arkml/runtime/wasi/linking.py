@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,8 @@ class WasiGrant:
     The access of a guest through WASI, by default to clocks and random numbers only.
 
     `environment` has the variables that the guest sees. `stdin` is read when the guest reads;
-    `stdout` and `stderr` are called with bytes.
+    `stdout` and `stderr` are called with bytes. Without them output goes to `sys.stdout` and
+    `sys.stderr` as they are when the guest writes; nothing is written where those are None.
     """
 
     arguments: Sequence[str] = ()
@@ -45,6 +47,20 @@ class WasiGrant:
     stdin: BinaryIO | bytes = b""
     stdout: Callable[[bytes], Any] | None = None
     stderr: Callable[[bytes], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stdin, bytearray | memoryview):
+            object.__setattr__(self, "stdin", bytes(self.stdin))
+        if not isinstance(self.stdin, bytes) and (
+            isinstance(self.stdin, io.TextIOBase) or not hasattr(self.stdin, "read")
+        ):
+            raise UsageError(f"stdin is {self.stdin!r}: it takes bytes or a file opened for bytes")
+        for name in ("stdout", "stderr"):
+            output = getattr(self, name)
+            if output is not None and not callable(output):
+                raise UsageError(
+                    f"{name} is {output!r}: it takes a function of bytes, as `file.write`"
+                )
 
 
 def config(grant: WasiGrant) -> wasmtime.WasiConfig:

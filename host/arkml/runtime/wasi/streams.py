@@ -1,0 +1,77 @@
+"""The standard streams of guests: their input, and those of the program for their output."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import select
+import sys
+from typing import Any, BinaryIO
+
+
+class Stdin:
+    """Standard input, with a test of whether a read would block."""
+
+    def __init__(self, source: BinaryIO | bytes) -> None:
+        self._stream = io.BytesIO(source) if isinstance(source, bytes) else source
+        try:
+            self._descriptor: int | None = self._stream.fileno()
+        except (AttributeError, OSError, ValueError):  # not a file, or it is closed
+            self._descriptor = None
+
+    def ready(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for a read that does not block; return if there is one."""
+        if self._descriptor is None:
+            return True
+        waiting = select.poll()
+        waiting.register(self._descriptor, select.POLLIN)
+        return bool(waiting.poll(1000 * timeout))
+
+    def read(self, size: int) -> bytes:
+        """
+        Return the bytes available, at most `size`; empty at the end of the input.
+
+        Raises OSError, ValueError for a stream that is closed, and TypeError for one of text.
+        """
+        if self._descriptor is not None:
+            return os.read(self._descriptor, size)
+        data = self._stream.read(size) or b""
+        if not isinstance(data, bytes):
+            raise TypeError(f"it gives {type(data).__name__} and not bytes")
+        return data
+
+
+class ProgramOutput:
+    """
+    `sys.stdout` or `sys.stderr` of the program, looked up whenever a guest writes.
+
+    Programs put streams of other kinds in their place: without bytes, as notebooks do, or None,
+    where nothing is written. Text takes characters that are not UTF-8 as U+FFFD.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def __call__(self, data: bytes) -> None:
+        """Write `data`. Raises OSError, and ValueError for a stream that is closed."""
+        stream = getattr(sys, self._name)
+        if stream is None:
+            return
+        binary = getattr(stream, "buffer", None)
+        if binary is None:
+            stream.write(self._decoder.decode(data))
+            return
+        stream.flush()  # what the program wrote before comes first
+        _write_all(binary, data)
+
+
+def _write_all(stream: Any, data: bytes) -> None:
+    """Write to a stream of bytes, which without a buffer takes a part of them at a time."""
+    rest = memoryview(data)
+    while rest:
+        written = stream.write(rest)
+        if written is None:
+            raise BlockingIOError("it takes no more at present")
+        rest = rest[written:]
