@@ -305,7 +305,7 @@ class DrivenTrial:
                     self.to_actors[index].append("ended")
                 case Changed(state):
                     self.states.append(state)
-                case Notice(text):
+                case Notice(text, _):
                     self.notices.append(text)
                 case GiveActions(tick, acted, most_ahead):
                     self.most_ahead.append(most_ahead)

@@ -61,6 +61,21 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def authority_of(host: str, port: int) -> str:
+    """Return `HOST:PORT`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listening_authority(host: str, port: int) -> str:
+    """Return the `HOST:PORT` at which this machine reaches what listens at `host`."""
+    return authority_of({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+
+
+def bare_host(host: str) -> str:
+    """Return an address to listen at without the brackets that IPv6 has in an endpoint."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
 def host_in(authority: str) -> str:
     """Return the host in HOST or HOST:PORT, in lower case; empty if it is neither."""
     match = _AUTHORITY.fullmatch(authority)

@@ -19,9 +19,10 @@ from tests.integration.trial_player import ended, parameters, played, player, ru
 from tests.unit.datalog_parts import action, event, reward, trial_params, write_trial
 from tests.waiting import eventually
 
+from arkml.cli.trials_service import ServedTrials, TrialPorts, open_server
 from arkml.demonstrations.files import read_demonstrations
-from arkml.trials import TrialError
-from arkml.trials.datalog.datalog import Datalog
+from arkml.trials import Context, TrialError, TrialsOptions
+from arkml.trials.datalog.datalog import Datalog, DatalogOptions
 
 
 @contextmanager
@@ -233,6 +234,23 @@ def test_options_are_taken_from_variables_and_with_underscores(tmp_path):
     assert "actors join" not in line  # they share the port
     assert re.fullmatch(r"s_\d{4}-\d\d-\d\d\.log", file.name)
     assert "trial one ended in tick 2" in file.read_text()
+
+
+async def test_an_ipv6_address_is_announced_as_clients_take_it(tmp_path):
+    said = []
+    options = ServedTrials(
+        ports=TrialPorts("::1", lifecycle=0, actor=0, prometheus=0),
+        trials=TrialsOptions(),
+        datalog=DatalogOptions(),
+        data=tmp_path,
+        status_file=None,
+    )
+    async with open_server(options, said.append), Context("ann", None) as context:
+        endpoint = re.match(r"trials: (grpc://\S+), log in ", said[0])[1]
+        versions = await context.get_controller(endpoint).get_remote_versions()
+
+    assert endpoint.startswith("grpc://[::1]:")
+    assert versions["cogment-api"]
 
 
 def test_default_parameters_come_from_a_file(tmp_path):

@@ -305,11 +305,11 @@ async def test_a_join_that_waits_is_refused_when_the_trial_ends():
         peer = controls.call("b")
         await peer.say(joining("a0"))
         await controls.state("b")
-        await controls.terminate("b")
+        await controls.terminate("b", hard=True)
 
         async with refused("b is ENDED: actors join while it is PENDING|b has ended"):
             await peer.hear_all()
-        async with refused("the trial was ended before its first observation"):
+        async with refused("the trial was terminated"):
             await starting
 
 

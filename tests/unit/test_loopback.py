@@ -2,7 +2,14 @@
 
 import pytest
 
-from arkml.loopback import HostRule, host_in, is_loopback
+from arkml.loopback import (
+    HostRule,
+    authority_of,
+    bare_host,
+    host_in,
+    is_loopback,
+    listening_authority,
+)
 
 
 def hosts(*names):
@@ -38,3 +45,19 @@ def test_hosts_are_taken_from_authorities():
     assert host_in("user@host") == ""
     assert is_loopback("::1")
     assert not is_loopback("10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("host", "authority", "reached"),
+    [
+        ("::1", "[::1]:90", "[::1]:90"),
+        ("::", "[::]:90", "[::1]:90"),
+        ("0.0.0.0", "0.0.0.0:90", "127.0.0.1:90"),
+        ("game.example", "game.example:90", "game.example:90"),
+        ("2001:db8::1", "[2001:db8::1]:90", "[2001:db8::1]:90"),
+    ],
+)
+def test_an_authority_has_brackets_around_ipv6(host, authority, reached):
+    assert authority_of(host, 90) == authority
+    assert listening_authority(host, 90) == reached
+    assert bare_host(host) == bare_host(f"[{host}]") == host

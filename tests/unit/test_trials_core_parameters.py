@@ -197,6 +197,13 @@ def test_another_text_is_not_an_endpoint(text):
         TrialEndpoint.parse(text)
 
 
+@pytest.mark.parametrize("text", ["grpc://::1:9000", "::1:9000", "grpc://fe80::2:9000"])
+def test_an_ipv6_address_without_brackets_is_refused_with_the_address_that_is_meant(text):
+    meant = "grpc://[fe80::2]:9000" if "fe80" in text else "grpc://[::1]:9000"
+    with pytest.raises(TrialError, match=re.escape(f"an IPv6 address has brackets: {meant}")):
+        TrialEndpoint.parse(text)
+
+
 @pytest.mark.parametrize("text", ["cogment://discover", "cogment://discover/actor?__id=1"])
 def test_discovery_is_refused_with_a_sentence(text):
     with pytest.raises(TrialError, match="asks for a directory, of which there is none here"):

@@ -185,22 +185,32 @@ def test_a_hard_end_ends_every_state_at_once_with_the_reason(state):
 
 
 @pytest.mark.parametrize("state", ["INITIALIZING", "PENDING"])
-def test_a_soft_end_of_a_trial_that_does_not_run_is_a_hard_one(state):
+def test_a_soft_end_of_a_trial_that_does_not_run_yet_waits_for_its_first_actions(state):
     driven = in_state(state)
     driven.terminate()
+    assert driven.names[-1] == state
+    if state == "INITIALIZING":
+        driven.begin(trial_params())
+    driven.start()
+    assert driven.names[-2:] == ["RUNNING", "TERMINATING"]
+    driven.act()
+    assert driven.to_environment[-2:] == ["LAST", "actions 0 x|x"]
+    driven.observe()
+    driven.environment(EnvRunTrialOutput(state=LAST_ACK))
+    driven.acknowledge()
 
-    assert driven.names[-1] == "ENDED"
-    assert driven.trial.reason == "the trial was ended before its first observation"
+    assert driven.names[-4:] == ["PENDING", "RUNNING", "TERMINATING", "ENDED"]
+    assert driven.trial.reason == ""
 
 
-def test_a_soft_end_before_the_first_observation_ends_the_streams_that_are_open():
+def test_a_soft_end_before_the_first_observation_leaves_actors_that_may_still_join():
     driven = DrivenTrial()
     driven.join("a0")
     driven.terminate()
+    driven.join("a1")
 
-    assert [line.split()[0] for line in driven.to_actors[0]] == ["init", "END", "ended"]
-    assert 1 not in driven.to_actors
-    assert driven.to_environment == []
+    assert [line.split()[0] for line in driven.to_actors[0]] == ["init"]
+    assert driven.to_environment == ["init env"]
 
 
 @pytest.mark.parametrize("state", ["TERMINATING", "ENDED"])
@@ -351,13 +361,18 @@ def test_an_optional_actor_that_vanishes_before_the_first_tick_is_not_awaited_ag
         driven.trial.slot(slot("a0"))
 
 
-def test_a_trial_without_any_actor_left_ends():
+def test_a_trial_whose_actors_are_all_absent_starts_with_a_warning():
     driven = DrivenTrial(trial_params([actor("a0", endpoint=SERVICE, optional=True)]))
     driven.lose_actor(0)
+    assert driven.to_environment == ["init env"]
+    assert driven.notices[-1] == "no actor takes part: the environment plays without any"
+    driven.environment(ready())
+    driven.observe()
 
+    assert driven.names[-1] == "RUNNING"
+    assert driven.to_environment[-1] == "actions 0  without 0"
+    driven.announce_end()
     assert driven.names[-1] == "ENDED"
-    assert driven.trial.reason == "no actor takes part"
-    assert driven.to_environment == []
 
 
 def test_a_trial_whose_actors_have_all_gone_while_it_runs_goes_without_them():

@@ -16,6 +16,7 @@ from arkml.cli.trials_service import EndingSignals, open_log
 from arkml.errors import GuestError
 from arkml.guest_trials.hosting import GuestHosting
 from arkml.guest_trials.learning.trial_learning import TrialLearning
+from arkml.loopback import authority_of
 from arkml.terminal import harmless
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import HOSTED
@@ -175,5 +176,4 @@ def _reachable(endpoint: str, host: str) -> str:
             return endpoint
         own = probe.getsockname()[0]
     scheme, _, authority = endpoint.partition("://")
-    shown = f"[{own}]" if ":" in own else own
-    return f"{scheme}://{shown}:{authority.rpartition(':')[2]}"
+    return f"{scheme}://{authority_of(own, int(authority.rpartition(':')[2]))}"

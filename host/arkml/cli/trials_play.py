@@ -18,6 +18,7 @@ from arkml.cli.trials_export import Data, require_trials
 from arkml.cli.trials_ports import PAGE, TOKEN
 from arkml.cli.values import LAST_PORT, whole_number
 from arkml.errors import UsageError
+from arkml.loopback import bare_host
 
 if TYPE_CHECKING:
     from arkml.trials.server.web.options import WebOptions
@@ -141,7 +142,7 @@ def _web_options(
     from arkml.trials.server.web.options import WebOptions
 
     return WebOptions(
-        host=host,
+        host=bare_host(host),
         port=port,
         allow_hosts=hosts,
         token=os.environ.pop(TOKEN, ""),

@@ -25,6 +25,7 @@ from arkml.cli.trials_ports import (
 )
 from arkml.cli.values import LAST_PORT, read_count, whole_number
 from arkml.errors import UsageError
+from arkml.loopback import bare_host
 
 if TYPE_CHECKING:
     from arkml.trials.server.options import TrialsOptions
@@ -289,16 +290,17 @@ def serve(
         played.require_guest()
 
     def job() -> int:
+        own_host = bare_host(host)
         refuse_directory(directory_endpoint)
         refuse_tls(private_key or root_cert or trust_chain)
         require_trials()
         from arkml.cli import trials_service
 
-        address = grpc_host(host, is_open=grpc_open, has_web=actor_web_port > 0)
+        address = grpc_host(own_host, is_open=grpc_open, has_web=actor_web_port > 0)
         ports = trials_service.TrialPorts(address, lifecycle_port, actor_port, prometheus_port)
         check_ports(ports, actor_web_port)
         web = WebPortOptions(
-            host, actor_web_port, tls_cert, tls_key, allow_host, allow_origin, allow_endpoint
+            own_host, actor_web_port, tls_cert, tls_key, allow_host, allow_origin, allow_endpoint
         )
         settings = trials_service.ServedTrials(
             ports=ports,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from arkml.cli.units import counted
 from arkml.errors import UsageError
+from arkml.loopback import listening_authority
 from arkml.terminal import harmless
 from arkml.trials.core.hosting import Hosting
 from arkml.trials.datalog.datalog import Datalog, DatalogOptions
@@ -69,7 +70,7 @@ async def _serve(options: ServedTrials, announce: Callable[[str], object]) -> in
     ending = EndingSignals()
     with _status(options.status_file) as mark:
         mark("I")
-        async with _open_server(options, announce) as server:
+        async with open_server(options, announce) as server:
             mark("R")
             number = await ending.first
             await ending.end(server)
@@ -133,9 +134,10 @@ async def open_log(
 
 
 @contextlib.asynccontextmanager
-async def _open_server(
+async def open_server(
     options: ServedTrials, announce: Callable[[str], object]
 ) -> AsyncIterator[Server]:
+    """Open a server with its log and its ports, and announce its endpoints."""
     ports = options.ports
     async with open_log(options.data, options.datalog) as (log, running):
         measured = MeasuredLog(log)
@@ -144,8 +146,9 @@ async def _open_server(
         async with Server(options.trials, trial_log=trial_log, hosting=hosting) as server:
             running.append(server)
             lifecycle, actor = await server.listen(ports.host, ports.lifecycle, ports.actor)
-            shown = f"{ports.host}:{lifecycle}"
-            shown += "" if actor == lifecycle else f", actors join at {ports.host}:{actor}"
+            shown = listening_authority(ports.host, lifecycle)
+            if actor != lifecycle:
+                shown += f", actors join at grpc://{listening_authority(ports.host, actor)}"
             announce(f"trials: grpc://{shown}, log in {options.data.resolve()}")
             if options.hosting is not None:
                 announce(f"guest: {_described(options.hosting, options.trials.params)}")

@@ -21,7 +21,7 @@ import uvicorn
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.tracing import tracing
-from arkml.loopback import is_loopback
+from arkml.loopback import authority_of, is_loopback
 from arkml.parent_watch import watch_parent
 from arkml.server.app import make_app
 from arkml.server.connections import HiveConfig
@@ -188,7 +188,7 @@ def _worker_address(options: ServeOptions, port: int) -> str:
             " address by which they reach this machine"
         )
     host = _ANY_ADDRESS.get(host, host)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return authority_of(host, port)
 
 
 async def _open_hive(options: ServeOptions, address: str) -> Hive:

@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from arkml.loopback import authority_of
 from arkml.trials.core.error import TrialError
 
 GRPC: Final = "grpc"
@@ -45,11 +46,17 @@ class TrialEndpoint(NamedTuple):
             host, port, parts = None, None, urlsplit("")
         is_bare = text == f"grpc://{parts.netloc}" and not re.search(r"[@\s]", text)
         if parts.scheme != "grpc" or not host or not port or not is_bare:
-            raise TrialError(f"endpoint {text!r} is not one of: {_FORMS}")
+            raise TrialError(f"endpoint {text!r} is not one of: {_FORMS}{_hint(text)}")
         return cls(GRPC, host, port)
 
     @property
     def authority(self) -> str:
         """`HOST:PORT`, with brackets around an IPv6 address."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return authority_of(self.host, self.port)
+
+
+def _hint(text: str) -> str:
+    """Return the end of a sentence on an IPv6 address without brackets, empty for others."""
+    host, _, port = text.removeprefix("grpc://").rpartition(":")
+    is_bare = ":" in host and "[" not in host and port.isdecimal()
+    return f"; an IPv6 address has brackets: grpc://[{host}]:{port}" if is_bare else ""

@@ -113,9 +113,11 @@ class Outgoing:
         """Add a new state."""
         self._outputs.append(Changed(state))
 
-    def note(self, text: str, *, name: str = "", origin: str = "") -> None:
+    def note(
+        self, text: str, *, name: str = "", origin: str = "", is_warning: bool = False
+    ) -> None:
         """Add a sentence for the operator and an event of the log, of an actor and a person."""
-        self._outputs.append(Notice(text))
+        self._outputs.append(Notice(text, is_warning))
         self.log(EntryKind.EVENT, name=name, note=text, origin=origin)
 
     def complain(self, text: str) -> None:

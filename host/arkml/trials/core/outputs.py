@@ -129,9 +129,10 @@ Logged: TypeAlias = Entry | Entries
 
 
 class Notice(NamedTuple):
-    """A sentence for the operator's log."""
+    """A sentence for the operator's log, a warning or not."""
 
     text: str
+    is_warning: bool = False
 
 
 Output: TypeAlias = (

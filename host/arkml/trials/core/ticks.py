@@ -81,6 +81,7 @@ class Ticks:
         self._turn.begin(now)
         if 0 < max_steps <= self._outgoing.tick:
             self._ending.is_requested = True
+        if self._ending.is_requested:
             self._change(TrialCause.SOFT_END)
         self.act_if_complete(now)
 

@@ -126,7 +126,9 @@ class Trial:
         for actor in self.actors:
             if pacing is not None and is_left_to_stand_in(actor.params):
                 actor.take(Move.STAND_BY)
+        is_end_requested = self._ending.is_requested
         self._set_up(pacing, now)
+        self._ending.is_requested = is_end_requested
         self._change(TrialCause.PARAMETERS)
         self._admission.call_actors()
         if not self._admission.awaited:
@@ -174,8 +176,8 @@ class Trial:
         if not self._admission.settle() or self.is_over:
             return
         if self.hosted is None and not any(actor.is_present for actor in self.actors):
-            self.cut("no actor takes part")
-            return
+            text = "no actor takes part: the environment plays without any"
+            self._outgoing.note(text, is_warning=True)
         self._call_environment(now)
 
     def _call_environment(self, now: float) -> None:
@@ -290,15 +292,17 @@ class Trial:
     # The end
 
     def terminate(self, now: float, reason: str = "") -> None:
-        """Request the end: the next actions are the last. A trial that does not run yet ends."""
+        """
+        Request the end: the next actions are the last.
+
+        A trial that does not run yet waits for its actors first, and has one tick.
+        """
         self.reason = self.reason or reason
-        if self.state == RUNNING:
+        if self.state in (INITIALIZING, PENDING, RUNNING):
             self._clock.note_activity(now)
             self._ending.is_requested = True
             self._change(TrialCause.SOFT_END)
             self._ticks.act_if_complete(now)
-        elif self.state in (INITIALIZING, PENDING):
-            self.cut("the trial was ended before its first observation")
 
     def cut(self, reason: str) -> None:
         """End the trial at once: all get END with the reason, and no last observation (CG-7)."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from arkml.loopback import authority_of, bare_host
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_streams import QueuedSender, read_all
 from arkml.trials.sdk.addresses import ServedEndpoint
@@ -42,7 +43,7 @@ class ServedImplementations:
         # A port that another server uses is refused, not shared.
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         self._add_services()
-        address = f"{endpoint.host}:{endpoint.port}"
+        address = authority_of(bare_host(endpoint.host), endpoint.port)
         try:
             self.port: int = self._server.add_insecure_port(address)
         except RuntimeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from arkml.loopback import authority_of
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import EntryKind, Logged
 from arkml.trials.server.orchestrator import TrialLog
@@ -102,7 +103,7 @@ async def serve_metrics(measured: MeasuredLog, host: str, port: int) -> asyncio.
         return await asyncio.start_server(answer, host, port, limit=_MOST_HEAD)
     except OSError as error:
         raise TrialError(
-            f"nothing can listen at {host} port {port} ({error.strerror}): take another port"
+            f"nothing can listen at {authority_of(host, port)} ({error.strerror}): take another"
         ) from None
 
 

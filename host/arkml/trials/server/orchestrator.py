@@ -15,7 +15,7 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting, is_hosted
 from arkml.trials.core.outputs import Logged
 from arkml.trials.core.parameters import checked
-from arkml.trials.core.states import ENDED
+from arkml.trials.core.states import ENDED, INITIALIZING, PENDING
 from arkml.trials.core.trial import Trial
 from arkml.trials.server.kept_trials import EndedTrial, KeptTrials
 from arkml.trials.server.options import TrialsOptions
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 API_VERSION = "2.0.0"
 """The version of Cogment's protocol."""
 
+_ENDING = "the server is ending"
 _MOST_ID = 256
 _TRIAL_ID = re.compile(rf"(?! )[ -+\--~]{{1,{_MOST_ID}}}(?<! )")  # metadata carry it, in a list
 
@@ -202,9 +203,12 @@ class Orchestrator:
         return {name: text for name, text in known.items() if name in names or "*" in names}
 
     def end_running(self, reason: str) -> None:
-        """Request the end of all trials that there are; a reason goes into their log."""
+        """Request the end of all trials that run, and cut off others; a reason is logged."""
         for task in list(self._live.values()):
-            task.terminate(is_hard=False, reason=reason)
+            if task.trial.state in (INITIALIZING, PENDING):
+                task.terminate(is_hard=True, reason=reason or _ENDING)
+            else:
+                task.terminate(is_hard=False, reason=reason)
 
     async def close(self, seconds: float) -> None:
         """End all trials: softly for at most `seconds`, and then at once. Refuse new ones."""
@@ -218,7 +222,7 @@ class Orchestrator:
         except TimeoutError:
             pass
         for task in list(self._live.values()):
-            task.terminate(is_hard=True, reason="the server is ending")
+            task.terminate(is_hard=True, reason=_ENDING)
         self._watchers.close()
 
     # TrialEvents
@@ -255,9 +259,9 @@ class Orchestrator:
         if self._log is not None:
             self._log.add(trial.id, *entries)
 
-    def notice(self, trial: Trial, text: str) -> None:
+    def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
         """Take in a sentence about a trial."""
-        log.info("trial %s: %s", trial.id, text)
+        log.log(logging.WARNING if is_warning else logging.INFO, "trial %s: %s", trial.id, text)
 
     # Parts
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import grpc
 
+from arkml.loopback import authority_of
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting
 from arkml.trials.server.grpc_callers import GrpcCallers
@@ -131,7 +132,7 @@ class Server:
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    authority = authority_of(host, port)
     try:
         bound = server.add_insecure_port(authority)
     except RuntimeError as error:

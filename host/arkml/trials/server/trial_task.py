@@ -57,7 +57,7 @@ class TrialEvents(Protocol):
     def entries(self, trial: Trial, entries: Sequence[Logged]) -> None:
         """Take in entries of the log, in their order."""
 
-    def notice(self, trial: Trial, text: str) -> None:
+    def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
         """Take in a sentence for the operator."""
 
 
@@ -228,8 +228,8 @@ class TrialTask:
                     self._begun.set()  # those that wait to join are refused
                     self.lookers.close()
                 self._events.changed(self.trial, state)
-            case Notice(text):
-                self._events.notice(self.trial, text)
+            case Notice(text, is_warning):
+                self._events.notice(self.trial, text, is_warning=is_warning)
 
     def _call_actor(self, index: int) -> None:
         params, receiver = self.trial.params.actors[index], ActorReceiver(self, index)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import uvicorn
 
+from arkml.loopback import authority_of, listening_authority
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access, Grant
 from arkml.trials.server.web.app import make_web_app
@@ -74,8 +75,7 @@ class WebPort:
     def endpoint(self, token: str = "") -> str:
         """Return the endpoint that clients of this machine use, with a token if one is given."""
         scheme = "http" if self._options.tls_cert is None else "https"
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._options.host, self._options.host)
-        authority = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        authority = listening_authority(self._options.host, self.port)
         return f"{scheme}://{authority}" + (f"/j/{token}" if token else "")
 
     async def token_to_act(self, trial_id: str, slots: Iterable[str]) -> str:
@@ -148,6 +148,6 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise TrialError(
-            f"nothing can listen at {host} port {port} ({error.strerror}): take another"
+            f"nothing can listen at {authority_of(host, port)} ({error.strerror}): take another"
         ) from error
     return listening
