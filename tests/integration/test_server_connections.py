@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import resource
+import select
 import socket
 import time
 from http.client import HTTPResponse
@@ -22,9 +24,19 @@ LIMITS = {
 MIB = 1 << 20
 
 
+FEW_FILES = 128
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
+    """A hive whose process may open few files at first, and more when it asks for them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with start_hive(tmp_path_factory.mktemp("hive") / "data", limits=LIMITS) as hive:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_FILES, hard))
+        try:
+            hive.locate()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         made = Service(hive)
         yield made
         made.close()
@@ -191,3 +203,122 @@ def test_connections_beyond_the_limit_are_refused_and_others_are_served(service,
 
     assert refused == (503, "this hive has 60 connections already")
     assert served == 200
+
+
+def test_the_limit_of_open_files_is_raised_for_the_connections(service):
+    lines = Path(f"/proc/{service.hive.pid}/limits").read_text().splitlines()
+    soft = next(line.split()[3] for line in lines if line.startswith("Max open files"))
+
+    assert int(soft) >= LIMITS["connections"] + 256 > FEW_FILES
+
+
+CHUNKED = (
+    b"POST /login HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n"
+    b"content-type: application/x-www-form-urlencoded\r\n\r\n"
+)
+
+
+def sent_until_cut(opened, data, most=64 * MIB):
+    """The bytes that a hive lets a client send of endless data, and the answer it ends with."""
+    sent = 0
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while sent < most:
+            sent += opened.send(data)
+    with contextlib.suppress(ConnectionResetError):
+        return sent, answer(opened)
+    return sent, None
+
+
+@pytest.mark.parametrize(
+    ("begin", "endless"),
+    [
+        (b"5\r\ntoken\r\n0\r\n", b"x-trailer: aaaaaaaaaaaaaaaa\r\n" * 1_000),
+        (b"5\r\ntoken\r\n0\r\nx-trailer: ", b"a" * 30_000),
+        (b"5;extension=", b"a" * 30_000),
+        (b"", b"1;" + b"a" * 2_000 + b"\r\nx\r\n"),
+    ],
+    ids=["trailers", "one trailer", "one extension", "extensions"],
+)
+def test_what_is_outside_of_a_chunked_body_takes_no_more_than_a_header(connect, begin, endless):
+    sent, ended = sent_until_cut(connect(CHUNKED, begin), endless)
+
+    assert sent < 64 * MIB
+    assert ended is None or ended == (
+        431,
+        "the chunk sizes and trailers of a body take 4096 bytes at most",
+    )
+
+
+def test_chunks_of_a_byte_each_are_a_body(service, connect):
+    body = json.dumps(request("by bytes")).encode()
+    head = header(service, 0).replace(b"content-length: 0", b"transfer-encoding: chunked")
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in b" " * 5_000 + body)
+    opened = connect(head, chunks + b"0\r\nx-trailer: of a client\r\n\r\n")
+
+    assert status_of(opened) == 201
+
+
+def test_a_trailer_is_not_a_header(service, connect):
+    trailer = f"authorization: Bearer {service.token}\r\n".encode()
+    head = b"POST /v1/runs/x/stop HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    opened = connect(head + b"2\r\n{}\r\n0\r\n" + trailer + b"\r\n")
+
+    assert status_of(opened) == 401
+
+
+def test_a_header_that_arrives_at_once_has_the_same_limit(connect):
+    head = b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\nx-large: "
+    fill = b"a" * (LIMITS["header_bytes"] - len(head) - 4)
+
+    assert status_of(connect(head + fill + b"\r\n\r\n")) == 200
+    assert answer(connect(head + fill + b"a\r\n\r\n")) == (
+        431,
+        "the header of a request takes 4096 bytes at most",
+    )
+
+
+def test_requests_behind_one_that_runs_wait_unparsed_and_are_answered_in_order(connect):
+    ask = b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    opened = connect(
+        ask * 2_000 + ask.replace(b"localhost\r\n", b"localhost\r\nconnection: close\r\n")
+    )
+    data = b""
+    while part := opened.recv(1 << 16):
+        data += part
+
+    assert data.count(b"HTTP/1.1 200 OK") == 2_001
+
+
+def test_a_stream_of_events_takes_no_pipelined_bytes(service, connect):
+    head = f"GET /v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {service.token}"
+    opened = connect(head.encode() + b"\r\n\r\n")
+    opened.recv(1)
+    opened.setblocking(False)
+    sent = 0
+    ask_more = b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1_000
+    while sent < 256 * MIB:
+        _, writable, _ = select.select([], [opened], [], 0.5)
+        if not writable:
+            break
+        with contextlib.suppress(BlockingIOError):
+            sent += opened.send(ask_more)
+
+    assert sent < 64 * MIB  # what the system holds for a connection
+
+
+def test_a_body_that_breaks_off_is_not_an_error_of_the_hive(service, connect):
+    log = service.hive.data / "hive.log"
+    before = log.stat().st_size if log.exists() else 0
+    for head in (header(service, 100), header(service, 100, "/login")):
+        connect(head, b"{").close()
+    service.get("/health")
+
+    assert "ERROR" not in log.read_text()[before:]
+
+
+def test_a_login_with_more_fields_than_it_has_is_refused(service):
+    url = service.base.replace("/v1", "/login")
+    refused = service.http.post(url, data={f"field{i}": "x" for i in range(17)})
+
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith("a login has 16 fields at most")

@@ -22,7 +22,7 @@ from tests.integration.trials_web import (
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialOutput
-from arkml.trials.wire.common_pb2 import Action, CommunicationState
+from arkml.trials.wire.common_pb2 import Action, CommunicationState, VersionRequest
 from arkml.trials.wire.lifecycle_pb2 import TrialInfoRequest, TrialStartRequest
 
 ACKNOWLEDGED = ActorRunTrialOutput(state=LAST_ACK)
@@ -458,3 +458,32 @@ async def test_an_action_of_another_tick_is_left_out():
             observation = (await browser.until("observation")).observation
 
         assert (observation.tick_id, observation.content) == (1, b"1")
+
+
+@pytest.mark.parametrize("fin", [True, False])
+async def test_a_text_that_is_not_utf_8_ends_its_websocket_without_a_line_in_the_log(caplog, fin):
+    async with serving() as web, web.browser() as browser:
+        browser.socket.protocol.send_text(b"ab\xff", fin)
+        if not fin:
+            browser.socket.protocol.send_continuation(b"c", fin=True)
+        browser.socket.transport.write(b"".join(browser.socket.protocol.data_to_send()))
+        async with asyncio.timeout(PATIENCE):
+            await browser.socket.wait_closed()
+        again = await web.call("Version", VersionRequest())
+
+    assert browser.socket.close_code == 1007
+    assert again.status == 0
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+async def test_empty_parts_of_a_message_are_not_kept():
+    async with serving() as web, web.browser() as browser:
+        browser.socket.protocol.send_binary(b"\0", fin=False)
+        for _ in range(10_000):
+            browser.socket.protocol.send_continuation(b"", fin=False)
+        async with asyncio.timeout(PATIENCE):
+            await (await browser.socket.ping())
+        (connection,) = web.port._server.server_state.connections
+        kept = len(connection.frames)
+
+    assert kept == 1

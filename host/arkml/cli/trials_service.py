@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from arkml.cli.units import counted
+from arkml.descriptors import room_for_connections
 from arkml.errors import UsageError
 from arkml.loopback import listening_authority
 from arkml.terminal import harmless
@@ -67,6 +68,7 @@ def serve(options: ServedTrials, announce: Callable[[str], object]) -> int:
 
 
 async def _serve(options: ServedTrials, announce: Callable[[str], object]) -> int:
+    room_for_connections()
     ending = EndingSignals()
     with _status(options.status_file) as mark:
         mark("I")

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -85,7 +85,7 @@ def make_app(hive: Hive) -> ASGIApp:
 
     Raises UsageError for options of access that cannot be read.
     """
-    kinds = (ArkmlError, OSError, sqlite3.Error, Exception)
+    kinds = (ArkmlError, OSError, sqlite3.Error, ClientDisconnect, Exception)
     credentials = hive.credentials
     sessions = BrowserSessions(credentials)
     login = BrowserLogin(credentials, sessions, hive.one_time, LoginPace())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from arkml.errors import UsageError
@@ -26,12 +29,18 @@ _NO_PASSWORD = "none"
 _CLOSING = 5.0
 """Seconds in which a client takes the last answer, before its connection is cut."""
 
+_PIECE = 1 << 10
+"""Bytes that are parsed at a time outside of a body; a limit is looked at after each piece."""
+
+_FRAMING = 8
+"""Bytes beside each byte of a chunked body at most, besides the limit of headers: its framing."""
+
 
 class HiveConfig(uvicorn.Config):
-    """The configuration of uvicorn for a hive, with the limits of its connections."""
+    """The configuration of uvicorn for a hive, with room for a number of connections."""
 
-    def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
-        self.limits = options.limits
+    def __init__(self, app: ASGIApp, options: ServeOptions, room: int) -> None:
+        self.limits = replace(options.limits, connections=room)
         self._options = options
         super().__init__(
             app,
@@ -83,14 +92,38 @@ class _Awaited(Enum):
     NEXT = "the next request"
 
 
+class _HeldReading(FlowControl):
+    """Reading that stays paused while bytes of later requests are held."""
+
+    holds = False
+
+    def resume_reading(self) -> None:
+        """Read again, unless bytes that were read already have to wait."""
+        if not self.holds:
+            super().resume_reading()
+
+
 class _LimitedProtocol(HttpToolsProtocol):
-    """HTTP whose requests arrive in time, and whose answers are taken."""
+    """
+    HTTP whose requests arrive in time, and whose answers are taken.
+
+    What arrives is parsed in pieces, each of which is counted: as a part of a body, which the
+    application limits, or to what is outside of bodies, of which a request has a header's worth.
+    Bytes behind a request that is not answered are not parsed, and no more of them are read.
+    Trailers are dropped: a body has come to the application before them, and its header counts.
+    """
 
     config: HiveConfig
+    flow: _HeldReading
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._part = _Part.NONE
-        self._header_size = 0
+        self._held = b""
+        self._outside = 0  # bytes of the request that are not of its body
+        self._inside = 0
+        self._announced = 0  # bytes of a body of known size that are still to come
+        self._piece = 0  # size of a piece that begins between two requests, until one has begun
+        self._is_last = False
         self._awaited: _Awaited | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
@@ -100,6 +133,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take in a connection, or refuse it."""
         super().connection_made(transport)
+        self.flow = _HeldReading(transport)
         most = self._limits.connections
         if most and len(self.connections) > most:
             self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"this hive has {most} connections already")
@@ -114,43 +148,50 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes; the time of a request begins with its first one."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_last:
             return
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
-        self._header_size = self._header_size + len(data) if self._part is _Part.HEADER else 0
-        most = self._limits.header_bytes
-        if most and self._header_size > most:
-            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            self._end(status, f"the header of a request takes {most} bytes at most")
-        else:
-            self._watch()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP with a sentence."""
-        self._end(HTTPStatus.BAD_REQUEST, msg)
+        self._unset_keepalive_if_required()
+        self._held += data
+        self._parse()
 
     def on_message_begin(self) -> None:
         """Note that a header begins."""
         self._part = _Part.HEADER
+        self._outside, self._piece = self._piece, 0
+        self._inside = self._announced = 0
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take in a header, and drop a trailer."""
+        if self._part is not _Part.HEADER:
+            return
+        if name.lower() == b"content-length":
+            self._announced = int(value)  # which the parser has checked
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Note that a body begins, which may be empty."""
         self._part = _Part.BODY
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Take in a part of a body."""
+        self._outside -= len(body)
+        self._inside += len(body)
+        self._announced -= len(body)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Note the end of a request."""
         self._part = _Part.NONE
+        self._announced = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Take in the end of an answer, which may come before that of its request."""
         super().on_response_complete()
         if not self.transport.is_closing():
-            self._watch()
+            self._parse()
 
     def pause_writing(self) -> None:
         """Cut the connection unless its client takes a part of the answer in time."""
@@ -163,6 +204,59 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def _parse(self) -> None:
+        """Parse what has arrived, up to the end of a request that is not answered yet."""
+        held, done = memoryview(self._held), 0
+        while done < len(held) and not self._must_hold and not self.transport.is_closing():
+            size = min(self._announced, HIGH_WATER_LIMIT) if self._announced > 0 else _PIECE
+            self._feed(held[done : done + size])
+            done += size
+        self._held = b"" if self._is_last else bytes(held[done:])
+        if self.transport.is_closing():
+            return
+        held_before, self.flow.holds = self.flow.holds, bool(self._held)
+        if self._held:
+            self.flow.pause_reading()
+        elif held_before and len(self.cycle.body) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+        self._watch()
+
+    @property
+    def _must_hold(self) -> bool:
+        """True while what has arrived waits for the answer to a request before it."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        is_whole = self._part is _Part.NONE
+        return self._is_last or bool(self.pipeline) or (is_whole and not is_answered)
+
+    def _feed(self, piece: memoryview) -> None:
+        """Parse bytes, and end the connection with those that are too many outside of a body."""
+        self._piece = len(piece) if self._part is _Part.NONE else 0
+        self._outside += len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            self._is_last = True  # what follows may be of the other protocol, which is not spoken
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP: {error}")
+            return
+        most = self._limits.header_bytes
+        if most and self._outside > most + _FRAMING * self._inside:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            part = "header of a request takes"
+            if self._part is _Part.BODY:
+                part = "chunk sizes and trailers of a body take"
+            self._refuse(status, f"the {part} {most} bytes at most")
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        """End the connection, with a sentence unless that would break another answer."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        is_in_order = self._part is not _Part.BODY if is_answered else not self.pipeline
+        if is_in_order and (is_answered or not self.cycle.response_started):
+            self._end(status, text)
+        else:
+            self.transport.abort()
 
     def _watch(self) -> None:
         """Start the time of what the client has to send now, unless it runs already."""

@@ -6,6 +6,7 @@ import errno
 import logging
 import sqlite3
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from arkml.errors import HiveRefused, InvalidSettings, ProtocolError
@@ -32,6 +33,8 @@ def refusal(error: Exception) -> JSONResponse:
             return sentence(str(error), error.status)
         case InvalidSettings() | ProtocolError():
             return sentence(str(error), 422)
+        case ClientDisconnect():
+            return sentence("the sender went away before the end of the body", 400)
         case OSError() if error.errno in FULL:
             _log.error("the disk is full: %s", error)
             return sentence(f"the disk of the hive is full: {error.strerror}", 507)

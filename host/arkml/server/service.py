@@ -19,6 +19,7 @@ from pathlib import Path
 
 import uvicorn
 
+from arkml.descriptors import room_for_connections
 from arkml.errors import HiveError, UsageError
 from arkml.hive.tracing import tracing
 from arkml.loopback import authority_of, is_loopback
@@ -78,7 +79,7 @@ class HiveService:
             port = listening.getsockname()[1]
             self._hive = hive = await _open_hive(options, _worker_address(options, port))
             try:
-                config = HiveConfig(make_app(hive), options)
+                config = HiveConfig(make_app(hive), options, _room(options.limits.connections))
                 config.load()
                 self._server = server = _Server(config)
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -199,6 +200,19 @@ async def _open_hive(options: ServeOptions, address: str) -> Hive:
         raise HiveError(f"the data directory {options.data}: {problem}") from error
     except OSError as error:
         raise HiveError(f"the data directory {options.data}: {_describe(error)}") from error
+
+
+def _room(connections: int) -> int:
+    """Return how many connections of those that are allowed there are open files for."""
+    room = room_for_connections(connections)
+    if room < connections:
+        _log.warning(
+            "this process may have %d connections at a time, not %d as a hive does: raise its limit"
+            " of open files (ulimit -Hn, LimitNOFILE= of systemd)",
+            room,
+            connections,
+        )
+    return room
 
 
 def _write_problem(data: Path) -> str:

@@ -31,6 +31,7 @@ LOGIN_PATH, LOGOUT_PATH = "/login", "/logout"
 _FORM = b"application/x-www-form-urlencoded"
 _SAME_ORIGIN = b"same-origin"
 _MOST_BYTES = 4_096
+_MOST_FIELDS = 16
 _SCOPE_KEY = "arkml.origin"
 
 
@@ -173,10 +174,18 @@ async def _read_token(request: Request, origin: RequestOrigin) -> tuple[str, boo
         if len(data) > _MOST_BYTES:
             raise HiveRefused(f"a login of more than {_MOST_BYTES} bytes", 413)
     if is_form:
-        fields: dict[str, Any] = dict(parse_qsl(data.decode("latin-1"), max_num_fields=16))
+        fields: dict[str, Any] = _fields_in(data.decode("latin-1"))
     else:
         fields = parse_object(bytes(data or b"{}"))
     token = fields.get("token")
     if not isinstance(token, str) or not token:
         raise HiveRefused("a login takes the token of the hive, as token", 422)
     return token.strip(), is_form
+
+
+def _fields_in(form: str) -> dict[str, str]:
+    """Return the fields of a form. Raises HiveRefused for one with too many."""
+    try:
+        return dict(parse_qsl(form, max_num_fields=_MOST_FIELDS))
+    except ValueError as error:
+        raise HiveRefused(f"a login has {_MOST_FIELDS} fields at most: {error}", 422) from None

@@ -33,6 +33,10 @@ _add_players: Any = players_pb2_grpc.add_PlayersSPServicer_to_server
 ENDING_SECONDS = 5.0
 """Seconds that trials have to end softly when their server does."""
 
+_HANDSHAKE_MS = 10_000
+_IDLE_MS = 600_000
+"""Times after which a connection ends that is not HTTP/2 yet, or has no call: gRPC's are longer."""
+
 
 class Server:
     """
@@ -127,8 +131,13 @@ class Server:
 
     def _new_port(self) -> grpc.aio.Server:
         limits = grpc_options(self._orchestrator.options.limits)
-        # A port in use is an error, not a second server.
-        return grpc.aio.server(options=[*limits, ("grpc.so_reuseport", 0)])
+        options = [
+            *limits,
+            ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+            ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ]
+        return grpc.aio.server(options=options)
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
 
 from arkml.trials.server.web.options import WebLimits, WebOptions
 
@@ -223,6 +224,23 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
         """Take in the end of the connection."""
         super().connection_lost(exc)
         self.config.open_connections.release(self._connection)
+
+    def handle_cont(self, event: Frame) -> None:
+        """Take in a part of a message; empty ones, of which there is no limit, are not kept."""
+        if event.data or event.fin:
+            super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass on a message; one of a text that is not UTF-8 ends the connection."""
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
     def handle_ping(self) -> None:
         """Answer a ping, unless the client leaves the answers unread."""
