@@ -1,3 +1,5 @@
+import gc
+import logging
 import os
 import threading
 import time
@@ -12,6 +14,7 @@ from tests.integration.guest_text import (
     FEATURES,
     GUESTS,
     HANDLE,
+    LOG,
     MODEL,
     POINTMASS,
     PUSH,
@@ -20,7 +23,9 @@ from tests.integration.guest_text import (
     data,
     function,
     i32,
+    logging_of,
     module,
+    opening,
     python,
     wasi,
 )
@@ -38,6 +43,8 @@ from arkml.errors import (
     UsageError,
 )
 from arkml.guests.guest import calls_of
+from arkml.guests.shares import FleetShares
+from arkml.host import loader_of
 from arkml.limits import Limits
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
@@ -364,6 +371,194 @@ def test_a_guest_may_be_closed_while_the_others_go_on(fleet):
 
     assert isinstance(results[3], GuestFailed)
     assert [r for n, r in enumerate(results) if n != 3] == [0] * 7
+
+
+def test_a_closed_guest_is_reported_once_by_whatever_call_comes_first(fleet):
+    fleet.guests[3].close()
+    first = fleet.call("frame", only=[2, 3])
+    later = [fleet.call("frame", only=[2, 3]), fleet.call("frame"), fleet.call("frames", 2)]
+
+    assert list(first.failures) == [1]
+    assert [result.failures for result in later] == [{}, {}, {}]
+    assert later[0].values == [0, None]
+    assert later[1].values == later[2].values == [0, 0, 0, None, 0, 0, 0, 0]
+
+
+def test_a_removed_guest_is_closed_and_those_after_it_move_up(fleet):
+    gone, next_one = fleet.guests[3], fleet.guests[4]
+    fleet.call("frame")
+    fleet.remove(gone)
+
+    assert fleet.call("frame").values == [0] * 7
+    assert fleet.guests[3] is next_one
+    assert len(fleet) == 7
+    assert fleet.statistics.submits == 8 + 7
+    with pytest.raises(GuestFailed, match="is closed"):
+        gone.call("frame")
+
+
+def test_a_fleet_may_lose_all_its_guests_and_get_others(host):
+    fleet = host.fleet(GUESTS / "c_applet.wasm", 2)
+    fleet.update()
+    for guest in fleet.guests:
+        fleet.remove(guest)
+    alone = fleet.update()
+    fleet.join(3)
+
+    assert alone == {}
+    assert fleet.update() == {}
+    assert fleet.call("frames").values == [1, 1, 1]
+    assert fleet.statistics.submits == 2 + 3
+
+
+def test_a_guest_is_replaced_in_its_place_by_one_that_is_initialized(host):
+    fleet = host.fleet(GUESTS / "c_applet.wasm", 3)
+    fleet.update()
+    first, gone, last = fleet.guests
+    new = fleet.replace(gone)
+
+    assert fleet.guests == (first, new, last)
+    assert new.name == gone.name
+    assert fleet.update() == {}
+    assert fleet.call("frames").values == [2, 1, 2]
+    with pytest.raises(GuestFailed, match="is closed"):
+        gone.call("frames")
+
+
+def test_a_failed_guest_is_reported_until_it_is_replaced(fleet):
+    write(fleet.guests[5], [TRAP])
+    before = [fleet.call("frame").failures for _ in range(2)]
+    new = fleet.replace(fleet.guests[5])
+    new.call("open")
+    write(new, [1])
+
+    assert [list(failures) for failures in before] == [[5], [5]]
+    assert fleet.call("frame").failures == {}
+
+
+def test_the_noise_of_a_replaced_guest_is_not_that_of_the_one_before(host):
+    fleet = host.fleet(GUESTS / "c_applet.wasm", 2)
+    numbers = {calls_of(guest).instance.number for guest in fleet.guests}
+    for _ in range(3):
+        numbers.add(calls_of(fleet.replace(fleet.guests[0])).instance.number)
+
+    assert len(numbers) == 5
+
+
+def test_a_fleet_is_as_before_if_a_new_guest_does_not_begin(host):
+    fleet = host.fleet(ACTOR.replace(b'"boom"', b'"ark_initialize"'), 2, initialize=False)
+    before = fleet.guests
+    for change in (fleet.join, lambda: fleet.replace(before[1])):
+        with pytest.raises(GuestTrap):
+            change()
+
+    assert fleet.guests == before
+    assert fleet.call("answer").values == [42, 42]
+
+
+@pytest.mark.parametrize("change", ["remove", "replace"])
+def test_a_guest_of_another_fleet_or_of_none_is_refused(fleet, change):
+    gone = fleet.guests[0]
+    fleet.remove(gone)
+    for other in (gone, 3, None):
+        with pytest.raises(UsageError, match="is not in <Fleet of 7 guests of"):
+            getattr(fleet, change)(other)
+
+    assert fleet.call("frame").values == [0] * 7
+
+
+def test_the_guests_of_a_fleet_are_changed_by_its_methods_alone(fleet):
+    with pytest.raises(AttributeError):
+        fleet.guests = []
+    with pytest.raises(AttributeError):
+        fleet.guests.append(fleet.guests[0])
+
+    assert len(fleet) == 8
+
+
+def test_frames_over_the_share_are_not_those_of_the_guest_that_was_there_before():
+    shares = FleetShares(1)
+    slow = {0: 1.0, 1: 0.1, 2: 0.1}
+    first = shares.judge(slow, 1.0)
+    shares.forget(0)
+
+    assert first == shares.judge(slow, 1.0) == {}
+    assert list(shares.judge(slow, 1.0)) == [0]
+
+
+_SAYS, _SAY = logging_of("hello", at=512)
+SAYER = module(
+    _SAYS,
+    data(MODEL, POINTMASS),
+    opening("ark_initialize", MODEL, len(POINTMASS), HANDLE),
+    function(
+        "ark_applet_update",
+        f"""{_SAY}
+        (drop (call ${PUSH} (i64.load {i32(HANDLE)}) (i64.const 1) {i32(0)} (f32.const 0)
+          {i32(FEATURES)} {i32(2)} (f32.const 0)))
+        (drop (call ${SUBMIT} (i64.load {i32(HANDLE)}) {i32(ACTIONS)} {i32(1)} {i32(0x18000)}
+          {i32(1)}))""",
+    ),
+    uses=(LOG, START, PUSH, SUBMIT),
+    memory='(memory (export "memory") 4)',
+)
+"""An applet that logs a line in each frame and submits a row."""
+
+
+def _close_and_join(fleet):
+    fleet.guests[1].close()
+    fleet.update()
+    fleet.join()
+
+
+def _remove_and_join(fleet):
+    fleet.remove(fleet.guests[1])
+    fleet.join()
+
+
+def _replace(fleet):
+    fleet.replace(fleet.guests[1])
+
+
+def _sizes(host, fleet):
+    """What grows if anything is kept of a guest that is gone."""
+    gc.collect()
+    lockstep = calls_of(fleet.guests[0]).instance.lockstep
+    return (
+        len(fleet), len(lockstep.futures), len(lockstep.used), len(loader_of(host)._instances),
+        len(loader_of(host)._left), len(logging.Logger.manager.loggerDict),
+    ), len(gc.get_objects())  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [_close_and_join, _remove_and_join, _replace])
+def test_nothing_is_left_of_guests_that_came_and_went(host, change):
+    fleet = host.fleet(SAYER, 4)
+
+    def births(count):
+        for _ in range(count):
+            change(fleet)
+            fleet.update()
+        assert fleet.update() == {}
+        return _sizes(host, fleet)
+
+    births(5)
+    before, objects_before = births(20)
+    after, objects_after = births(60)
+
+    assert after == before
+    assert objects_after - objects_before < 60
+
+
+def test_closed_guests_are_no_part_of_the_frames_after_their_report(host):
+    fleet = host.fleet(SAYER, 40)
+    for guest in fleet.guests[2:]:
+        guest.close()
+    reported = fleet.update()
+    fleet.update()
+    call = fleet._frame()
+
+    assert list(reported) == list(range(2, 40))
+    assert [len(part) for part in (call._places, call._refused, call._closed)] == [2, 0, 0]
 
 
 def test_guests_may_be_called_one_by_one_between_calls(fleet):

@@ -83,7 +83,8 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     "arkml.Batch": ("__len__", "actions", "features", "given", "keys", "rows", "scratch", "values"),
     "arkml.CompiledModule": ("digest", "functions", "info", "limits", "name"),
     "arkml.Fleet": (
-        "__len__", "call", "close", "guests", "initialize", "join", "name", "statistics", "update",
+        "__len__", "call", "close", "guests", "initialize", "join", "name", "remove", "replace",
+        "statistics", "update",
     ),
     "arkml.Host": ("__init__", "close", "compile", "fleet", "limits", "load", "wasi"),
     f"{_ADAPTORS}.guest_env.AgentsConfig": (

@@ -119,6 +119,17 @@ def fleet(stage: Stage) -> None:
     if stage.chance.random() < 0.5:
         made.join(2)
         made.update()
+    for _ in range(stage.chance.randrange(40)):  # guests that come and go
+        gone = stage.chance.choice(made.guests)
+        act = stage.chance.choice(("replace", "remove", "close"))
+        if act == "replace":
+            made.replace(gone)
+        elif act == "remove" and len(made) > 1:
+            made.remove(gone)
+        else:
+            gone.close()
+            made.join()
+        made.update()
     stage.keep(made)
 
 

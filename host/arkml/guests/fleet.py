@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from arkml.closing import Closing, Unique
@@ -37,9 +39,11 @@ class Fleet(Unique, Closing):
         shared: SharedResources,
         make: Callable[[int], Guest],
     ) -> None:
-        self.guests: list[Guest] = list(guests)
-        self.name: str = guests[0].module.name
-        self._limits = guests[0].module.limits
+        self._guests: list[Guest] = list(guests)
+        self._labels: dict[Guest, int] = {guest: label for label, guest in enumerate(guests)}
+        self._module = guests[0].module
+        self.name: str = self._module.name
+        self._limits = self._module.limits
         self._call_guard = shared.call_guard
         self._make = make
         self._parts = FleetParts(
@@ -47,12 +51,23 @@ class Fleet(Unique, Closing):
             shared.lockstep,
             Batcher(engine.arena, shared.columns, shared.lockstep),
             FleetShares(self._limits.frames_over_share),
+            set(),
         )
         self._calls: dict[_Wanted, FleetCall] = {}
         self._lost = shared.call_guard.lost
+        self._past = Statistics()  # of guests that left
+        self._past_usage = Usage()
 
     def __len__(self) -> int:
-        return len(self.guests)
+        return len(self._guests)
+
+    def __repr__(self) -> str:
+        return f"<Fleet of {len(self._guests)} guests of {self.name}>"
+
+    @property
+    def guests(self) -> tuple[Guest, ...]:
+        """The guests in the order of their indices, a closed one until another takes its place."""
+        return tuple(self._guests)
 
     def call(
         self,
@@ -68,7 +83,7 @@ class Fleet(Unique, Closing):
         after Ctrl-C, with every call dropped.
         """
         wanted = _Wanted(function, None if only is None else tuple(only))
-        return self._run(wanted, arguments, budget)
+        return self._run(lambda: self._call(wanted), arguments, budget)
 
     def update(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
         """
@@ -78,78 +93,152 @@ class Fleet(Unique, Closing):
         of its frame, where nothing of the next one has run. Ctrl-C drops the guests that are inside
         of a frame; the others live. Raises what `call` raises.
         """
-        return self._run(_FRAME, (), budget).failures
+        return self._run(self._frame, (), budget).failures
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
         """Run the initializers of every guest and return the errors of failed ones, by index."""
-        return self._initialize(range(len(self.guests)), budget)
+        return self._initialize(self._guests, budget)
 
     def join(self, count: int = 1) -> list[Guest]:
         """
         Add new guests, initialized, and return them.
 
-        Raises the error of one whose initializers fail; the fleet is as before then.
+        They take the places of guests that were closed, the first ones first, and then new places
+        at the end. Raises the error of one whose initializers fail; the fleet is as before then.
         """
         if count < 1:
             raise UsageError(f"{count} guests to join: 1 at least")
-        first = len(self.guests)
-        require_mappings(count)
-        added: list[Guest] = []
-        try:
-            with self._call_guard.kept(self.name):
-                added.extend(map(self._make, range(first, first + count)))
-                self.guests += added
-                self._calls.clear()
-            raise_first(self._initialize(range(first, first + count), RUN_SECONDS))
-        except BaseException:
-            self._remove(added)
-            raise
-        return added
+        vacant = [
+            index for index, one in enumerate(self._guests) if calls_of(one).instance.is_closed
+        ]
+        end = len(self._guests)
+        return self._place([*vacant, *range(end, end + count)][:count])
+
+    def replace(self, guest: Guest) -> Guest:
+        """
+        Put a new guest, initialized, in the place of one of this fleet, and close that one.
+
+        One that is failed is closed before anything else; another one lives if the initializers of
+        the new one fail, whose error is raised, as is UsageError for a guest of no place here.
+        """
+        index = self._index(guest)
+        if guest.failure is not None:
+            guest.close()
+        return self._place([index])[0]
+
+    def remove(self, guest: Guest) -> None:
+        """
+        Close a guest and take it out of the fleet; those after it move up by one index.
+
+        Raises UsageError for a guest of no place here, and GuestBusy while the fleet is in a call.
+        """
+        index = self._index(guest)
+        guest.close()
+        self._leave(guest)
+        del self._guests[index]
+        self._calls.clear()
 
     @property
     def statistics(self) -> Statistics:
-        """Counts of all guests together, since they were loaded."""
-        return sum((guest.statistics for guest in self.guests), Statistics())
+        """Counts of all guests together, of those that left the fleet too."""
+        return sum((guest.statistics for guest in self._guests), self._past)
 
     @property
     def account(self) -> Usage:
-        """Time and memory that the guests are charged with, of all together and by kind."""
-        return sum((guest.account for guest in self.guests), Usage())
+        """
+        Time and memory that the guests are charged with, of all together and by kind.
+
+        The times are those of guests that left the fleet too.
+        """
+        return sum((guest.account for guest in self._guests), self._past_usage)
 
     def close(self) -> None:
         """Close every guest."""
-        for guest in self.guests:
+        for guest in self._guests:
             guest.close()
 
-    def _initialize(self, indices: range, budget: Budget) -> dict[int, GuestError]:
-        failures: dict[int, GuestError] = {}
-        for name in initializers(self.guests[0].module):
-            now = self.call(name, budget=budget, only=indices).failures
-            failures = {**now, **failures}  # the first error of a guest, not that it failed before
-        return {indices[place]: error for place, error in failures.items()}
+    def _index(self, guest: Guest) -> int:
+        """Return the index of a guest. Raises UsageError if it is not one of this fleet."""
+        if not isinstance(guest, Guest) or guest not in self._labels:
+            raise UsageError(
+                f"{guest!r} is not in {self!r}: it takes one of its guests, as fleet.guests[0]"
+            )
+        return self._guests.index(guest)
 
-    def _remove(self, guests: Sequence[Guest]) -> None:
-        for guest in guests:
-            guest.close()
-        self.guests = [guest for guest in self.guests if guest not in guests]
+    def _place(self, indices: Sequence[int]) -> list[Guest]:
+        """
+        Put new guests, initialized, at indices, the last of which may be beyond the end.
+
+        Raises as `join`.
+        """
+        require_mappings(len(indices))
+        added: list[Guest] = []
+        labels = self._free_labels(indices)
+        try:
+            with self._call_guard.kept(self.name):
+                added.extend(map(self._make, labels))
+            raise_first(self._initialize(added, RUN_SECONDS))
+            for index in indices:
+                for former in self._guests[index : index + 1]:
+                    former.close()
+        except BaseException:
+            for guest in added:
+                guest.close()
+            raise
+        for index, guest, label in zip(indices, added, labels, strict=True):
+            for former in self._guests[index : index + 1]:
+                self._leave(former)
+            self._guests[index : index + 1] = [guest]
+            self._labels[guest] = label
         self._calls.clear()
+        return added
+
+    def _free_labels(self, indices: Sequence[int]) -> list[int]:
+        """Return the numbers in the names of new guests: those of the former ones, then others."""
+        taken = set(self._labels.values())
+        others = (label for label in count() if label not in taken)
+        formers = [self._guests[index : index + 1] for index in indices]
+        return [self._labels[former[0]] if former else next(others) for former in formers]
+
+    def _leave(self, guest: Guest) -> None:
+        """Keep the counts of a guest that was closed, and forget it."""
+        self._past += guest.statistics
+        self._past_usage += guest.account
+        del self._labels[guest]
+        calls = calls_of(guest)
+        self._parts.told.discard(calls)
+        self._parts.shares.forget(calls.place)
+
+    def _initialize(self, guests: Sequence[Guest], budget: Budget) -> dict[int, GuestError]:
+        failures: dict[int, GuestError] = {}
+        chosen = [calls_of(guest) for guest in guests]
+        for name in initializers(self._module):
+            call = partial(FleetCall, self._parts, chosen, name)
+            now = self._run(call, (), budget).failures
+            failures = {**now, **failures}  # the first error of a guest, not that it failed before
+        return failures
 
     def _choose(self, only: tuple[int, ...]) -> list[Guest]:
         """Return the guests whose indices are in `only`. Raises UsageError."""
-        count = len(self.guests)
+        count = len(self._guests)
         if len(set(only)) < len(only) or not all(0 <= index < count for index in only):
             raise UsageError(f"only={list(only)}: each an index from 0 to {count - 1}, and once")
-        return [self.guests[index] for index in only]
+        return [self._guests[index] for index in only]
 
-    def _run(self, wanted: _Wanted, arguments: tuple[Number, ...], budget: Budget) -> FleetResult:
+    def _run(
+        self, found: Callable[[], FleetCall], arguments: tuple[Number, ...], budget: Budget
+    ) -> FleetResult:
         seconds, call_seconds = call_limits(self._limits, budget)
         self._call_guard.begin(self.name)
         try:
-            call = self._call(wanted)
+            call = found()
             call.run(arguments, seconds, call_seconds)
             return call.result()
         finally:
             self._call_guard.end()
+
+    def _frame(self) -> FleetCall:
+        return self._call(_FRAME)
 
     def _call(self, wanted: _Wanted) -> FleetCall:
         """Return a call of these guests, kept as long as no guest joins or is lost."""
@@ -158,7 +247,7 @@ class Fleet(Unique, Closing):
             self._calls.clear()
         call = self._calls.get(wanted)
         if call is None:
-            chosen = self.guests if wanted.only is None else self._choose(wanted.only)
+            chosen = self._guests if wanted.only is None else self._choose(wanted.only)
             if len(self._calls) > 64:
                 self._calls.clear()
             guests = [calls_of(guest) for guest in chosen]

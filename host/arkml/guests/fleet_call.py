@@ -31,7 +31,7 @@ class FleetResult:
 
     `values` are those that the calls returned, in the order of the guests, None where a call
     failed or returns nothing. `failures` are the errors of guests that failed, in this call or
-    before, by their place in `values`.
+    before, by their place in `values`; that of a guest which was closed is in the first call since.
     """
 
     values: list[Any]
@@ -45,6 +45,8 @@ class FleetParts(NamedTuple):
     lockstep: Lockstep
     batcher: Batcher
     shares: FleetShares
+    told: set[CallLoop]
+    """Guests that are closed, and of which a call has told."""
 
 
 class FleetCall:
@@ -65,9 +67,10 @@ class FleetCall:
         is_frame: bool = False,
     ) -> None:
         """Take the guests that can be called. Raises EntryPointMissing."""
-        self._call_guard, self._lockstep, self._batcher, self._shares = parts
+        self._call_guard, self._lockstep, self._batcher, self._shares, self._told = parts
         self._count = len(chosen)
-        self._refused: dict[int, GuestError] = {}
+        self._refused: dict[int, GuestError] = {}  # of guests that failed before, by index
+        self._closed: dict[int, tuple[CallLoop, GuestError]] = {}  # that no call has told of
         self._failed: dict[int, GuestError] = {}
         self._held: dict[int, float] = {}  # seconds for which guests held all up, by place
         self._guests: dict[int, CallLoop] = {}
@@ -77,7 +80,10 @@ class FleetCall:
         self._counted = 0.0  # seconds of guests and policies when the round began
         for index, guest in enumerate(chosen):
             if refusal := guest.instance.refusal():
-                self._refused[index] = refusal
+                if not guest.instance.is_closed:
+                    self._refused[index] = refusal
+                elif guest not in self._told:
+                    self._closed[index] = guest, refusal
             else:
                 self._guests[guest.place] = guest
                 self._order[guest.place] = index
@@ -127,10 +133,10 @@ class FleetCall:
         """Return the values of the calls, and the errors of those that failed."""
         room = self._room
         values = [None] * len(self._places) if room is None else room.results()
-        if not (self._failed or self._refused):
+        if not self._failed and len(values) == self._count:
             return FleetResult(values)
         by_index: list[Any] = [None] * self._count
-        failures = dict(self._refused)
+        failures = self._refused | self._newly_closed()
         for place, value in zip(self._places, values, strict=True):
             index = self._order[place]
             if (error := self._failed.get(place)) is None:
@@ -138,6 +144,17 @@ class FleetCall:
             else:
                 failures[index] = error
         return FleetResult(by_index, dict(sorted(failures.items())))
+
+    def _newly_closed(self) -> dict[int, GuestError]:
+        """Return the errors of closed guests, by index, that no call has told of before."""
+        found = {
+            index: error
+            for index, (guest, error) in self._closed.items()
+            if guest not in self._told
+        }
+        self._told.update(guest for guest, _ in self._closed.values())
+        self._closed = {}
+        return found
 
     def _forget_inputs(self) -> None:
         """Begin the calls for the services of guests that left something in them."""

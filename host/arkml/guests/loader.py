@@ -159,8 +159,10 @@ class GuestLoader:
         unclosed = Unclosed(f"<Fleet of {instances} guests of {name}>")
         shared = self.trained(module, instances)._replace(unclosed=unclosed)
 
-        def make(number: int) -> Guest:
-            return Guest(self._make(module, f"{name}#{number}", number, shared))
+        numbers = itertools.count()
+
+        def make(label: int) -> Guest:
+            return Guest(self._make(module, f"{name}#{label}", next(numbers), shared))
 
         guests: list[Guest] = []
         try:

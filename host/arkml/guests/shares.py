@@ -49,3 +49,7 @@ class FleetShares:
                 evicted[place] = share
                 del self._over[place]
         return evicted
+
+    def forget(self, place: int) -> None:
+        """Forget the frames of a guest that left its place: the next one there is another."""
+        self._over.pop(place, None)
