@@ -83,7 +83,8 @@ def drop(tested, way):
     arguments = "run", SCRIPT, len(steps), place
     match way:
         case "task":
-            memory = calls_of(tested.guest).instance.memory()
+            with calls_of(tested.guest).instance.memory() as memory:
+                pass  # to be read while the guest is in its call
             last = place + 4 * (len(steps) - 3)
             asyncio.run(
                 cancelled(

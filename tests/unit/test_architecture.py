@@ -73,7 +73,7 @@ HEAVY = {
     "starlette",
 }
 TABLES = SOURCE / "arkml" / "abi"
-LONGEST = 400
+LONGEST = 500
 SHORTEST = 40
 ABI_TABLE = "a table of the ABI"
 SAME_NAME = "a module of ML-Agents has that name"

@@ -387,7 +387,8 @@ class CallLoop:
         if pointer == 0:
             raise GuestError(f"{self.name} has no memory for {len(data)} bytes of input")
         try:
-            self.instance.memory().write(pointer, data)
+            with self.instance.memory() as memory:
+                memory.write(pointer, data)
         except InvalidArguments as error:
             raise GuestError(f"{self.name}: ark_alloc gave room outside memory: {error}") from None
         return pointer

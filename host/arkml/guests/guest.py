@@ -13,10 +13,10 @@ from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
+from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.normalize import START_NAME
 
-_U32 = 0xFFFF_FFFF
 INITIALIZERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
 SEED_EXPORT = "arkml_seed"
 """The export that takes the seed of an environment, an i64."""
@@ -179,20 +179,33 @@ class Guest(Unique, Closing):
         """Return allocations, bytes allocated, frees and bytes freed; None if none are counted."""
         if "ark_get_alloc_stats" not in self.module.functions:
             return None
-        pointer = self.call("ark_get_alloc_stats") & _U32
-        words = self.read_memory(pointer, 32)
+        words = self.read_memory(self.call("ark_get_alloc_stats"), 32)
         count, size, frees, freed = (
             int.from_bytes(words[i : i + 8], "little") for i in range(0, 32, 8)
         )
         return count, size, frees, freed
 
     def read_memory(self, pointer: int, size: int) -> bytes:
-        """Return a copy of guest memory. Raises InvalidArguments outside of it."""
-        return self._instance.memory().read(pointer, size)
+        """
+        Return a copy of `size` bytes of guest memory.
 
-    def write_memory(self, pointer: int, data: bytes) -> None:
-        """Write guest memory. Raises InvalidArguments outside of it."""
-        self._instance.memory().write(pointer, data)
+        `pointer` is an address as a guest returns it: an i32, signed or unsigned. Raises
+        InvalidArguments for what lies outside of the memory, TooManyBytes and GuestBusy.
+        """
+        address, count = address_of(pointer), size_of(size)
+        with self._instance.memory() as memory:
+            return memory.read(address, count)
+
+    def write_memory(self, pointer: int, data: BytesLike) -> None:
+        """
+        Write bytes to guest memory, at an address as `read_memory` takes it.
+
+        Raises InvalidArguments for what lies outside of the memory, and then nothing is written,
+        and GuestBusy.
+        """
+        address, content = address_of(pointer), bytes_of(data)
+        with self._instance.memory() as memory:
+            memory.write(address, content)
 
     def close(self) -> None:
         """Free the guest. Raises GuestBusy while a call is in progress. Safe to call again."""

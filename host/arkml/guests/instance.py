@@ -6,7 +6,8 @@ import logging
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -292,14 +293,15 @@ class Instance(Unique):
         finally:
             self._sandbox.close()
 
-    def memory(self) -> GuestMemory:
-        """Return the guest's memory, to be used between calls; raises GuestBusy during one."""
-        if self.is_closed and (refusal := self.refusal()):
-            raise refusal
-        memory = self._sandbox.memory
+    @contextmanager
+    def memory(self) -> Iterator[GuestMemory]:
+        """Keep calls out, and the guest from being closed, while its memory is read or written."""
         with self.fiber.call_guard.kept(self.name):
+            if self.is_closed and (refusal := self.refusal()):
+                raise refusal
+            memory = self._sandbox.memory
             memory.pages = self._sandbox.native_memory.pages()
-        return memory
+            yield memory
 
     def _count(self) -> Statistics:
         words, control = self.words, self.control

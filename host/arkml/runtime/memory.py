@@ -4,11 +4,57 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import operator
+from typing import SupportsIndex, TypeAlias
 
 from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
 from arkml.limits import Limits
 
 PAGE = 65_536
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+_U32 = 0xFFFF_FFFF
+_LEAST_I32 = -(1 << 31)
+
+
+def address_of(pointer: SupportsIndex) -> int:
+    """
+    Return the unsigned address that a guest's i32 means, which comes back signed from a call.
+
+    Raises InvalidArguments for what is not an integer of 32 bits.
+    """
+    address = _whole(pointer, "address")
+    if not _LEAST_I32 <= address <= _U32:
+        raise InvalidArguments(f"the address {address} does not fit 32 bits")
+    return address & _U32
+
+
+def size_of(size: SupportsIndex) -> int:
+    """Return a number of bytes. Raises InvalidArguments for a negative one or no integer."""
+    count = _whole(size, "number of bytes")
+    if count < 0:
+        raise InvalidArguments(f"the number of bytes is {count}: 0 at least")
+    return count
+
+
+def bytes_of(data: BytesLike) -> bytes:
+    """Return the bytes of an object with a buffer. Raises InvalidArguments for any other."""
+    if isinstance(data, bytes):
+        return data
+    try:
+        return memoryview(data).tobytes()
+    except TypeError:
+        raise InvalidArguments(
+            f"a {type(data).__name__} is not bytes: encode a text, pack a number"
+        ) from None
+
+
+def _whole(value: SupportsIndex, what: str) -> int:
+    if isinstance(value, bool):
+        raise InvalidArguments(f"the {what} is {value!r}, not an integer")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArguments(f"the {what} is {value!r}, not an integer") from None
 
 
 class GuestMemory:
@@ -29,6 +75,8 @@ class GuestMemory:
 
     def check(self, pointer: int, size: int) -> None:
         """Raise InvalidArguments unless `size` bytes at `pointer` lie in the memory."""
+        if pointer < 0 or size < 0:  # it would be an address of the host
+            raise InvalidArguments(f"{size} bytes at {pointer} are not in a guest's memory")
         if size and pointer + size > self.pages * PAGE:
             raise InvalidArguments(
                 f"{size} bytes at {pointer:#x} end outside a memory of {self.pages * PAGE} bytes"

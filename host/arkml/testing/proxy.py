@@ -9,6 +9,7 @@ from arkml.abi.catalog import APIS
 from arkml.abi.codes import ErrorCode
 from arkml.abi.render import wat
 from arkml.abi.schema import Api
+from arkml.errors import UsageError
 
 PAGE = 1 << 16
 UNTOUCHED = b"?"
@@ -55,7 +56,13 @@ class Proxy:
         return ErrorCode(self.call(module, symbol, *arguments))
 
     def room(self, size: int) -> int:
-        """Return the address of `size` bytes that have not been written."""
+        """
+        Return the address of `size` bytes that have not been written.
+
+        Raises UsageError for a negative size.
+        """
+        if size < 0:
+            raise UsageError(f"room for {size} bytes: 0 at least")
         pointer = self._next
         self._next += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
         if self._next > self._end:

@@ -18,6 +18,7 @@ from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.testing.worker import WorkThread
@@ -86,7 +87,7 @@ class ThreadedGuest(Closing):
         """Return a copy of guest memory."""
         return self._run(partial(self.guest.read_memory, pointer, size))
 
-    def write_memory(self, pointer: int, data: bytes) -> None:
+    def write_memory(self, pointer: int, data: BytesLike) -> None:
         """Write guest memory."""
         self._run(partial(self.guest.write_memory, pointer, data))
 

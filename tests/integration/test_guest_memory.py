@@ -1,0 +1,188 @@
+"""Memory of guests, read and written by those who embed them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arkml import Host, Limits
+from arkml.errors import ArkmlError, GuestBusy, GuestFailed, InvalidArguments, UsageError
+from arkml.guests.guest import calls_of
+from arkml.testing import Proxy, ThreadedHost, proxy_text
+
+PAGE = 1 << 16
+GIB = 1 << 30
+PUBLIC_API = Path(__file__).parents[2] / "docs" / "api.txt"
+ECHO = b"""(module
+  (memory (export "memory") 1 1)
+  (func (export "alloc") (param i32) (result i32) (local.get 0)))"""
+LARGE = b"""(module
+  (memory (export "memory") 40000)
+  (func (export "alloc") (param i32) (result i32) (local.get 0))
+  (func (export "peek") (param i32) (result i32) (i32.load8_u (local.get 0))))"""
+
+NUMBERS = st.one_of(
+    st.integers(-(1 << 70), 1 << 70),
+    st.integers(-PAGE, 3 * PAGE),
+    st.sampled_from([-(1 << 31), -1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 63]),
+    st.integers(-(1 << 31), (1 << 31) - 1).map(np.int32),
+    st.integers(-(1 << 63), (1 << 63) - 1).map(np.int64),
+)
+NO_INTEGERS = st.sampled_from([1.0, True, None, "8", b"8", float("nan"), np.float32(1)])
+
+
+@pytest.fixture(scope="module")
+def guest():
+    with Host() as host:
+        yield host.load(ECHO)
+
+
+@pytest.fixture(scope="module")
+def doors(guest):
+    """Return what reads and writes the memory of a guest, by name: a read and a write of each."""
+    host = ThreadedHost()
+    threaded = host.load(ECHO)
+    proxy = Proxy(host.load(proxy_text().encode()))
+    yield {
+        "guest": (guest.read_memory, guest.write_memory),
+        "threaded": (threaded.read_memory, threaded.write_memory),
+        "proxy": (proxy.read, proxy.guest.write_memory),
+    }
+    host.close()
+
+
+@pytest.mark.parametrize("door", ["guest", "threaded", "proxy"])
+@given(pointer=NUMBERS | NO_INTEGERS, size=NUMBERS | NO_INTEGERS)
+@settings(max_examples=200, deadline=None)
+def test_no_address_or_size_reads_outside_of_a_memory(doors, door, pointer, size):
+    read, _ = doors[door]
+    is_whole = all(isinstance(x, int | np.integer) and x is not True for x in (pointer, size))
+    fits = is_whole and 0 <= int(size) <= PAGE and 0 <= int(pointer) <= PAGE - int(size)
+    is_empty = is_whole and size == 0 and -(1 << 31) <= int(pointer) < 1 << 32
+
+    if fits or is_empty:
+        assert len(read(pointer, size)) == size
+    else:
+        with pytest.raises(ArkmlError):
+            read(pointer, size)
+
+
+@pytest.mark.parametrize("door", ["guest", "threaded", "proxy"])
+@given(pointer=NUMBERS | NO_INTEGERS, data=st.binary(max_size=64))
+@settings(max_examples=200, deadline=None)
+def test_no_address_writes_outside_of_a_memory(doors, door, pointer, data):
+    read, write = doors[door]
+    is_whole = isinstance(pointer, int | np.integer) and pointer is not True
+    if is_whole and 0 <= int(pointer) <= PAGE - len(data):
+        write(pointer, data)
+
+        assert read(pointer, len(data)) == data
+    elif is_whole and not data and -(1 << 31) <= int(pointer) < 1 << 32:
+        write(pointer, data)
+    else:
+        with pytest.raises(InvalidArguments):
+            write(pointer, data)
+
+
+def test_a_pointer_of_the_guests_choice_never_reaches_the_memory_of_the_host(guest):
+    for low in (-1, -4, -65536, -(32 << 20), -(33 << 20), -(1 << 30), -(1 << 31)):
+        pointer = guest.call("alloc", low)
+
+        assert pointer == low
+        with pytest.raises(InvalidArguments, match="outside a memory of 65536 bytes"):
+            guest.write_memory(pointer, b"host")
+        with pytest.raises(InvalidArguments, match="outside a memory of 65536 bytes"):
+            guest.read_memory(pointer, 4)
+
+
+def test_signed_and_unsigned_addresses_above_2_gib_are_the_same_place():
+    limits = Limits(memory_bytes=3 * GIB, guest_bytes=4 * GIB)
+    with Host(limits=limits) as host, host.load(LARGE) as guest:
+        high = (2 << 30) + 512
+        pointer = guest.call("alloc", high)
+        guest.write_memory(pointer, b"high")
+
+        assert pointer == high - (1 << 32)
+        assert guest.read_memory(high, 4) == guest.read_memory(pointer, 4) == b"high"
+        assert guest.read_memory(np.uint32(high), 4) == b"high"
+        assert guest.call("peek", high) == ord("h")
+
+
+def test_what_is_written_is_the_bytes_of_a_buffer(guest):
+    floats = np.array([1.0, -2.0, 0.5], np.float32)
+    guest.write_memory(256, floats)
+    guest.write_memory(512, floats[::2])
+    guest.write_memory(768, bytearray(b"abc"))
+    guest.write_memory(800, memoryview(b"xyz"))
+
+    assert guest.read_memory(256, 12) == floats.tobytes()
+    assert guest.read_memory(512, 8) == floats[::2].tobytes()
+    assert guest.read_memory(768, 3) == b"abc"
+    assert guest.read_memory(800, 3) == b"xyz"
+    for wrong in ("text", 5, None, [1, 2]):
+        with pytest.raises(InvalidArguments, match="is not bytes"):
+            guest.write_memory(0, wrong)
+
+
+def test_a_closed_guest_has_no_memory_to_read():
+    with Host() as host:
+        gone = host.load(ECHO)
+        gone.close()
+
+        with pytest.raises(GuestFailed, match="closed"):
+            gone.read_memory(0, 4)
+        with pytest.raises(GuestFailed, match="closed"):
+            gone.write_memory(0, b"four")
+
+
+def test_a_guest_is_not_closed_by_another_thread_while_its_memory_is_read():
+    """The address of a memory that was freed is any other thing's."""
+    with Host() as host:
+        read = host.load(ECHO)
+        refused: list[str] = []
+
+        def close() -> None:
+            try:
+                read.close()
+            except GuestBusy as error:
+                refused.append(str(error))
+
+        with calls_of(read).instance.memory() as memory:
+            thread = threading.Thread(target=close)
+            thread.start()
+            thread.join()
+
+            assert memory.read(0, 4) == bytes(4)
+        assert refused
+
+
+def test_every_public_function_that_takes_an_address_is_tried_here():
+    found = re.findall(
+        r"^  (arkml[\w.]+)\(.*\b(?:pointer|address): int", PUBLIC_API.read_text(), re.MULTILINE
+    )
+
+    assert sorted(found) == [
+        "arkml.Guest.read_memory",
+        "arkml.Guest.write_memory",
+        "arkml.testing.Proxy.is_untouched",
+        "arkml.testing.Proxy.read",
+        "arkml.testing.ThreadedGuest.read_memory",
+        "arkml.testing.ThreadedGuest.write_memory",
+    ]
+
+
+@pytest.mark.parametrize("only", [(-1,), (2,), (0, 0), (1 << 70,), (-(1 << 63),)])
+def test_a_fleet_takes_no_index_but_those_of_its_guests(only):
+    with Host() as host, host.fleet(ECHO, instances=2) as fleet, pytest.raises(UsageError):
+        fleet.call("alloc", 1, only=only)
+
+
+def test_a_proxy_has_no_room_of_negative_size():
+    with Host() as host, pytest.raises(UsageError, match="-1 bytes"):
+        Proxy(host.load(proxy_text().encode())).room(-1)
