@@ -15,6 +15,7 @@ from tests.benchmarks.vector_environment import Numbers, PlainVecEnv
 
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.episodes import EpisodeChoice
 
 Act = Callable[[Numbers], Numbers]
 """From observations, float32, [n, F], to actions."""
@@ -96,15 +97,19 @@ def allowed(choices: Numbers, masks: tuple[Numbers, ...]) -> Numbers:
 
 
 def rate(game: SuiteGame, act: Act) -> float:
-    """Return the mean or the median return of the first 100 episodes that end."""
+    """Return the mean or the median return of 100 episodes, chosen before they are played."""
     places = GuestPlaces(game, _RATED)
     seen = places.reset()
+    choice = EpisodeChoice(EPISODES)
+    choice.begin(range(places.num_envs))
     totals, returns = np.zeros(places.num_envs), list[float]()
-    while len(returns) < EPISODES:
+    while not choice.is_done:
         places.step_async(act(seen))
         seen, rewards, ended, _ = places.step_wait()
         totals += rewards
-        returns += totals[ended].tolist()
+        over = np.flatnonzero(ended).tolist()
+        returns += [float(totals[one]) for one in over if choice.end(one) is not None]
         totals[ended] = 0.0
+        choice.begin(over)
     places.close()
     return statistic(game, returns)

@@ -13,6 +13,7 @@ from arkml.demonstrations.files import read_demonstrations
 from arkml.errors import NotFound, UsageError
 
 SPARSE, APPLET = GUESTS / "c_sparse_reach.wasm", GUESTS / "c_applet.wasm"
+COIN = GUESTS / "c_coin.wasm"
 CORRIDOR = GUESTS / "c_corridor.wasm"
 
 
@@ -46,6 +47,23 @@ def test_frames_without_episodes_are_recorded_to_their_number(tmp_path):
     assert recording.frames == 60
     assert len(recording.returns) > 16
     assert seen[-1] == (60, len(recording.returns))
+
+
+def test_a_recording_has_as_many_long_episodes_as_the_guest_and_all_of_them_whole(tmp_path):
+    recording = record(COIN, lambda rows: np.zeros((len(rows), 1)), tmp_path / "c.npz", episodes=64)
+    rows = read_demonstrations(tmp_path / "c.npz").columns
+
+    assert len(recording.returns) == 64
+    assert 10 < (recording.lengths == 200).sum() < 54  # within 5.5 deviations of a half
+    assert recording.rows == len(rows) == recording.lengths.sum() + 64
+    assert np.isin(rows.state, (0, 3)).sum() == recording.lengths.sum()
+    assert recording.shortfall == ""
+
+
+def test_a_recording_by_frames_says_which_agents_ended_no_episode(tmp_path):
+    recording = record(COIN, lambda rows: np.zeros((len(rows), 1)), tmp_path / "c.npz", frames=100)
+
+    assert "agents ended no episode within 100 frames" in recording.shortfall
 
 
 def test_continuous_actions_are_recorded_as_the_guest_gets_them(tmp_path):

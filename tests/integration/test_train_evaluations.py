@@ -11,12 +11,14 @@ from tests.integration.command_line import GUESTS
 
 import arkml
 from arkml import Limits
+from arkml.errors import NotFound
 from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.policies.constant import zeros
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluation
 
 REACH = GUESTS / "c_reach.wasm"
+COIN = GUESTS / "c_coin.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 AGENTS, STEPS, FEATURES, ACTIONS = 64, 50, 4, 2
 
@@ -48,7 +50,7 @@ def test_progress_has_the_evaluations_at_once_and_may_end_the_training(tmp_path)
 
     assert result.ended == "stopped"
     assert result.evaluations[0] == evaluation
-    assert len(evaluation.returns) == len(evaluation.lengths) == 2 * AGENTS
+    assert len(evaluation.returns) == len(evaluation.lengths) == 100
     assert set(evaluation.lengths) == {STEPS}
     assert evaluation.success_rate == 1.0
     assert evaluation.standard_deviation == pytest.approx(np.std(evaluation.returns))
@@ -75,7 +77,7 @@ def test_frames_do_not_wait_for_an_evaluation(tmp_path):
         progress=stop, directory=tmp_path,
     )  # fmt: skip
 
-    assert len(result.evaluations[0].returns) >= 2_000
+    assert len(result.evaluations[0].returns) == 2_000
     assert frames[0] > 51
 
 
@@ -95,10 +97,42 @@ def test_an_evaluation_of_a_policy_knows_the_success_that_a_guest_says(tmp_path)
         arkml.evaluate(guest, zeros(FEATURES, ACTIONS), episodes=3) for guest in (module, REACH)
     )
 
-    assert rated.successes.tolist() == [True] * AGENTS
+    assert rated.successes.tolist() == [True] * 3
     assert rated.success_rate == 1.0
     assert silent.successes is None
     assert silent.success_rate is None
+
+
+@pytest.mark.parametrize(("guest", "sign"), [("c_coin", 1), ("c_coin_costs", -1)])
+def test_an_evaluation_prefers_neither_short_nor_long_episodes(guest, sign):
+    """Half of the episodes take 10 steps and half 200; with 400, 3.5 means are 43 off the truth."""
+    result = arkml.evaluate(GUESTS / f"{guest}.wasm", zeros(1, 1), episodes=400)
+
+    assert len(result.returns) == 400
+    assert result.mean_return == pytest.approx(sign * 105, abs=20)
+    assert result.success_rate == pytest.approx(0.5, abs=0.11)
+    assert result.shortfall == ""
+
+
+def test_episodes_that_were_chosen_are_played_to_their_ends():
+    result = arkml.evaluate(COIN, zeros(1, 1), episodes=16)
+
+    assert len(result.returns) == 16
+    assert sorted(set(result.lengths)) == [10, 200]
+    assert result.frames == 201
+
+
+def test_an_evaluation_whose_agents_do_not_all_end_an_episode_says_so():
+    with pytest.raises(NotFound, match=r"c_coin\.wasm: \d+ agents ended no episode within 100"):
+        arkml.evaluate(COIN, zeros(1, 1), episodes=16, frames=100)
+    with pytest.raises(NotFound, match=r"no episode ended within 5 frames; give more frames"):
+        arkml.evaluate(COIN, zeros(1, 1), episodes=16, frames=5)
+    cut = arkml.evaluate(COIN, zeros(1, 1), episodes=160, frames=500)
+
+    assert len(cut.returns) in (32, 48)  # 16 agents have ended two each at the least
+    assert (
+        "of 160 episodes count, as many of each agent as ended within 500 frames" in cut.shortfall
+    )
 
 
 class Client:
@@ -149,7 +183,30 @@ def test_versions_are_rated_one_after_the_other_and_the_newest_waits(policy):
     assert versions == sorted(versions)
     assert {run for run, _ in client.reports} == {"r"}
     assert {report.rows for _, report in client.reports} == {7}
-    assert all(report.successes == [True] * AGENTS for _, report in client.reports)
+    assert all(report.successes == [True] * len(report.returns) for _, report in client.reports)
+
+
+def test_a_version_that_seems_the_best_is_rated_by_twice_the_episodes(policy):
+    client, kept = Client(), 8
+    with PeriodicEvaluation(task(episodes=kept), REACH.read_bytes()) as evaluation:
+        for version, earlier in ((1, None), (2, -1e9), (3, 1e9)):
+            evaluation.earlier = lambda earlier=earlier: earlier
+            evaluation.begin(client, "r", version, policy)
+            evaluation.wait()
+
+    assert [len(report.returns) for _, report in client.reports] == [kept, 2 * kept, kept]
+
+
+def test_a_training_is_told_which_versions_cannot_be_rated(policy):
+    client, told = Client(), []
+    with PeriodicEvaluation(task(frames=3), REACH.read_bytes()) as evaluation:
+        evaluation.warn = told.append
+        for version in (1, 2):
+            evaluation.begin(client, "r", version, policy)
+            evaluation.wait()
+
+    assert client.reports == []
+    assert told == ["evaluation of version 1: no episode ended within 3 frames"]
 
 
 @pytest.mark.parametrize(
@@ -202,5 +259,5 @@ def test_the_process_ends_with_its_standard_input(policy):
 
         assert process.wait(60) == 0
     assert answer["version"] == 2
-    assert len(answer["returns"]) == AGENTS
+    assert len(answer["returns"]) == 1
     assert answer["successes"] is None

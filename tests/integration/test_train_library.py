@@ -315,7 +315,7 @@ def played_in_an_environment():
 
 
 def test_an_evaluation_returns_what_the_episodes_returned():
-    result = arkml.evaluate(REACH, zeros(FEATURES, ACTIONS), episodes=3)
+    result = arkml.evaluate(REACH, zeros(FEATURES, ACTIONS), episodes=AGENTS)
 
     assert (result.returns.dtype, result.lengths.dtype) == (np.float64, np.int64)
     assert result.returns.shape == result.lengths.shape == (AGENTS,)
@@ -361,7 +361,7 @@ def test_an_error_of_a_policy_ends_its_evaluation():
     [
         ((REACH, zeros(3, 2)), {}, InvalidArguments, "features"),
         ((REACH, zeros(FEATURES, ACTIONS)), {"frames": 9}, NotFound,
-         "no episode of c_reach.wasm ended within 9 frames"),
+         "c_reach.wasm: no episode ended within 9 frames"),
         ((APPLET, zeros(1, 1)), {"frames": 9}, NotFound, "started no training within 9 frames"),
         ((REACH, None), {}, UsageError, "policy is None"),
         ((REACH, zeros(FEATURES, ACTIONS)), {"episodes": 0}, UsageError, "episodes is 0"),

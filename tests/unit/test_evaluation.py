@@ -21,7 +21,7 @@ def submit(episodes, step, state, reward, keep=None):
 
 
 def test_rows_that_do_not_count_are_in_no_return_and_no_length():
-    episodes = EpisodeRecorder()
+    episodes = EpisodeRecorder(10)
     for _ in range(2):
         submit(episodes, 0, INITIAL, 0.0)
         submit(episodes, 1, RUNNING, 2.0)
@@ -33,7 +33,7 @@ def test_rows_that_do_not_count_are_in_no_return_and_no_length():
 
 
 def test_an_episode_ends_with_a_row_that_does_not_count_too():
-    episodes = EpisodeRecorder()
+    episodes = EpisodeRecorder(10)
     submit(episodes, 0, INITIAL, 0.0)
     submit(episodes, 1, RUNNING, 2.0)
     submit(episodes, 2, TERMINAL, float("nan"), keep=False)
@@ -45,7 +45,7 @@ def test_an_episode_ends_with_a_row_that_does_not_count_too():
 
 
 def test_an_episode_is_a_success_if_the_guest_has_said_so_in_it():
-    episodes = EpisodeRecorder()
+    episodes = EpisodeRecorder(10)
     knew = episodes.knows_success
     for marked in ("in the middle", "at the end", "with 0", "never"):
         submit(episodes, 0, INITIAL, 0.0)
@@ -64,14 +64,14 @@ def test_an_episode_is_a_success_if_the_guest_has_said_so_in_it():
 
 
 def test_what_was_said_of_an_episode_that_was_left_is_forgotten():
-    episodes = EpisodeRecorder()
+    episodes = EpisodeRecorder(10)
     submit(episodes, 0, INITIAL, 0.0)
     episodes.mark([7], [1.0])
     submit(episodes, 0, INITIAL, 0.0)
     submit(episodes, 1, TERMINAL, 1.0)
     submit(episodes, 0, INITIAL, 0.0)
     episodes.mark([7], [1.0])
-    episodes.clear()
+    episodes.restart(10)
     submit(episodes, 0, INITIAL, 0.0)
     submit(episodes, 1, TERMINAL, 1.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -134,6 +135,8 @@ def record(options: RecordOptions) -> int:
             limits=options.limits,
             progress=lambda frames, episodes: bar(frames if by_frames else episodes),
         )
+    if recording.shortfall:
+        sys.stderr.write(f"{recording.shortfall}\n")
     document = _document(options, recording)
     if options.as_json:
         print_json(document)

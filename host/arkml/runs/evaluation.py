@@ -9,6 +9,7 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, MetadataLog
+from arkml.episodes import ChosenEnd, EpisodeChoice
 from arkml.errors import ArkmlError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import streams
@@ -29,41 +30,56 @@ _ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 
 class EpisodeRecorder:
     """
-    A row sink that adds up the rewards of agents until their episodes end.
+    A row sink that adds up the rewards of chosen episodes, those of an EpisodeChoice.
 
-    `returns`, `lengths`, in steps, and `successes` are those of the episodes that have ended. Rows
-    that do not count are left out of the first two. An episode is a success if the guest has pushed
-    the metadata SUCCESS with a value other than 0 in it; `knows_success` says that it has pushed
-    that metadata at all.
+    `returns`, `lengths`, in steps, and `successes` are those of the chosen episodes that have
+    ended, in that order. Rows that do not count are left out of the first two. An episode is a
+    success if the guest has pushed the metadata SUCCESS with a value other than 0 in it;
+    `knows_success` says that it has pushed that metadata at all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: int = 0) -> None:
         self.returns: list[float] = []
         self.lengths: list[int] = []
         self.successes: list[bool] = []
         self.knows_success = False
+        self.choice = EpisodeChoice(wanted)
+        self._ends: list[ChosenEnd] = []
         self._open: dict[int, tuple[float, int]] = {}
         self._succeeded: set[int] = set()
         self._ended: dict[int, int] = {}  # places in the lists, of agents of the last rows
 
     def take(self, rows: Rows) -> None:
         """Add the rows of one submit."""
+        self.follow(rows)
+
+    def follow(self, rows: Rows) -> list[bool]:
+        """Add the rows of one submit, and return which of them are of chosen episodes."""
         self._ended.clear()
         keep = np.ones(len(rows.agent), bool) if rows.keep is None else rows.keep
         columns = (rows.agent, rows.reward, rows.state, rows.step, keep)
-        for agent, reward, state, step, counts in zip(*(c.tolist() for c in columns), strict=True):
+        chosen, begun = [False] * len(rows.agent), {}
+        for row, (agent, reward, state, step, counts) in enumerate(
+            zip(*(c.tolist() for c in columns), strict=True)
+        ):
             if not step:
-                self._open.pop(agent, None)
-                self._succeeded.discard(agent)
+                if agent in self._open:
+                    self._leave(agent)
                 if counts:
-                    self._open[agent] = 0.0, 0
+                    begun[agent] = row
             elif agent in self._open:
+                chosen[row] = self.choice.is_chosen(agent)
                 total, length = self._open[agent]
                 if counts:
                     total, length = total + reward, length + 1
                 self._open[agent] = total, length
                 if state in _ENDED:
                     self._end(agent, total, length)
+        self.choice.begin(list(begun))
+        for agent, row in begun.items():
+            self._open[agent] = 0.0, 0
+            chosen[row] = self.choice.is_chosen(agent)
+        return chosen
 
     def mark(self, agents: Sequence[int], values: Sequence[float]) -> None:
         """Take the values of SUCCESS that came with rows of the last submit, by agent."""
@@ -76,20 +92,60 @@ class EpisodeRecorder:
             else:
                 self._succeeded.add(agent)
 
-    def clear(self) -> None:
-        """Forget all episodes, those in progress too."""
-        self.returns, self.lengths, self.successes, self._open = [], [], [], {}
+    def restart(self, wanted: int) -> None:
+        """Forget all episodes, and choose `wanted` of those that begin from now on."""
+        self.returns, self.lengths, self.successes, self._ends = [], [], [], []
+        self.choice = EpisodeChoice(wanted, self.choice.playing)
         self._succeeded.clear()
         self._ended.clear()
 
+    def played(self, version: int, frames: int) -> PlayedEpisodes:
+        """Return the chosen episodes: all of them, or as many of each agent if some are missing."""
+        choice = self.choice
+        rounds = choice.wanted if choice.is_done else choice.rounds
+        kept = [place for place, end in enumerate(self._ends) if end.ordinal < rounds]
+        successes = [self.successes[place] for place in kept] if self.knows_success else None
+        return PlayedEpisodes(
+            version,
+            [self.returns[place] for place in kept],
+            [self.lengths[place] for place in kept],
+            successes,
+            frames,
+            "" if choice.is_done else _shortfall(choice, len(kept), frames),
+        )
+
     def _end(self, agent: int, total: float, length: int) -> None:
         del self._open[agent]
-        if length:
+        if not length:
+            self.choice.leave(agent)
+        elif (end := self.choice.end(agent)) is not None:
             self._ended[agent] = len(self.returns)
+            self._ends.append(end)
             self.returns.append(total)
             self.lengths.append(length)
             self.successes.append(agent in self._succeeded)
         self._succeeded.discard(agent)
+
+    def _leave(self, agent: int) -> None:
+        """Forget an episode that was left without an end."""
+        del self._open[agent]
+        self.choice.leave(agent)
+        self._succeeded.discard(agent)
+
+
+def _shortfall(choice: EpisodeChoice, counted: int, frames: int) -> str:
+    """Return why an evaluation counts fewer episodes than it was to play."""
+    within = f"within {frames:,} frames"
+    if not choice.ended:
+        return f"no episode ended {within}"
+    if choice.unended:
+        return (
+            f"{choice.unended:,} agents ended no episode {within}, and the mean of the others is"
+            " that of short episodes"
+        )
+    return (
+        f"{counted:,} of {choice.wanted:,} episodes count, as many of each agent as ended {within}"
+    )
 
 
 class SuccessSink:
@@ -189,10 +245,11 @@ class PolicyEvaluation:
 
 class PlayedEpisodes(NamedTuple):
     """
-    Episodes that have ended.
+    Episodes that were chosen before they were played, and have ended.
 
     `version` of the policy played them in `frames`. returns, lengths and successes: one value an
-    episode; successes is None if the guest has never defined success.
+    episode; successes is None if the guest has never defined success. `shortfall` is a sentence
+    about why there are fewer than were wanted, or none; empty if there are as many.
     """
 
     version: int
@@ -200,25 +257,25 @@ class PlayedEpisodes(NamedTuple):
     lengths: list[int]
     successes: list[bool] | None
     frames: int
+    shortfall: str = ""
 
 
 def play_episodes(
     gateway: PolicyEvaluation, step: Callable[[], None], episodes: int, frames: int
 ) -> PlayedEpisodes:
     """
-    Step a guest of `gateway` until `episodes` have ended, or for `frames` steps.
+    Step a guest of `gateway` until `episodes` that were chosen have ended, or for `frames` steps.
 
-    More episodes come back if several ended in the last step, and fewer, or none, if the steps were
-    used up. Raises what the guest fails with.
+    If the steps were used up before, as many episodes of each agent come back as all of them have
+    ended, or none. Raises what the guest fails with.
     """
     recorded = gateway.episodes
-    recorded.clear()
+    recorded.restart(episodes)
     stepped = 0
-    while stepped < frames and len(recorded.returns) < episodes:
+    while stepped < frames and not recorded.choice.is_done:
         step()
         stepped += 1
-    successes = recorded.successes if recorded.knows_success else None
-    return PlayedEpisodes(gateway.version, recorded.returns, recorded.lengths, successes, stepped)
+    return recorded.played(gateway.version, stepped)
 
 
 def _policy(

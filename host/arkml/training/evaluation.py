@@ -14,7 +14,7 @@ from arkml.policies.policy import Policy
 from arkml.runs.evaluation import play_episodes
 from arkml.training.evaluator import load_evaluating
 from arkml.training.options import EPISODES, require_whole
-from arkml.training.periodic_evaluation import FRAMES
+from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
 from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import compile_module, find_task
@@ -25,7 +25,7 @@ def evaluate(
     policy: Source | Policy | PolicyFunction,
     *,
     episodes: int = EPISODES,
-    frames: int = FRAMES,
+    frames: int | None = None,
     deterministic: bool = True,
     seed: int = 0,
     cmdlet: str | None = None,
@@ -36,16 +36,21 @@ def evaluate(
 
     `module` is the path or the bytes of a guest that starts trainings, `policy` a path, bytes, a
     `Policy` or a function, as `Host` takes it: it answers in the place of the run that the guest
-    starts, and there is no hive and no learner. The guest is stepped as fast as it can until
-    `episodes` episodes have ended; those that end in one frame all count, so more may come back.
-    After `frames` frames the episodes until then come back. `deterministic` leaves out the noise,
-    `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
+    starts, and there is no hive and no learner. `episodes` are shared out evenly among the agents
+    before they begin, and the guest is stepped as fast as it can until all of them have ended: the
+    first that end would be the short ones. After `frames` frames, by
+    default 500 for each episode and at least 5,000, as many episodes of each agent come back as all
+    of them have ended, and `shortfall` says so. `deterministic` leaves out the
+    noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of
+    frames.
 
     Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
     with; InvalidArguments if the policy does not fit it; and NotFound if it starts no training or
-    no episode ends, and PolicyFailed. May be called from any thread, and from several at a time.
+    an agent ends no episode, and PolicyFailed. May be called from any thread, and from several at a
+    time.
     """
     require_whole("episodes", episodes)
+    frames = frames_of(episodes) if frames is None else frames
     require_whole("frames", frames)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
@@ -63,7 +68,7 @@ def evaluate(
         seconds = time.monotonic() - began
     if not played.returns:
         raise gateway.failure or NotFound(
-            f"no episode of {label} ended within {played.frames:,} frames"
+            f"{label}: {played.shortfall}; give more frames"
             if gateway.has_started
             else f"{label} started no training within {played.frames:,} frames"
         )
@@ -73,4 +78,5 @@ def evaluate(
         None if played.successes is None else np.array(played.successes, np.bool_),
         played.frames,
         seconds,
+        played.shortfall,
     )

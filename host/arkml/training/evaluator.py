@@ -38,8 +38,8 @@ class EvaluationTask(NamedTuple):
     The first message: the guest that plays, and for how long.
 
     `arguments` are those of a cmdlet, None for the entry point that the exports suggest. With
-    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends with its
-    `episodes`, or after `frames`.
+    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends when the
+    `episodes` that were chosen for it have ended, or after `frames`.
     """
 
     name: str

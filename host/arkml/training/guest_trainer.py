@@ -245,6 +245,8 @@ class GuestTrainer(Closing):
             self._hives.feed.report(monitor.warnings.append)
         evaluation = self._evaluation
         evaluation.on_lost = monitor.keep_evaluation
+        evaluation.warn = self._warn
+        evaluation.earlier = monitor.highest_evaluation
 
         def take(evaluated: Evaluation) -> None:
             loop.keep_returns(evaluated.returns)

@@ -111,6 +111,10 @@ class RunMonitor(Closing):
             rows = self.info.rows if self.info else 0
         self.curves[EVALUATION_RETURN][rows] = evaluation.mean_return
 
+    def highest_evaluation(self) -> float | None:
+        """Return the highest mean return of an evaluation, None before the first."""
+        return max(list(self.curves[EVALUATION_RETURN].values()), default=None)
+
     def close(self) -> None:
         """End the thread, which reports evaluations that are new. Safe to call again."""
         self._is_closed = True

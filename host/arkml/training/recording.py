@@ -43,7 +43,8 @@ class Recording:
 
     returns: float64, [episodes], and lengths: int64, [episodes], in steps, of the episodes that
     have ended, in that order; there may be none. `rows` are those in the file, also of episodes
-    that have not ended. `frames` were stepped in `seconds`.
+    that had not ended after the last frame. `frames` were stepped in `seconds`. `shortfall` is a
+    sentence about why there are fewer episodes than were wanted, empty if there are as many.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class Recording:
     lengths: npt.NDArray[np.int64]
     frames: int
     seconds: float
+    shortfall: str = ""
 
     @property
     def mean_return(self) -> float | None:
@@ -60,21 +62,22 @@ class Recording:
 
 
 class RowRecorder(EpisodeRecorder):
-    """A row sink that keeps the rows, too. Their actions are those that the guest gets."""
+    """A row sink that keeps the rows of chosen episodes, with the actions that the guest gets."""
 
     def __init__(self) -> None:
         super().__init__()
         self._kept: list[Rows] = []
 
     def take(self, rows: Rows) -> None:
-        super().take(rows)
-        keep = slice(None) if rows.keep is None else rows.keep
+        keep = np.array(self.follow(rows), bool)
+        if rows.keep is not None:
+            keep &= rows.keep
         copies = (np.array(getattr(rows, name)[keep]) for name in _COLUMNS)
         agent, step, reward, state, features, action = copies
         self._kept.append(Rows(agent, step, 0, reward, state, features, action, None))
 
-    def clear(self) -> None:
-        super().clear()
+    def restart(self, wanted: int) -> None:
+        super().restart(wanted)
         self._kept = []
 
     @property
@@ -118,6 +121,9 @@ def record(
     `module` and `policy` are as for `evaluate`. `path` is FILE.npz, or NAME-v0 for the directory of
     a Minari dataset, which needs h5py. The guest is stepped as fast as it can until `episodes` have
     ended or for `frames`, by default 100 episodes within 100,000 frames; the first of both counts.
+    `episodes` are shared out evenly among the agents before they begin, as for `evaluate`, and the
+    file has no rows of others; without them it has all rows of the frames, and the last episodes
+    are cut.
     `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet
     that is run in the place of frames. `progress` is called after each frame with the number of
     frames and of episodes that have ended.
@@ -134,6 +140,7 @@ def record(
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     target = Path(path)
     require_writable(target)
+    is_by_frames = episodes is None and frames is not None
     if episodes is None:
         episodes = EPISODES if frames is None else frames * _ALL
     data, label = read_source(module)
@@ -161,10 +168,11 @@ def record(
     return Recording(
         target,
         len(rows),
-        np.array(played.returns, np.float64),
-        np.array(played.lengths, np.int64),
+        np.array(recorder.returns if is_by_frames else played.returns, np.float64),
+        np.array(recorder.lengths if is_by_frames else played.lengths, np.int64),
         played.frames,
         seconds,
+        "" if is_by_frames and not recorder.choice.unended else played.shortfall,
     )
 
 

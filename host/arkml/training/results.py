@@ -244,7 +244,8 @@ class EvaluationResult:
 
     returns: float64, [episodes], undiscounted sums of rewards. lengths: int64, [episodes], in
     steps. successes: bool, [episodes], or None if the guest pushes no metadata "success". All are
-    in the order in which the episodes ended. `frames` were stepped in `seconds`.
+    in the order in which the episodes ended. `frames` were stepped in `seconds`. `shortfall` is a
+    sentence about why there are fewer than were wanted, empty if there are as many.
     """
 
     returns: npt.NDArray[np.float64]
@@ -252,6 +253,7 @@ class EvaluationResult:
     successes: npt.NDArray[np.bool_] | None
     frames: int
     seconds: float
+    shortfall: str = ""
 
     @property
     def mean_return(self) -> float:

@@ -1,0 +1,139 @@
+"""The choice of the episodes that rate a policy, made before they are played."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class ChosenEnd(NamedTuple):
+    """The end of a chosen episode: its place, and how many of that place have ended before it."""
+
+    place: int
+    ordinal: int
+
+
+@dataclass(slots=True)
+class _Place:
+    """The part of one agent after the other: `chosen` episodes, of which `ended` have ended."""
+
+    agent: int
+    chosen: int = 0
+    ended: int = 0
+    is_chosen: bool = False  # of the episode in progress
+
+
+class EpisodeChoice:
+    """
+    Chooses episodes of agents that play side by side, each as it begins.
+
+    The first episodes that *end* are the short ones, and their mean is wrong by that. So `wanted`
+    episodes are shared out evenly among the agents, the first ones getting those that are left
+    over, and all of them are played to their ends. Where each episode has an agent of its own, one
+    that begins takes the place of the one that has been gone longest.
+    """
+
+    def __init__(self, wanted: int, playing: Sequence[int] = ()) -> None:
+        """Choose `wanted` episodes; those of the agents in `playing` are in progress already."""
+        self.wanted = wanted
+        self.ended = 0
+        """Chosen episodes that have ended."""
+        self._places = [_Place(agent) for agent in playing]
+        self._at = {agent: at for at, agent in enumerate(playing)}
+        self._vacant: dict[int, None] = {}  # places between two episodes, the oldest first
+        self._left = wanted  # episodes that are not chosen yet
+
+    @property
+    def is_done(self) -> bool:
+        """True if all that were wanted have ended."""
+        return self.ended >= self.wanted
+
+    @property
+    def playing(self) -> list[int]:
+        """The agents that are in an episode, whether it is chosen or not."""
+        return [p.agent for at, p in enumerate(self._places) if at not in self._vacant]
+
+    @property
+    def unended(self) -> int:
+        """Number of agents that are to end an episode, and have not ended one."""
+        return sum(not place.ended for place in self._due())
+
+    @property
+    def rounds(self) -> int:
+        """Number of chosen episodes that every agent has ended."""
+        return min((place.ended for place in self._due()), default=0)
+
+    def begin(self, agents: Sequence[int]) -> None:
+        """Choose among the episodes that begin in one submit, one of each of these agents."""
+        known = [agent for agent in agents if agent in self._at]
+        for agent in known:
+            self._vacant.pop(self._at[agent], None)
+            self._drop(self._places[self._at[agent]])  # if it has left one without an end
+        for agent in agents:
+            if agent not in self._at:
+                self._take_place(agent)
+        for agent in agents:
+            at = self._at[agent]
+            place = self._places[at]
+            if self._left and place.chosen < self._share(at):
+                self._left -= 1
+                place.chosen += 1
+                place.is_chosen = True
+
+    def is_chosen(self, agent: int) -> bool:
+        """Return whether the episode that an agent plays is a chosen one."""
+        at = self._at.get(agent)
+        return at is not None and self._places[at].is_chosen
+
+    def end(self, agent: int) -> ChosenEnd | None:
+        """End the episode of an agent. Returns None if it was not chosen."""
+        at = self._at.get(agent)
+        if at is None:
+            return None
+        self._vacant[at] = None
+        place = self._places[at]
+        if not place.is_chosen:
+            return None
+        place.is_chosen = False
+        place.ended += 1
+        self.ended += 1
+        return ChosenEnd(at, place.ended - 1)
+
+    def leave(self, agent: int) -> None:
+        """End the episode of an agent as one that never was: another one is chosen for it."""
+        at = self._at.get(agent)
+        if at is not None:
+            self._drop(self._places[at])
+            self._vacant[at] = None
+
+    def _due(self) -> list[_Place]:
+        """Return the places that have, or still get, episodes."""
+        return [
+            place
+            for at, place in enumerate(self._places)
+            if place.chosen or (self._left and self._share(at))
+        ]
+
+    def _share(self, at: int) -> int:
+        each, over = divmod(self.wanted, len(self._places))
+        return each + (at < over)
+
+    def _take_place(self, agent: int) -> None:
+        at = next(iter(self._vacant), None)
+        if at is None:
+            at = len(self._places)
+            self._places.append(_Place(agent))
+        else:
+            del self._vacant[at]
+            place = self._places[at]
+            del self._at[place.agent]
+            place.agent = agent
+        self._at[agent] = at
+
+    def _drop(self, place: _Place) -> None:
+        """Take back the choice of the episode in progress."""
+        if place.is_chosen:
+            place.is_chosen = False
+            place.chosen -= 1
+            self._left += 1

@@ -1,0 +1,131 @@
+"""The choice of the episodes that rate a policy."""
+
+import numpy as np
+import pytest
+
+from arkml.episodes import EpisodeChoice
+
+SHORT, LONG = 10, 200
+
+
+def play(choice, agents, lengths, *, renamed=False, frames=100_000):
+    """Step agents whose episodes have lengths out of `lengths`, and return the chosen ones."""
+    names = list(range(agents))
+    left = [0] * agents
+    length = [0] * agents
+    chosen = []
+    for frame in range(frames):
+        ended = [at for at in range(agents) if frame and left[at] == 0]
+        for at in ended:
+            if choice.end(names[at]) is not None:
+                chosen.append(length[at])
+            if renamed:
+                names[at] += agents
+        begun = range(agents) if frame == 0 else ended
+        choice.begin([names[at] for at in begun])
+        for at in begun:
+            length[at] = left[at] = lengths(at)
+        if choice.is_done:
+            return chosen
+        left = [steps - 1 for steps in left]
+    return chosen
+
+
+@pytest.mark.parametrize("renamed", [False, True], ids=["agents stay", "an agent an episode"])
+@pytest.mark.parametrize("wanted", [10, 16, 32, 40])
+def test_long_episodes_are_chosen_as_often_as_short_ones(wanted, renamed):
+    draw = np.random.default_rng(5)
+    shares = []
+    for _ in range(300):
+        lengths = lambda _: int(draw.choice([SHORT, LONG]))  # noqa: E731
+        chosen = play(EpisodeChoice(wanted), 16, lengths, renamed=renamed)
+        assert len(chosen) == wanted
+        shares.append(np.mean([length == LONG for length in chosen]))
+
+    assert abs(np.mean(shares) - 0.5) < 5 * 0.5 / np.sqrt(300 * wanted)
+
+
+def test_every_agent_plays_as_many_episodes_and_the_first_the_rest():
+    choice = EpisodeChoice(10)
+    chosen = play(choice, 4, lambda at: [3, 30, 7, 50][at])
+
+    assert sorted(chosen) == [3, 3, 3, 7, 7, 30, 30, 30, 50, 50]
+    assert choice.is_done
+    assert choice.unended == 0
+
+
+def test_of_fewer_episodes_than_agents_each_is_of_another_agent():
+    chosen = play(EpisodeChoice(3), 5, lambda at: [9, 5, 7, 1, 1][at])
+
+    assert sorted(chosen) == [5, 7, 9]
+
+
+def test_agents_that_come_later_share_what_is_left():
+    choice = EpisodeChoice(4)
+    choice.begin([1])
+    choice.end(1)
+    choice.begin([1, 2])
+
+    assert choice.is_chosen(1)
+    assert choice.is_chosen(2)
+    choice.end(1)
+    choice.begin([1])
+    assert not choice.is_chosen(1)  # two of four are its share
+    choice.end(2)
+    choice.begin([2])
+    assert choice.is_chosen(2)
+
+
+def test_an_episode_that_was_in_progress_before_is_not_chosen_and_its_agent_is_waited_for():
+    before = EpisodeChoice(2)
+    before.begin([1, 2])
+    before.end(1)
+    choice = EpisodeChoice(2, [*before.playing, 1])
+    choice.begin([1])
+    ended = choice.end(1)
+
+    assert before.playing == [2]
+    assert ended is not None
+    assert not choice.is_chosen(2)
+    choice.begin([1])
+    assert not choice.is_chosen(1)
+    assert choice.end(2) is None
+    assert not choice.is_done
+    choice.begin([2])
+    choice.end(2)
+    assert choice.is_done
+
+
+def test_an_agent_that_ends_no_episode_is_told():
+    choice = EpisodeChoice(6)
+    play(choice, 3, lambda at: [5, 10**9, 8][at], frames=1_000)
+
+    assert not choice.is_done
+    assert choice.unended == 1
+    assert choice.rounds == 0
+
+
+def test_what_all_agents_have_ended_are_whole_rounds():
+    choice = EpisodeChoice(6)
+    play(choice, 2, lambda at: [5, 60][at], frames=150)
+
+    assert (choice.ended, choice.rounds, choice.unended) == (5, 2, 0)
+
+
+def test_an_episode_that_is_left_is_replaced_by_the_next_of_its_agent():
+    choice = EpisodeChoice(1)
+    choice.begin([7])
+    choice.leave(7)
+    choice.begin([7])
+    choice.begin([7])
+
+    assert choice.is_chosen(7)
+    assert choice.end(7) is not None
+    assert choice.is_done
+
+
+def test_the_end_of_an_agent_that_is_not_known_is_none():
+    choice = EpisodeChoice(1)
+
+    assert choice.end(3) is None
+    assert not choice.is_chosen(3)
