@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+PYTEST ?= $(RUN) -m pytest
 READY := $(VENV)/.ready
-# A worker for each processor, which runs whole files, but for the tests that are marked serial.
+# A worker for each processor, which runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
@@ -24,7 +25,8 @@ SOAK ?= 3600
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick quick-tests lint check bench bench-sbx fixtures generate fuzz soak audit release test-compilers \
-  test-faults test-browser test-cogment test-mlagents test-operations test-puffer test-ray test-torchrl test-trackers test-slow test-workers docs clean
+  test-faults test-browser test-cogment test-learn test-mlagents test-operations test-puffer test-ray test-sweeps test-torchrl test-trackers test-slow \
+  test-under-load test-workers docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,9 +46,16 @@ demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fle
 	@sh fixtures/demo.sh $(RUN)
 
 test: $(READY) ## All tests that need nothing but Python, side by side
-	@$(RUN) -m pytest $(SIDE_BY_SIDE); status=$$?; \
-	  echo "The tests that bound a time, one after another:"; \
-	  $(RUN) -m pytest -m serial tests/integration && exit $$status
+	@$(PYTEST) $(SIDE_BY_SIDE)
+
+test-learn: $(READY) ## Learners get better, restart bit for bit, compile what takes long
+	@$(PYTEST) $(SIDE_BY_SIDE) -m 'learns and not slow' tests/integration tests/unit
+
+test-sweeps: $(READY) ## Hundreds of hostile models, every holder of memory at its limit
+	@$(PYTEST) $(SIDE_BY_SIDE) -m sweeps tests/integration
+
+test-under-load: $(READY) ## make test beside four busy loops, twice
+	@$(RUN) -m tests.under_load $(RUN) -m pytest $(SIDE_BY_SIDE)
 
 quick: $(READY) ## Lint, types, unit and conformance tests: a minute and a half, for the change at hand
 	@$(MAKE) --no-print-directory --jobs --output-sync=target lint quick-tests

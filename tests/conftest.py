@@ -1,19 +1,16 @@
 """
-The split of `make test` into tests that run side by side, and `serial` ones that run alone.
+What all tests have in common: a cache of compiled modules, signals as at a terminal, clean ends.
 
-All of them, with the processes that they start, share a cache of compiled modules of their own.
 What a failed test leaves running is killed, and so is everything at the end.
 """
 
 import gc
 import os
 import tempfile
-from pathlib import Path
 
 import pytest
 from tests import children
 
-INTEGRATION = Path(__file__).parent / "integration"
 HAS_FAILED = pytest.StashKey()
 
 
@@ -40,28 +37,7 @@ def pytest_runtest_makereport(item):
     return report
 
 
-def pytest_report_header(config):
-    if getattr(config.option, "numprocesses", None):
-        return "tests marked serial are left out here: pytest -m serial tests/integration"
-    return None
-
-
-def pytest_collection_modifyitems(config, items):
-    """Leave the `serial` tests out of the parts that pytest-xdist runs side by side."""
-    serial = [item for item in items if item.get_closest_marker("serial") is not None]
-    for item in serial:
-        if INTEGRATION not in item.path.parents:
-            raise pytest.UsageError(
-                f"{item.nodeid} is marked serial: `make test` looks for such tests in"
-                " tests/integration only"
-            )
-    if serial and hasattr(config, "workerinput"):  # a worker of pytest-xdist
-        config.hook.pytest_deselected(items=serial)
-        left_out = set(serial)
-        items[:] = [item for item in items if item not in left_out]
-
-
 def pytest_collection_finish():
-    """Spare what tests time full garbage collections of thousands of tests and their modules."""
+    """Spare tests full garbage collections of thousands of tests and their modules."""
     gc.collect()
     gc.freeze()

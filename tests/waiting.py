@@ -8,7 +8,7 @@ class NotInTime(AssertionError):
     """A condition that did not become true in time."""
 
 
-def eventually(condition, timeout=30.0, *, interval=0.01):
+def eventually(condition, timeout=300.0, *, interval=0.01):
     """
     Return the first true value of `condition()`, which is asked every `interval` seconds.
 
@@ -25,7 +25,7 @@ def eventually(condition, timeout=30.0, *, interval=0.01):
     return value
 
 
-async def tasks_left(before, timeout=10.0):
+async def tasks_left(before, timeout=300.0):
     """
     Return the other tasks than those of `before` that do not end within some seconds.
 

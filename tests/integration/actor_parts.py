@@ -176,7 +176,7 @@ class Inbox:
             (self.ended if isinstance(arrived, ActorEnded) else self.messages).append(arrived)
         return self
 
-    def until(self, condition, timeout=60.0):
+    def until(self, condition, timeout=300):
         eventually(lambda: condition(self.receive()), timeout, interval=0)
         return self
 

@@ -47,7 +47,7 @@ def start(*words, cwd=ROOT, **more):
 def arkml(*words, stdin="", cwd=ROOT, **more):
     """Run a command to its end; `more` are environment variables."""
     with start(*words, cwd=cwd, **more) as process:
-        out, err = process.communicate(stdin, timeout=60)
+        out, err = process.communicate(stdin)
     return Ended(process.returncode, out, err)
 
 

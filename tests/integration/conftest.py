@@ -91,8 +91,7 @@ class Running:
 
     def result(self):
         """What it returned, or the exception that it raised."""
-        self._thread.join(30)
-        assert not self._thread.is_alive()
+        self._thread.join()
         return self.outcome
 
 
@@ -105,7 +104,7 @@ def on_thread(on_log):
         said = threading.Event()
         on_log(lambda record: said.set() if record.getMessage() == "running" else None)
         threads.append(Running(work))
-        assert not announced or said.wait(10)
+        assert not announced or said.wait(300)
         return threads[-1]
 
     yield start

@@ -223,7 +223,7 @@ SLEEPER = module(
         params="(param $nanoseconds i64)",
         result="i32",
     ),
-    function("sleep_long", "(drop (call $sleep (i64.const 60000000000)))"),
+    function("sleep_long", "(drop (call $sleep (i64.const 3600000000000)))"),
     uses=(LOG,),
     imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
 )
@@ -257,7 +257,7 @@ WITH_NNEF = module(
 """Its model is of NNEF: eight features to three actions, all zeros in `frame`."""
 
 
-def python(script, *arguments, timeout=60.0, **options):
+def python(script, *arguments, timeout=300, **options):
     """Run `script` in a fresh interpreter that finds the package and this module."""
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],

@@ -53,7 +53,7 @@ class Service:
         self.http = httpx.Client(
             base_url=self.base,
             headers={"authorization": f"Bearer {token}"},
-            timeout=40.0,
+            timeout=300,
             trust_env=False,
         )
         return self

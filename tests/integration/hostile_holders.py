@@ -389,7 +389,7 @@ def silent_hive():
     hive = ScriptedHive()
     hive.gate.clear()
 
-    hive.scripts["runs"] = [lambda hive, _handler, _body: hive.gate.wait(60)]
+    hive.scripts["runs"] = [lambda hive, _handler, _body: hive.gate.wait(300)]
     return hive
 
 

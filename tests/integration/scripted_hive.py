@@ -74,7 +74,7 @@ class ScriptedHive:
             reply(self, handler, body)
         elif route == "rows":
             with self._counted():
-                self.gate.wait(30)
+                self.gate.wait(300)
             reply = self.replies.pop(0) if self.replies else take
             reply(self, handler, body)
         else:

@@ -671,7 +671,7 @@ def test_the_command_ends_by_a_signal_with_the_best_policy_and_without_processes
         assert "updates  return" in training.stdout.readline()
         processes = descendants_of(training.pid)
         training.send_signal(number)
-        out, err = training.communicate(timeout=60)
+        out, err = training.communicate(timeout=300)
     policy = tmp_path / "best" / POLICY
 
     assert (training.returncode, err) == (128 + number, "")

@@ -221,7 +221,7 @@ def run_script(path, ending):
     path.write_text(textwrap.dedent(SCRIPT) + textwrap.dedent(ending))
     return subprocess.run(
         [sys.executable, path], capture_output=True, text=True, check=False, env=ENVIRONMENT,
-        timeout=60,
+        timeout=300,
     )  # fmt: skip
 
 

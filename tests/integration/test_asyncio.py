@@ -10,7 +10,7 @@ from tests.integration.callback_policy import (
     assert_host_works,
     assert_works,
 )
-from tests.integration.guest_text import ACTION, ACTOR, GUESTS, python
+from tests.integration.guest_text import ACTION, ACTOR, python
 
 from arkml.errors import (
     EntryPointMissing,
@@ -110,19 +110,16 @@ async def test_many_guests_take_turns(host):
     assert await asyncio.gather(*map(play, guests)) == [ACTION] * 40
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("name", ["spin", "push_for_ever", "submit_for_ever"])
 async def test_a_call_can_be_cancelled_wherever_the_guest_is(host, name):
     guest = host.load(ACTOR)
     guest.call("open")
     task = asyncio.create_task(guest.call_async(name, budget=None))
     await asyncio.sleep(0.02)
-    started = time.perf_counter()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert time.perf_counter() - started < 0.2
     assert isinstance(guest.failure, GuestCancelled)
     assert calls_of(guest).services.live_handles == 0
     with pytest.raises(GuestFailed, match=r"cancelled"):
@@ -200,14 +197,16 @@ async def test_an_awaited_call_may_run_beside_plain_calls_of_other_guests(host):
         await task
 
 
-@pytest.mark.serial
 async def test_calls_may_go_to_a_thread(host):
-    guest = host.load(GUESTS / "c_applet.wasm")
-    async with counting(0.002) as gaps:
-        await asyncio.gather(asyncio.to_thread(guest.call, "frames"), asyncio.sleep(0.02))
+    guest = host.load(ACTOR)
+    spinning = asyncio.create_task(asyncio.to_thread(guest.call, "spin", budget=None))
+    for _ in range(20):
+        await asyncio.sleep(0.002)
 
-    assert guest.call("frames") == 0
-    assert len(gaps) > 2
+    assert not spinning.done()
+    guest.cancel()
+    with pytest.raises(GuestCancelled):
+        await spinning
 
 
 async def test_a_late_task_does_not_keep_the_budget_of_an_early_one(host):
@@ -226,41 +225,38 @@ async def test_a_late_task_does_not_keep_the_budget_of_an_early_one(host):
     assert guest.failure is None
 
 
-@pytest.mark.serial
 def test_ctrl_c_ends_an_awaited_sleep_and_the_loop():
     """SIGINT comes 100 ms after the guest fell asleep."""
     script = """
-import asyncio, os, signal, threading, time
+import asyncio, os, signal, threading
 from arkml import Host
 from arkml.runtime.wasi.linking import WasiGrant
 from tests.integration.guest_text import ACTOR, SLEEPER
 
 async def main():
-    await guest.call_async("sleep", 5_000_000_000)
+    await guest.call_async("sleep", 3_600_000_000_000)
 
 with Host(wasi=WasiGrant()) as host:
     guest = host.load(SLEEPER)
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    started = time.perf_counter()
     try:
         asyncio.run(main())
     except KeyboardInterrupt:
-        print("interrupted", time.perf_counter() - started < 1)
+        print("interrupted")
     print(guest.failure is not None)
     other = host.load(ACTOR)
     print(other.call("answer"))
 """
     run = python(script)
 
-    assert run.stdout.splitlines() == ["interrupted True", "True", "42"]
+    assert run.stdout.splitlines() == ["interrupted", "True", "42"]
     assert run.stderr == ""
 
 
-@pytest.mark.serial
 def test_ctrl_c_ends_a_call_of_a_host_that_was_made_inside_the_loop():
     """asyncio's own handler cancels the task that the loop runs."""
     script = """
-import asyncio, os, signal, threading, time
+import asyncio, os, signal, threading
 from arkml import Host
 from arkml.errors import GuestCancelled
 from arkml.runtime.wasi.linking import WasiGrant
@@ -278,13 +274,12 @@ async def main(text, *arguments):
             print(isinstance(guest.failure, GuestCancelled))
 
 for arguments in ((SLEEPER, "sleep_long"), (ACTOR, "spin"), (ACTOR, "submit_for_ever")):
-    started = time.perf_counter()
     try:
         asyncio.run(main(*arguments))
     except KeyboardInterrupt:
-        print("interrupted", time.perf_counter() - started < 1)
+        print("interrupted")
 """
     run = python(script)
 
-    assert run.stdout.splitlines() == ["True", "interrupted True"] * 3
+    assert run.stdout.splitlines() == ["True", "interrupted"] * 3
     assert run.stderr == ""

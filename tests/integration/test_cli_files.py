@@ -205,7 +205,7 @@ def test_pack_leaves_what_was_there_if_it_cannot_write_all_of_it(tmp_path):
     model = POLICIES / "mlp_f256_a3.onnx"
     run = subprocess.run(  # no file may grow beyond a kilobyte
         ["sh", "-c", f"ulimit -f 1; exec {sys.executable} -m arkml pack {model} -o kept.crvo"],
-        cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     nowhere = arkml("pack", MODEL, "-o", "gone/kept.crvo", cwd=tmp_path)
 

@@ -40,7 +40,7 @@ def hive(tmp_path_factory):
     assert trained.status == 0, trained.err
     yield address, trained.json
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
 
 
@@ -51,6 +51,7 @@ def ask(hive):
     return lambda *words: arkml("hive", *words, "--hive", address, **TOKEN)
 
 
+@pytest.mark.learns
 def test_a_training_on_a_served_hive_leaves_its_files_and_its_run(hive, ask):
     _, trained = hive
     listed = ask("list", "--json")
@@ -179,13 +180,14 @@ def test_a_disk_that_is_full_from_the_start_is_one_sentence(tmp_path):
         process = start("hive", "serve", "--port", "0", "--data", tmp_path / "data")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
 
     assert process.returncode == 2
     assert "its disk is full" in err
     assert "bug" not in err
 
 
+@pytest.mark.learns
 def test_a_training_starts_from_a_run_of_the_hive(hive, ask, tmp_path):
     address, _ = hive
     config = tmp_path / "quick.json"
@@ -218,6 +220,7 @@ def test_a_run_is_deleted(hive, ask, tmp_path):
     assert [run["name"] for run in left] == ["reach"]
 
 
+@pytest.mark.learns
 def test_evaluations_are_in_the_metrics_and_for_tensorboard(tmp_path):
     config, data = tmp_path / "quick.json", tmp_path / "data"
     config.write_text(json.dumps(QUICK))
@@ -228,7 +231,7 @@ def test_evaluations_are_in_the_metrics_and_for_tensorboard(tmp_path):
     )  # fmt: skip
     metrics = arkml("hive", "metrics", "reach", "--hive", address, "--json").json["metrics"]
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     (directory,) = data.glob("runs/*/events")
     recorded = {}
     for step, values in map(told, events(directory)):
@@ -243,15 +246,16 @@ def test_evaluations_are_in_the_metrics_and_for_tensorboard(tmp_path):
     assert metrics["eval/mean_reward"] == pytest.approx(series[-1][1])
 
 
+@pytest.mark.learns
 def test_a_training_that_is_interrupted_keeps_everything_and_is_resumed(tmp_path):
     config = tmp_path / "quick.json"
     config.write_text(json.dumps(QUICK))
     words = ("train", REACH, "--config", config, "--out", tmp_path / "out", "--json")
     with start(*words, "--minutes", "5") as process:
         policies = tmp_path / "out" / "hive" / "runs"
-        eventually(lambda: list(policies.glob("*/policies/*3.onnx")), 60)
+        eventually(lambda: list(policies.glob("*/policies/*3.onnx")))
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     first = json.loads(out)
     again = arkml(*words, "--frames", "10")
     resumed = arkml(*words, "--frames", "50", "--resume")

@@ -23,7 +23,7 @@ def written_to(stdout, words):
     return subprocess.run(
         [sys.executable, "-m", "arkml", *map(str, words)],
         cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-        text=True, check=False, timeout=60,
+        text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_an_early_end_of_the_reader_is_quiet(words):
         process.stdout.close()
         err = process.stderr.read()
         process.stdin.close()
-        process.wait(60)
+        process.wait(300)
 
     assert process.returncode == 141
     assert "error" not in err
@@ -57,7 +57,7 @@ def test_a_stdout_that_is_closed_is_one_sentence():
     line = f"exec {sys.executable} -m arkml run {APPLET} >&-"
     run = subprocess.run(
         ["sh", "-c", line],
-        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60,
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
     assert run.returncode == 1

@@ -33,7 +33,7 @@ EXAMPLES = [
 def test_an_example_runs(code):
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
     assert run.returncode == 0, run.stderr

@@ -436,7 +436,7 @@ with arkml.Host(policy=policy) as host:
     try:
         assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

@@ -449,7 +449,7 @@ def test_environments_take_turns_and_may_be_stepped_by_other_threads(make):
 
     thread = threading.Thread(target=step)
     thread.start()
-    thread.join(30)
+    thread.join(300)
 
     assert seen == [2, 3] * 20
 

@@ -138,7 +138,7 @@ def test_a_pool_of_spawned_processes_has_environments(module, kind):
     expected, _ = env.reset(seed=SEED)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         begin = operator.methodcaller("reset", seed=SEED)
-        found = pool.map_async(begin, [env, env], chunksize=1).get(timeout=120)
+        found = pool.map_async(begin, [env, env], chunksize=1).get(300)
     env.close()
 
     for observations, _ in found:

@@ -392,7 +392,7 @@ def test_it_may_be_used_by_many_threads(vector):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
 
     assert failures == []
 

@@ -260,7 +260,7 @@ def test_the_ticker_rests_while_no_call_is_in_flight(host):
     guest.call("answer")
     ticker = host._loader.engine.ticker
 
-    assert eventually(lambda: ticker.parked, 10)
+    assert eventually(lambda: ticker.parked)
     with pytest.raises(GuestTimeout):
         guest.call("spin", budget=0.06)
 
@@ -484,15 +484,12 @@ def test_a_guest_with_a_shared_memory_is_refused_when_it_is_loaded(host, memory)
 # 10. Start functions.
 
 
-@pytest.mark.serial
 def test_an_endless_start_function_runs_into_the_deadline(make_host):
     host = make_host(limits=Limits(run_seconds=0.1))
     guest = module(function("loop", "(loop $more (br $more))"), "(start $loop)")
-    started = time.perf_counter()
-    with pytest.raises(GuestTimeout):
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.1 s"):
         host.load(guest)
 
-    assert 0.1 <= time.perf_counter() - started < 0.3
     assert_host_works(host)
 
 

@@ -2,7 +2,6 @@ import gc
 import logging
 import os
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -788,36 +787,40 @@ def test_a_fleet_is_as_before_when_those_who_join_fail_to_initialize(host):
 # Waiting.
 
 
-@pytest.mark.serial
-def test_guests_that_sleep_wait_together(make_host):
-    """Guest n sleeps for 40 (n + 1) ms; the fleet takes as long as the longest."""
+def test_guests_that_sleep_wait_together(make_host, caplog):
+    """Guest n sleeps for 40 (n + 1) ms; all say that they fall asleep before one wakes."""
+    caplog.set_level("INFO", logger="arkml.guest")
+    (asleep, say_asleep), (awake, say_awake) = logging_of("asleep"), logging_of("awake", at=2000)
     sleeper = module(
+        asleep,
+        awake,
         function(
             "sleep",
-            """(memory.fill (i32.const 0) (i32.const 0) (i32.const 48))
+            f"""(memory.fill (i32.const 0) (i32.const 0) (i32.const 48))
             (i32.store (i32.const 16) (i32.const 1))
             (i64.store (i32.const 24) (i64.load (i32.const 256)))
-            (call $poll_oneoff (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))""",
+            {say_asleep}
+            (call $poll_oneoff (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))
+            {say_awake}""",
             result="i32",
         ),
+        uses=(LOG,),
         imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
     )
     fleet = make_host(wasi=WasiGrant()).fleet(sleeper, 4)
     for number, guest in enumerate(fleet.guests):
         guest.write_memory(256, (40_000_000 * (number + 1)).to_bytes(8, "little"))
-    started = time.perf_counter()
+
     assert fleet.call("sleep", budget=0.05).values == [0] * 4
+    assert caplog.messages == ["asleep"] * 4 + ["awake"] * 4
 
-    assert 0.16 <= time.perf_counter() - started < 0.36
 
-
-@pytest.mark.serial
 def test_input_wakes_a_fleet_that_waits_for_it_or_for_a_clock(make_host):
     waiter = module(
         function(
             "wait",
             """(i32.store (i32.const 16) (i32.const 1))
-            (i64.store (i32.const 24) (i64.const 10000000000))
+            (i64.store (i32.const 24) (i64.const 3600000000000))
             (i32.store8 (i32.const 56) (i32.const 1))
             (call $poll_oneoff (i32.const 0) (i32.const 128) (i32.const 2) (i32.const 256))""",
             result="i32",
@@ -828,15 +831,12 @@ def test_input_wakes_a_fleet_that_waits_for_it_or_for_a_clock(make_host):
     with open(reader, "rb", buffering=0) as source:  # noqa: PTH123  a descriptor
         fleet = make_host(wasi=WasiGrant(stdin=source)).fleet(waiter, 2)
         threading.Timer(0.05, os.write, (writer, b"now")).start()
-        started = time.perf_counter()
-        assert fleet.call("wait").values == [0] * 2
-        passed = time.perf_counter() - started
+        values = fleet.call("wait").values
     os.close(writer)
 
-    assert 0.04 < passed < 0.4
+    assert values == [0] * 2
 
 
-@pytest.mark.serial
 def test_guests_that_poll_wait_without_burning_the_processor(host):
     fleet = host.fleet(ACTOR, 3)
     handles = []
@@ -845,23 +845,17 @@ def test_guests_that_poll_wait_without_burning_the_processor(host):
         handles.append(handle)
         threading.Timer(0.15, future.resolve, (True,)).start()
     assert len(set(handles)) == 1
-    started, used = time.perf_counter(), time.process_time()
     polls = fleet.call("poll_until_ready", handles[0], budget=None).values
-    used, passed = time.process_time() - used, time.perf_counter() - started
 
-    assert all(64 < count < 1000 for count in polls)
-    assert 0.15 <= passed < 0.4
-    assert used < 0.15
+    assert all(64 < count < 20_000 for count in polls)  # without waits, some hundred thousand
 
 
 def test_guests_that_poll_for_ever_use_up_their_budget(host):
     fleet = host.fleet(ACTOR, 3)
     handles = [calls_of(guest).services.futures.open(BOOL)[0] for guest in fleet.guests]
-    started = time.perf_counter()
     results = outcomes(fleet.call("poll_until_ready", handles[0], budget=0.2))
 
     assert [type(result) for result in results] == [GuestTimeout] * 3
-    assert 0.18 <= time.perf_counter() - started < 5
 
 
 def test_guests_that_exit_leave_the_others_in_the_fleet(make_host):
@@ -929,10 +923,9 @@ def test_a_fleet_of_one_acts_like_a_guest(host):
         assert fleet.call("action", 2).values == [ACTION]
 
 
-@pytest.mark.serial
 def test_ctrl_c_drops_a_whole_fleet():
     script = """
-import os, signal, threading, time
+import os, signal, threading
 from arkml import Host
 from tests.integration.guest_text import ACTOR
 with Host() as host:
@@ -940,17 +933,16 @@ with Host() as host:
         fleet = host.fleet(ACTOR, 5)
         fleet.call("open")
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        started = time.perf_counter()
         try:
             fleet.call(name, budget=None)
         except KeyboardInterrupt:
-            print("interrupted", time.perf_counter() - started < 1)
+            print("interrupted")
         print([guest.failure is not None for guest in fleet.guests])
         print(host.load(ACTOR).call("answer"))
 """
     run = python(script)
 
-    assert run.stdout.splitlines() == ["interrupted True", str([True] * 5), "42"] * 2
+    assert run.stdout.splitlines() == ["interrupted", str([True] * 5), "42"] * 2
     assert run.stderr == ""
 
 

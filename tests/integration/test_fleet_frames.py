@@ -647,7 +647,7 @@ host.close()
 """
     run = subprocess.run(
         [sys.executable, "-c", script_],
-        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
     wanted = ["7", "[(2, 2), (2, 2), (2, 2)]"]

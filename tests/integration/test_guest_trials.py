@@ -297,7 +297,7 @@ async def test_steps_that_are_awaited_do_not_wait_for_those_of_other_trials(host
 
     def held(_):
         has_begun.set()
-        assert is_free.wait(30)
+        assert is_free.wait(300)
         return TickResult(error="none")
 
     def step(name, *, is_awaited):
@@ -315,7 +315,7 @@ async def test_steps_that_are_awaited_do_not_wait_for_those_of_other_trials(host
     step("awaited 2", is_awaited=True)
     is_free.set()
     for _ in range(5):
-        await asyncio.wait_for(delivered.get(), 30)
+        await asyncio.wait_for(delivered.get(), 300)
 
     assert order == ["awaited 1", "awaited 2", "other 1", "other 2"]
 

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,23 +73,19 @@ async def test_a_guest_of_a_hundred_that_traps_leaves_the_logs_of_the_others_as_
     assert broken == whole
 
 
-@pytest.mark.serial
 async def test_a_guest_that_hangs_takes_turns_with_the_frames_of_another():
     """Guests of one worker have turns of 10 ms, and each has at most its budget for a frame."""
-    rate, budget = 20.0, 2.0
+    budget = 2.0
     environment = {**THREE, "limits": Limits(run_seconds=budget)}
-    async with served(WALKERS, None, environment, tick_rate=rate, workers=1) as server:
+    async with served(WALKERS, None, environment, tick_rate=20.0, workers=1) as server:
         paced = await started(server)
-        times = []
-
-        def note(_):
-            times.append(time.monotonic())
-
-        seat = await Seat(respond=note).take_over(server, paced, "red_0")
+        seat = await Seat().take_over(server, paced, "red_0")
         await seat.until(lambda one: len(one.observations) > 5)
         stalled = await started(server, configure_numbers=(1, FIXED, 1, STALL, 1))
         hanging = await started(server, configure_numbers=(1, FIXED, 1, HANG, 1))
+        seen = len(seat.observations)
         await until_ended(server, stalled, hanging)
+        seen_meanwhile = len(seat.observations) - seen
         await seat.until(lambda one: len(one.observations) > 60)
         reasons = [server.orchestrator._ended[one].reason for one in (stalled, hanging)]
         live = [one.id for one in server.orchestrator.live_trials()]
@@ -98,7 +93,7 @@ async def test_a_guest_that_hangs_takes_turns_with_the_frames_of_another():
     assert "submitted nothing in 1000 calls" in reasons[0]
     assert "over its budget of 2 s" in reasons[1]
     assert live == [paced]
-    assert max(np.diff(times)) < 10 / rate
+    assert seen_meanwhile > 3  # of some forty, and one at most if they took no turns
 
 
 async def test_of_many_people_who_take_one_slot_at_once_exactly_one_gets_it(tmp_path):

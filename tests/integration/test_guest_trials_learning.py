@@ -91,7 +91,7 @@ def test_a_hive_that_is_killed_and_comes_back_has_every_row_once_as_the_export_h
         eventually(lambda: "the hive is gone" in caplog.text)
         write_trial(learned, "three", a_trial(200), params=hosted_params())
         own_hive.start()
-        eventually(lambda: session.settled == 602 + 1_002 + 402, 60)
+        eventually(lambda: session.settled == 602 + 1_002 + 402)
         eventually(lambda: "the hive is back" in caplog.text)
     demonstrations = exported(log, "one", "two", "three")
     write_demonstrations(tmp_path / "rows.npz", demonstrations)
@@ -140,7 +140,7 @@ def test_a_run_that_the_hive_does_not_have_is_started_and_its_versions_stand_in(
     stand_ins = StandIns(run_classes=["walker"])
     worker = stand_ins.open([WALKER])
     with joined(hive, stand_ins.offer, runs={"walker": "fresh"}) as learning:
-        eventually(lambda: stand_ins.names.get("walker"), 60)
+        eventually(lambda: stand_ins.names.get("walker"))
         run = learning.runs["walker"].run
     worker.close()
 
@@ -203,7 +203,7 @@ def test_a_run_of_ppo_gives_its_versions_where_nothing_is_learned(hive):
         hive, lambda *one: offered.append(one), [CHOOSER], runs={"flyer": "choices"}, learn=""
     ) as learning:
         log = object()
-        eventually(lambda: offered, 60)
+        eventually(lambda: offered)
 
         assert learning.learned_log(log) is log
     assert offered[0][3] == f"choices@{offered[0][1]}"

@@ -40,7 +40,7 @@ def served(*words, **environment):
         yield re.search(r"(https?://\S+)", line)[1].replace("127.0.0.1", "localhost")
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
 
 

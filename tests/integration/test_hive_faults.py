@@ -37,7 +37,7 @@ def test_a_learner_that_is_killed_is_replaced_and_no_row_is_missing(player):
         before = player.version
         player.play(0.5)
 
-        assert eventually(lambda before=before: player.version > before, 60)
+        assert eventually(lambda before=before: player.version > before)
 
     assert_all_is_there(player)
 
@@ -49,7 +49,7 @@ def test_a_server_that_is_killed_is_started_again_and_no_row_is_missing_or_there
         kill(dead)
         player.play(1.0)
 
-        assert eventually(lambda before=before: player.version > before, 60)
+        assert eventually(lambda before=before: player.version > before)
         assert player.server != dead
 
     assert player.session.failure is None

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import httpx
@@ -137,7 +136,7 @@ def test_a_restored_run_resumes_and_learns(tmp_path):
         sid = service.sid(run_id, "a-join-key")
         for seq in range(1, 6):
             service.push(sid, rows(BODY, BODY * (seq - 1)), seq)
-        eventually(lambda: service.run(run_id)["n_opts"] > 0, 60)
+        eventually(lambda: service.run(run_id)["n_opts"] > 0)
         saved = service.post(f"/runs/{run_id}/checkpoints").json()["checkpoint"]
         archive = tmp_path / "hive.tar"
         made = arkml("hive", "backup", tmp_path / "data", "-o", archive, "--json")
@@ -150,7 +149,7 @@ def test_a_restored_run_resumes_and_learns(tmp_path):
         for seq in range(6, 12):
             service.push(joined["sid"], rows(BODY, BODY * (seq - 1)), seq)
         saved_updates = int(saved.rpartition("@")[2])
-        learns = eventually(lambda: service.run(run_id)["n_opts"] > saved_updates + 100, 60)
+        learns = eventually(lambda: service.run(run_id)["n_opts"] > saved_updates + 100)
         version = eventually(
             lambda: service.run(run_id)["policy_version"] > began["policy_version"], 60
         )
@@ -209,7 +208,7 @@ def test_data_of_an_earlier_release_is_upgraded_in_place_and_learned_from(tmp_pa
         columns.agent[:] = 1
         columns.step[:] = np.arange(400)
         service.push(sid, columns, 1)
-        learns = eventually(lambda: service.run(run.name)["n_opts"] > was["n_opts"], 60)
+        learns = eventually(lambda: service.run(run.name)["n_opts"] > was["n_opts"])
         held = eventually(lambda: audit(service, run.name))["held"]
     after = json.loads((run / "run.json").read_bytes())
 
@@ -229,29 +228,28 @@ RUNS = 3
 def poll(service, run_id):
     """A connection on which a poll for a policy was sent, and not answered."""
     address = httpx.URL(service.base)
-    waiting = http.client.HTTPConnection(address.host, address.port, timeout=60)
+    waiting = http.client.HTTPConnection(address.host, address.port, timeout=300)
     headers = {"authorization": f"Bearer {service.token}"}
     waiting.request("GET", f"/v1/runs/{run_id}/policy?after=4000000000&wait=25", headers=headers)
     service.run(run_id)  # which the hive answers after it has read the poll
     return waiting
 
 
-@pytest.mark.serial
-def test_a_hive_with_several_learners_ends_in_order_within_eight_seconds(tmp_path):
+@pytest.mark.learns
+def test_a_hive_with_several_learners_ends_in_order(tmp_path):
     with served(tmp_path / "data", **LEARNER) as service:
         ids = [service.create(f"run {number}") for number in range(RUNS)]
         senders = [Sender(service, run_id, number) for number, run_id in enumerate(ids)]
         for sender in senders:
             sender.start()
         for run_id in ids:
-            eventually(lambda run_id=run_id: service.run(run_id)["n_opts"] > 0, 120)
+            eventually(lambda run_id=run_id: service.run(run_id)["n_opts"] > 0)
         polls = [poll(service, run_id) for run_id in ids]
         for sender in senders:
             sender.stop()
-        pid, began = service.hive.pid, time.monotonic()
+        pid = service.hive.pid
         os.kill(pid, signal.SIGTERM)
-        eventually(lambda: service.hive.is_dead, 10 * WITHIN)
-        took = time.monotonic() - began
+        eventually(lambda: service.hive.is_dead)
         answers = [waiting.getresponse().status for waiting in polls]
         for waiting in polls:
             waiting.close()
@@ -260,9 +258,7 @@ def test_a_hive_with_several_learners_ends_in_order_within_eight_seconds(tmp_pat
         saved = [sorted(path.glob("checkpoints/*.safetensors")) for path in directories]
         log = (tmp_path / "data" / "hive.log").read_text()
         status = service.hive._process.returncode
-    print(f"\n{RUNS} learners: the hive ended {took:.2f} s after SIGTERM")
 
-    assert took < 10 * WITHIN
     assert status == 0
     assert answers == [204] * RUNS
     assert [int(files[-1].stem) for files in saved] == [one["n_opts"] for one in documents]
@@ -271,8 +267,7 @@ def test_a_hive_with_several_learners_ends_in_order_within_eight_seconds(tmp_pat
     assert not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.serial
-def test_a_hive_whose_learners_do_not_stop_ends_within_eight_seconds(tmp_path):
+def test_a_hive_whose_learners_do_not_stop_ends_all_the_same(tmp_path):
     with served(tmp_path / "data") as service:
         ids = [service.create(f"run {number}", misbehavior="waits") for number in range(RUNS)]
         for run_id in ids:
@@ -280,14 +275,10 @@ def test_a_hive_whose_learners_do_not_stop_ends_within_eight_seconds(tmp_path):
             for word in ("hello", "policy"):
                 (directory / word).touch()
             service.wait_for_status(run_id, "running")
-        began = time.monotonic()
         os.kill(service.hive.pid, signal.SIGTERM)
-        eventually(lambda: service.hive.is_dead, 10 * WITHIN)
-        took = time.monotonic() - began
+        eventually(lambda: service.hive.is_dead)
         status = service.hive._process.returncode
-    print(f"\n{RUNS} learners that do not stop: the hive ended {took:.2f} s after SIGTERM")
 
-    assert took < 10 * WITHIN
     assert status == 0
 
 

@@ -420,7 +420,7 @@ def test_the_token_of_a_hive_is_not_in_the_environment_of_its_processes(tmp_path
         learners = eventually(lambda: children_of(process.pid))
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in learners]
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
     assert environments
     assert not any(b"ARKML_HIVE_TOKEN" in environment for environment in environments)

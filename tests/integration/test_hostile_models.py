@@ -11,16 +11,18 @@ import sys
 import time
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from arkml.limits import Limits
 from arkml.policies.vetting import vet
 
 ROOT = Path(__file__).parents[2]
-MOST_SECONDS, MOST_GROWTH = 20.0, 512 << 20
-LOAD_SECONDS = 2.5
-RUN_SECONDS = 0.25 + 0.1  # a run is stopped between two nodes, each of some 25 ms
-BLOCK_SECONDS = 2 * 0.1  # what one run of some rows is to take, on a machine half as fast
+MOST_SECONDS, MOST_GROWTH = 120.0, 512 << 20
+SLOW = 4  # times as much processor time as here, on a machine that is slower, or shared
+LOAD_SECONDS = SLOW * 2.5
+RUN_SECONDS = SLOW * (0.25 + 0.1)  # a run is stopped between two nodes, each of some 25 ms
+BLOCK_SECONDS = SLOW * 0.1  # what one run of some rows is to take
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,7 @@ def verdicts():
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
+@pytest.mark.sweeps
 def test_there_are_many_hostile_files_and_each_has_its_own_name(verdicts):
     names = [verdict["name"] for verdict in verdicts]
 
@@ -44,6 +47,7 @@ def test_there_are_many_hostile_files_and_each_has_its_own_name(verdicts):
     assert len(names) > 400
 
 
+@pytest.mark.sweeps
 def test_no_file_ends_or_hangs_the_process(verdicts):
     allowed = ("refused: ", "failed: ", "ran")
 
@@ -51,10 +55,12 @@ def test_no_file_ends_or_hangs_the_process(verdicts):
     assert [v for v in verdicts if v["seconds"] > MOST_SECONDS] == []
 
 
+@pytest.mark.sweeps
 def test_no_file_takes_much_memory(verdicts):
     assert [v for v in verdicts if v["growth"] > MOST_GROWTH] == []
 
 
+@pytest.mark.sweeps
 def test_what_must_not_reach_a_runtime_is_stopped_at_the_gate(verdicts):
     must = [verdict for verdict in verdicts if verdict["must"] == "refused"]
 
@@ -62,6 +68,7 @@ def test_what_must_not_reach_a_runtime_is_stopped_at_the_gate(verdicts):
     assert [v for v in must if not v["outcome"].startswith("refused: ")] == []
 
 
+@pytest.mark.sweeps
 def test_harmless_oddities_still_run(verdicts):
     outcomes = {verdict["name"]: verdict["outcome"] for verdict in verdicts}
 
@@ -69,16 +76,23 @@ def test_harmless_oddities_still_run(verdicts):
         assert outcomes[name] == "ran", name
 
 
-def test_vetting_takes_milliseconds():
+def test_vetting_takes_no_longer_than_loading_does():
     model = (ROOT / "fixtures" / "policies" / "mlp_f64_a3.onnx").read_bytes()
-    times = []
-    for _ in range(10):
-        start = time.perf_counter()
-        vet(model, Limits())
-        times.append(time.perf_counter() - start)
+    vetting = quickest(lambda: vet(model, Limits()))
+    loading = quickest(lambda: onnxruntime.InferenceSession(model))
 
     assert len(model) > 34_000
-    assert min(times) < 0.01
+    assert vetting < 5 * loading
+
+
+def quickest(work):
+    """Return the processor seconds of the quickest of ten turns."""
+    times = []
+    for _ in range(10):
+        start = time.thread_time()
+        work()
+        times.append(time.thread_time() - start)
+    return min(times)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +112,7 @@ def generated():
     return rows
 
 
+@pytest.mark.sweeps
 def test_no_generated_model_ends_the_process(generated):
     allowed = ("refused: ", "failed: ", "stopped: ", "ran")
 
@@ -105,11 +120,13 @@ def test_no_generated_model_ends_the_process(generated):
     assert sum(row["outcome"].startswith(allowed[2:]) for row in generated) > len(generated) / 2
 
 
+@pytest.mark.sweeps
 def test_no_generated_model_takes_more_cpu_than_it_may(generated):
     assert [row for row in generated if row["load"] > LOAD_SECONDS] == []
     assert [row for row in generated if row["run"] > RUN_SECONDS] == []
     assert [row for row in generated if row["block"] > BLOCK_SECONDS] == []
 
 
+@pytest.mark.sweeps
 def test_no_generated_model_takes_much_memory(generated):
     assert [row for row in generated if row["growth"] > MOST_GROWTH] == []

@@ -82,7 +82,7 @@ def interrupt_in_process(what):
             lines.append(process.stdout.readline())
             times.append(time.perf_counter() - started)
             lines.append(process.stdout.readline())
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()
@@ -116,7 +116,7 @@ def interrupt_command(path, function, options, after):
         time.sleep(after)
         started = time.perf_counter()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()
@@ -332,33 +332,32 @@ with Host() as host:
     assert (run.stderr, run.returncode) == ("", 0)
 
 
-@pytest.mark.serial
 def test_guests_on_other_threads_do_not_keep_ctrl_c_from_the_main_thread():
     script = """
 import os, signal, threading, time
 from arkml import Host
-from arkml.errors import GuestTimeout
+from arkml.errors import GuestCancelled
 from tests.integration.guest_text import ACTOR
 with Host() as host:
     guest = host.load(ACTOR)
     ended = []
     def run():
         try:
-            guest.call("spin", budget=0.4)
-        except GuestTimeout:
-            ended.append("timeout")
+            guest.call("spin", budget=None)
+        except GuestCancelled:
+            ended.append("cancelled")
     thread = threading.Thread(target=run)
     thread.start()
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-    started = time.perf_counter()
     try:
-        time.sleep(5)
+        time.sleep(3600)
     except KeyboardInterrupt:
-        print("interrupted", time.perf_counter() - started < 0.3)
+        print("interrupted", ended)
+    guest.cancel()
     thread.join()
     print(ended)
 """
     run = python(script)
 
-    assert run.stdout.splitlines() == ["interrupted True", "['timeout']"]
+    assert run.stdout.splitlines() == ["interrupted []", "['cancelled']"]
     assert (run.stderr, run.returncode) == ("", 0)

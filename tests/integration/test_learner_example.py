@@ -8,6 +8,8 @@ import pytest
 import arkml
 from arkml.errors import ArkmlError
 
+pytestmark = pytest.mark.learns
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evolution"
 REACH = Path(__file__).parents[2] / "fixtures" / "guests" / "c_reach.wasm"
 

@@ -53,7 +53,7 @@ def test_the_last_words_of_a_learner_survive_a_message_that_cannot_be_sent(run, 
     async def main():
         learner = await started(tmp_path, LAST_WORDS)
         learner.send("names", names=["speed"])
-        assert await learner.wait(60)
+        assert await learner.wait(300)
         for _ in range(3):  # the first one that fails ends the connection
             learner.send("names", names=["x" * 100_000])
         found = await received(learner)
@@ -74,7 +74,7 @@ def test_messages_that_nothing_reads_wait_in_the_learner(run, tmp_path):
         while len(numbers) < 2_000:
             numbers += [one["points"][0][1] for one in await learner.receive()]
         learner.send("stop")
-        assert await learner.wait(60)
+        assert await learner.wait(300)
         return numbers, await received(learner), await learner.end()
 
     numbers, rest, status = run(main())

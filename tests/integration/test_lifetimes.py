@@ -123,7 +123,7 @@ def test_a_guest_that_is_collected_while_its_host_allocates_does_not_block_it(ho
         with arena._lock, calls_of(guest).instance._columns._lock:
             done = threading.Thread(target=calls_of(guest).instance.__del__)
             done.start()
-            done.join(10)
+            done.join(300)
 
     assert not done.is_alive()
     with host.load(ACTOR) as another:
@@ -137,7 +137,7 @@ def test_a_host_may_be_closed_on_the_thread_of_its_own_ticker(make_host):
     ticker = host._loader.engine.ticker
     ticker._thread, before = threading.current_thread(), ticker._thread
     host.close()
-    before.join(10)
+    before.join(300)
 
     assert not before.is_alive()
 

@@ -383,7 +383,7 @@ def test_an_editor_connects_by_itself(player):  # ML-17
     environment.close()
 
     assert agents == [0, 1]
-    assert editor.wait(timeout=20) == 0
+    assert editor.wait(300) == 0
 
 
 def test_only_this_machine_is_served(start):
@@ -418,7 +418,7 @@ def test_a_program_that_forgets_to_close_ends_and_so_does_its_player(player, tmp
         f" additional_args=['--report', {str(report)!r}])\n"
         "env.reset()\n"
     )
-    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", program], timeout=300, check=True)
     pid = json.loads(report.read_text())["pid"]
 
     assert not is_running(pid)
@@ -464,5 +464,5 @@ def test_exchanges_leave_no_threads_behind(start):
         left = {thread.name for thread in threading.enumerate()} - before
         return not any(name.startswith("arkml-player") for name in left)
 
-    assert eventually(are_gone, 10)
+    assert eventually(are_gone)
     assert logging.getLogger("arkml.envs.llapi").handlers == []

@@ -1,5 +1,4 @@
 import threading
-import time
 
 import pytest
 from tests.integration.guest_text import (
@@ -25,6 +24,7 @@ from arkml.errors import (
     GuestTrap,
     UsageError,
 )
+from arkml.guests.blocking import Waiting
 from arkml.guests.guest import calls_of
 from arkml.runtime.module.description import ModuleKind
 from arkml.sessions.results import BOOL
@@ -168,46 +168,39 @@ def test_a_cmdlet_that_blocks_on_a_future_gets_the_answer(host):
     assert host.load(GUESTS / "c_kinds.wasm").run_cmdlet("connect", budget=None) == b""
 
 
-@pytest.mark.serial
 def test_a_guest_that_blocks_on_poll_sleeps(host):
+    """It polls a few hundred times in a third of a second: a guest that did not sleep, millions."""
     guest = host.load(ACTOR)
     handle, future = calls_of(guest).services.futures.open(BOOL)
     timer = threading.Timer(0.3, future.resolve, (True,))
-    started, used = time.perf_counter(), time.process_time()
     timer.start()
     polls = guest.call("poll_until_ready", handle, budget=None)
-    used, passed = time.process_time() - used, time.perf_counter() - started
     timer.join()
 
-    assert 0.3 <= passed < 3.0
-    assert used < 0.1
-    assert 64 < polls < 500
+    assert 64 < polls < 20_000
 
 
-@pytest.mark.serial
 def test_a_guest_that_blocks_on_poll_wakes_when_its_future_changes(host):
-    """The waits are of 1 ms; a change of a future ends one at once."""
+    """Not after the hour that its wait could take."""
     guest = host.load(ACTOR)
     handle, future = calls_of(guest).services.futures.open(BOOL)
     other, _ = calls_of(guest).services.futures.open(BOOL)
     for _ in range(200):
         assert guest.call("poll", other) == 0
     threading.Timer(0.02, future.resolve, (False,)).start()
-    started = time.perf_counter()
-    guest.call("poll_until_ready", handle)
 
-    assert time.perf_counter() - started < 0.2
+    assert guest.call("poll_until_ready", handle) > 0
 
 
-@pytest.mark.serial
-def test_the_first_sixty_four_polls_of_a_call_do_not_wait(host):
+def test_the_first_sixty_four_polls_of_a_call_do_not_wait(host, monkeypatch):
     guest = host.load(ACTOR)
     handle, _ = calls_of(guest).services.futures.open(BOOL)
-    started = time.perf_counter()
+    waits = []
+    monkeypatch.setattr(Waiting, "_spin", waits.append)
     for _ in range(200):
-        assert guest.call("poll", handle) == 0
+        assert guest.call("poll", handle) == 0  # one poll a call, as an applet does
 
-    assert time.perf_counter() - started < 0.1  # one poll a call, as an applet does
+    assert waits == []
 
 
 # Functions that take bytes.

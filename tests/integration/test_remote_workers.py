@@ -53,7 +53,7 @@ def step_until(guest, predicate):
         guest.update()
         return predicate()
 
-    return eventually(stepped, 60)
+    return eventually(stepped)
 
 
 def begun(guest):
@@ -81,7 +81,7 @@ def test_the_workers_that_a_guest_asks_for_play_its_module_in_its_run_and_outliv
         step_until(guest, lambda: run_of(served, "reach").sessions == 3)
     count = len(workers_of(served))
     after = run_of(served, "reach").rows
-    eventually(lambda: run_of(served, "reach").rows > after + 500, 60)
+    eventually(lambda: run_of(served, "reach").rows > after + 500)
     alone = run_of(served, "reach")
     details = served.client.details(alone.id).result()
     runs = served.client.runs().result()

@@ -50,7 +50,7 @@ def connect(service):
         def make(*sent):
             address = service.hive.locate()
             host, port = address.host, address.port
-            made = opened.enter_context(socket.create_connection((host, port), timeout=30))
+            made = opened.enter_context(socket.create_connection((host, port), timeout=300))
             for data in sent:
                 made.sendall(data)
             return made
@@ -157,7 +157,7 @@ def test_bodies_beyond_what_the_hive_holds_are_refused_until_others_have_ended(s
     others = service.get("/runs").status_code, service.post("/runs/x/stop").status_code
     for one in held:
         one.close()
-    again = eventually(lambda: service.create("after"), 30)
+    again = eventually(lambda: service.create("after"))
 
     assert statuses[-1] == 503
     assert statuses[0] == 408
@@ -193,7 +193,7 @@ def test_an_answer_that_is_not_taken_is_cut(service, connect):
     opened.recv(1)
 
     assert is_open(opened)
-    assert eventually(lambda: not is_open(opened), 30)
+    assert eventually(lambda: not is_open(opened))
 
 
 def test_connections_beyond_the_limit_are_refused_and_others_are_served(service, connect):

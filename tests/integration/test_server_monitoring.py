@@ -242,10 +242,10 @@ def modules_imported(tmp_path, paths, **environment):
         log = pool.submit(process.stderr.read)
         told = json.loads(process.stdout.readline())
         base = f"http://{told['host']}:{told['port']}"
-        with httpx.Client(base_url=base, trust_env=False, timeout=30) as http:
+        with httpx.Client(base_url=base, trust_env=False, timeout=300) as http:
             statuses = [http.get(path).status_code for path in paths]
         process.send_signal(signal.SIGTERM)
-        names = {line.rsplit("|", 1)[-1].strip() for line in log.result(30).splitlines()}
+        names = {line.rsplit("|", 1)[-1].strip() for line in log.result(300).splitlines()}
     assert set(statuses) == {200}
     return {name.partition(".")[0] for name in names}
 
@@ -271,7 +271,7 @@ def test_lines_of_a_worker_are_handed_on():
     lines = []
     with LocalPlacement(on_line=lambda name, line: lines.append((name, line))) as placement:
         worker = placement.start("no.such.module", {}, "worker 1 of run x")
-        assert worker.wait(30)
+        assert worker.wait(300)
 
     assert {name for name, _ in lines} == {"worker 1 of run x"}
     assert "no.such" in lines[-1][1]
@@ -287,7 +287,7 @@ def test_json_logs_are_objects_with_run_session_request_and_trace(tmp_path):
     base = re.search(r"http://\S+", first["message"])[0]
     with httpx.Client(
         base_url=base + "/v1", headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False,
-        timeout=40,
+        timeout=300,
     ) as http:  # fmt: skip
         made = http.post("/runs", json=request(HOSTILE)).json()["run"]
         sid = http.post(
@@ -314,7 +314,7 @@ def test_json_logs_are_objects_with_run_session_request_and_trace(tmp_path):
             )
         )
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     lines = [first, *map(json.loads, err.splitlines())]
     about = [line for line in lines if line.get("request") == "mine-1"]
 
@@ -330,11 +330,11 @@ def test_json_logs_are_objects_with_run_session_request_and_trace(tmp_path):
 def test_text_logs_have_time_level_message_and_what_they_are_about(tmp_path):
     process = served(tmp_path / "data")
     address = re.search(r"http://(\S+)", process.stderr.readline())[0]
-    with httpx.Client(base_url=address, trust_env=False, timeout=40) as http:
+    with httpx.Client(base_url=address, trust_env=False, timeout=300) as http:
         run_id = http.post("/v1/runs", json=request()).json()["run"]["id"]
         eventually(lambda: http.get(f"/v1/runs/{run_id}").json()["run"]["status"] == "running")
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     line = next(line for line in err.splitlines() if "learns on" in line)
 
     assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]{12}Z INFO +run \w+ learns on cpu", line)
@@ -344,7 +344,7 @@ def test_text_logs_have_time_level_message_and_what_they_are_about(tmp_path):
 def test_a_hive_that_cannot_begin_says_so_as_json(tmp_path):
     (tmp_path / "file").write_text("")
     process = served(tmp_path / "file", "--log-format", "json")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     (line,) = map(json.loads, err.splitlines())
 
     assert process.returncode == 2
@@ -354,7 +354,7 @@ def test_a_hive_that_cannot_begin_says_so_as_json(tmp_path):
 
 def test_an_unknown_format_of_logs_is_refused(tmp_path):
     process = served(tmp_path, "--log-format", "xml")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
 
     assert process.returncode == 2
     assert "--log-format xml: it takes one of text, json" in err

@@ -51,7 +51,7 @@ def run_pytest(tmp_path):
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "arkml.testing.plugin", "-p", "no:cacheprovider",
              *map(str, words)],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
 
     return run

@@ -1,7 +1,6 @@
 import contextlib
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -140,29 +139,19 @@ def test_a_host_that_two_threads_close_is_closed_once(make_host):
 
 def test_a_guest_that_computes_leaves_the_interpreter_to_others(host, on_thread):
     guest = host.load(ACTOR)
-    running = on_thread(lambda: guest.call("spin", budget=0.3), announced=True)
-    turns, until = 0, time.perf_counter() + 0.2
-    while time.perf_counter() < until:
-        turns += 1
+    running = on_thread(lambda: guest.call("spin", budget=None), announced=True)
+    guest.cancel()  # this thread has the interpreter, though the guest never ends
 
-    assert turns > 10_000
-    assert isinstance(running.result(), GuestTimeout)
+    assert isinstance(running.result(), GuestCancelled)
 
 
-@pytest.mark.serial
 def test_deadlines_of_guests_on_several_threads_are_kept(host, on_thread):
     guests = [host.load(ACTOR) for _ in range(4)]
 
-    def run(guest):
-        started = time.perf_counter()
-        with pytest.raises(GuestTimeout):
-            guest.call("spin", budget=0.1)
-        return time.perf_counter() - started
+    running = [on_thread(lambda guest=guest: guest.call("spin", budget=0.1)) for guest in guests]
 
-    running = [on_thread(lambda guest=guest: run(guest)) for guest in guests]
-
-    # 0.1 s of their own time each, on as few as two processors
-    assert all(0.1 <= one.result() < 0.2 + 0.4 for one in running)
+    assert [type(one.result()) for one in running] == [GuestTimeout] * 4
+    assert all(guest.account.run_seconds >= 0.1 for guest in guests)
 
 
 def test_one_host_answers_alike_on_every_thread(make_host, on_thread):
@@ -206,35 +195,29 @@ def test_loading_while_others_run_disturbs_nobody(host, on_thread):
     assert np.unique(actions).tolist() == [ACTION]
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("name", ["spin", "push_for_ever", "submit_for_ever"])
 def test_a_call_can_be_cancelled_from_another_thread(host, on_thread, name):
     guest = host.load(ACTOR)
     guest.call("open")
     running = on_thread(lambda: guest.call(name, budget=None), announced=True)
-    started = time.perf_counter()
     guest.cancel()
     outcome = running.result()
 
     assert isinstance(outcome, GuestCancelled)
-    assert time.perf_counter() - started < 0.5
     assert guest.failure is outcome
     assert calls_of(guest).services.live_handles == 0
     assert_host_works(host)
 
 
-@pytest.mark.serial
 def test_a_sleep_and_a_poll_can_be_cancelled_from_another_thread(make_host, on_thread):
     host = make_host(wasi=WasiGrant())
     sleeper, poller = host.load(SLEEPER), host.load(ACTOR)
     handle, _ = calls_of(poller).services.futures.open(BOOL)
     for guest, arguments in ((sleeper, ("sleep_long",)), (poller, ("poll_until_ready", handle))):
         running = on_thread(lambda g=guest, a=arguments: g.call(*a, budget=None), announced=True)
-        started = time.perf_counter()
         guest.cancel()
 
         assert isinstance(running.result(), GuestCancelled)
-        assert time.perf_counter() - started < 0.5
 
 
 def test_cancelling_between_calls_does_nothing(host):

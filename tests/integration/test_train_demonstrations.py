@@ -149,8 +149,8 @@ def test_rows_arrive_once_and_in_order_whatever_a_hive_answers(hive, replies):
     hive.replies = list(replies)
     count = 2 * BATCH_ROWS + 100
     with HiveClient(hive.locate) as client:
-        upload = client.demonstrate("run", rows(count), "ab12").result(20)
-        client.end_upload(upload).result(20)
+        upload = client.demonstrate("run", rows(count), "ab12").result(300)
+        client.end_upload(upload).result(300)
 
     assert hive.rewards() == list(map(float, range(count)))
     assert [len(body) for body in hive.bodies.values()] == [BATCH_ROWS, BATCH_ROWS, 100]
@@ -162,10 +162,10 @@ def test_an_upload_that_was_cut_off_continues_where_it_ended(hive):
     count = 2 * BATCH_ROWS + 100
     hive.replies = [take, status(403)]
     with HiveClient(hive.locate) as client:
-        client.demonstrate("run", rows(count), "ab12").exception(20)
+        client.demonstrate("run", rows(count), "ab12").exception(300)
     before = len(hive.bodies)
     with HiveClient(hive.locate) as client:
-        upload = client.demonstrate("run", rows(count), "ab12").result(20)
+        upload = client.demonstrate("run", rows(count), "ab12").result(300)
 
     assert before == 1
     assert hive.rewards() == list(map(float, range(count)))
@@ -177,6 +177,6 @@ def test_two_hosts_that_send_the_same_rows_at_once_send_them_once(hive):
     with HiveClient(hive.locate) as one, HiveClient(hive.locate) as other:
         uploads = [client.demonstrate("run", rows(count), "ab12") for client in (one, other)]
         for upload in uploads:
-            upload.result(20)
+            upload.result(300)
 
     assert hive.rewards() == list(map(float, range(count)))

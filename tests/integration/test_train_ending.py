@@ -16,6 +16,8 @@ from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, start
 from tests.integration.test_embedded_hive import children_of, is_alive
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.learns
+
 REACH = GUESTS / "c_reach.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 LONG = 60.0

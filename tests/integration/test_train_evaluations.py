@@ -257,7 +257,7 @@ def test_the_process_ends_with_its_standard_input(policy):
         write_message(process.stdin, task(frames=10**9, episodes=10**9).message(REACH.read_bytes()))
         process.stdin.close()
 
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     assert answer["version"] == 2
     assert len(answer["returns"]) == 1
     assert answer["successes"] is None

@@ -41,7 +41,7 @@ def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hiv
     with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}")) as host:
         client, guest = hives_of(host).client(), host.load(ACTOR)
         report = client.evaluate("r1", EvaluationReport(1, [1.0], [1]))
-        error = report.exception(20)
+        error = report.exception(300)
         with RunMonitor(hives_of(host), lambda _: None) as monitor:
             outcome = gather(client, RUN, guest, monitor, [report])
 
@@ -74,7 +74,7 @@ def said_of(hive, capsys):
         }
         with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}", shared=True)) as host:
             hives = hives_of(host)
-            hives.start(hives.client(), RunRequest("run", "game", Settings(3, 2))).result(20)
+            hives.start(hives.client(), RunRequest("run", "game", Settings(3, 2))).result(300)
             display = TrainingDisplay()
             with RunMonitor(hives, lambda _: None, display) as monitor:
                 eventually(lambda: len(hive.times.get("metrics", [])) > 1)

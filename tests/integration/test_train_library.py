@@ -125,6 +125,7 @@ def test_a_training_leaves_signal_handlers_as_they_were(trained):
     assert after == before
 
 
+@pytest.mark.learns
 def test_a_training_is_resumed_in_its_directory_only(trained):
     result, _, _ = trained
     with pytest.raises(UsageError, match="holds a training already"):
@@ -140,6 +141,7 @@ def test_a_training_is_resumed_in_its_directory_only(trained):
     assert resumed.evaluation_curve.pairs() == result.evaluation_curve.pairs()
 
 
+@pytest.mark.learns
 def test_two_threads_train_at_a_time(tmp_path):
     def train(number):
         return arkml.train(
@@ -243,6 +245,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_made(tmp_path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.learns
 def test_a_training_starts_from_the_file_of_another(trained, tmp_path):
     result, _, _ = trained
     file = max(result.directory.glob("hive/runs/*/checkpoints/*.safetensors"))

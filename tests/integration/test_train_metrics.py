@@ -14,6 +14,8 @@ from arkml.reports.page import make_page
 from arkml.reports.runs import read_from_directory
 from arkml.server.metrics_files import MetricsFiles
 
+pytestmark = pytest.mark.learns
+
 QUICK = {
     "sac": {"hidden": 16, "batch_size": 32, "memory_min_size": 320},
     "ppo": {"hidden": 16, "batch_size": 64, "rollout_rows": 256, "epochs": 2},

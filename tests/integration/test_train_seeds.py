@@ -8,6 +8,8 @@ import pytest
 from tests.integration.command_line import GUESTS, arkml, start
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.learns
+
 REACH, PENDULUM = GUESTS / "c_reach.wasm", GUESTS / "c_pendulum.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 
@@ -25,7 +27,7 @@ def test_each_seed_has_its_directory_and_all_of_them_a_curve(tmp_path, config):
     with start(
         *words, "--seeds", "2", "--seed", "3", "--until-return", "-1e6", "--json"
     ) as process:
-        text, err = process.communicate(timeout=240)
+        text, err = process.communicate(timeout=300)
     document = json.loads(text)
     trained = [json.loads((out / f"seed-{seed}.json").read_text()) for seed in (3, 4)]
 
@@ -51,9 +53,9 @@ def test_an_interrupt_keeps_what_all_seeds_have_learned(tmp_path, config):
     words = ("train", REACH, "--config", config, "--minutes", "5", "--out", out, "--json")
     with start(*words, "--seeds", "3", "--jobs", "2") as process:
         for seed in (0, 1):
-            eventually(lambda s=seed: list(out.glob(f"seed-{s}/hive/runs/*/policies/*3.onnx")), 120)
+            eventually(lambda s=seed: list(out.glob(f"seed-{s}/hive/runs/*/policies/*3.onnx")))
         process.send_signal(signal.SIGINT)
-        text, err = process.communicate(timeout=120)
+        text, err = process.communicate(timeout=300)
     document = json.loads(text)
 
     assert process.returncode == 130, err
@@ -69,9 +71,9 @@ def test_trainings_end_with_the_process_that_started_them(tmp_path, config):
     out = tmp_path / "out"
     words = ("train", REACH, "--config", config, "--minutes", "5", "--out", out, "--json")
     with start(*words, "--seeds", "1") as process:
-        eventually(lambda: list(out.glob("seed-0/hive/runs/*/policies/*1.onnx")), 120)
+        eventually(lambda: list(out.glob("seed-0/hive/runs/*/policies/*1.onnx")))
         process.kill()
-    ended = eventually(lambda: (out / "seed-0.json").stat().st_size, 60)
+    ended = eventually(lambda: (out / "seed-0.json").stat().st_size)
 
     assert ended
     assert json.loads((out / "seed-0.json").read_text())["ended"] == "interrupted"

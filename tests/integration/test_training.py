@@ -162,7 +162,7 @@ def test_a_start_that_is_dropped_leaves_its_run(guest, host):
         runs = {run.name: run.status.value for run in client.runs().result()}
         return runs.get("dropped") == "stopped"
 
-    assert eventually(is_stopped, 60)
+    assert eventually(is_stopped)
 
 
 def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
@@ -178,9 +178,10 @@ def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
     assert actions.any()
     assert client.run(run.id).result().status.value == "running"
     other.guest.close()
-    assert eventually(lambda: client.run(run.id).result().status.value == "stopped", 60)
+    assert eventually(lambda: client.run(run.id).result().status.value == "stopped")
 
 
+@pytest.mark.learns
 def test_the_cmdlet_of_the_published_crates_learns_and_ends_with_0():
     run = arkml("run", TRAIN, "--cmdlet", "localhost 12356 400", "--hive", "embedded")
     rated = re.search(r"eval (-?[\d.]+)", run.err)
@@ -190,6 +191,7 @@ def test_the_cmdlet_of_the_published_crates_learns_and_ends_with_0():
     assert float(rated[1]) > -20  # nobody steering makes -37
 
 
+@pytest.mark.learns
 def test_the_applet_of_the_published_crates_learns_without_being_held_up():
     with Host(hive=HiveGrant(settings={"hidden": 64, "batch_size": 256})) as host:
         guest = host.load(APPLET)

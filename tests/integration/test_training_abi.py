@@ -521,6 +521,7 @@ def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
     assert eventually(lambda: client.memory(run).result().held == 5)
 
 
+@pytest.mark.learns
 def test_the_guests_of_a_fleet_learn_one_run_together(host):
     with host.fleet(GUEST_FILE, 4) as fleet:
 
@@ -528,7 +529,7 @@ def test_the_guests_of_a_fleet_learn_one_run_together(host):
             fleet.update()
             return all(guest.call("mode") == 1 for guest in fleet.guests)
 
-        eventually(all_train, 60)
+        eventually(all_train)
         for _ in range(30):
             fleet.update()
         runs = [

@@ -53,7 +53,7 @@ def play(host, guest, rows):
         guest.update()
         return rows_of(host) >= rows
 
-    eventually(has_played, 60)
+    eventually(has_played)
 
 
 def bodies(directory):
@@ -174,7 +174,7 @@ def test_a_version_whose_rollout_is_full_holds_up_frames_in_block_mode_only(tmp_
             versions.append(version_of(host))
             return code is ErrorCode.SUCCESS and versions[-1] >= 4
 
-        eventually(has_played, 60)
+        eventually(has_played)
     found, _ = bodies(tmp_path)
     acted = np.concatenate([columns.version for columns in found])
 

@@ -32,12 +32,12 @@ def served(data, *words, end=signal.SIGTERM, status=143, **environment):
     process = start("trials", "serve", "--data", data, *ports, *words, **environment)
     line = process.stderr.readline()
     found = re.search(r"grpc://(127\.0\.0\.1:\d+)", line)
-    assert found, line + process.communicate(timeout=30)[1]
+    assert found, line + process.communicate(timeout=300)[1]
     try:
         yield found[1], process, line
     finally:
         process.send_signal(end)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == status, out + err
 
 

@@ -48,7 +48,7 @@ def project(tmp_path_factory):
 def run(project, *words):
     ended = subprocess.run(
         [sys.executable, *words], cwd=project, env=ENVIRONMENT, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=300, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return ended
@@ -78,7 +78,7 @@ def test_the_same_parts_play_through_a_server(project, tmp_path):
             ended = run(project, "-c", ELSEWHERE, address)
         finally:
             server.terminate()
-            server.communicate(timeout=30)
+            server.communicate(timeout=300)
 
     assert_all_was_picked(ended.stdout.splitlines())
     assert server.returncode == 143

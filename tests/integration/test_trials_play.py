@@ -22,17 +22,17 @@ def playing(tmp_path, *words, numbers=FOREVER, links=4, **environment):
     given = ("--configure-numbers", numbers, "--port", "0", "--log-level", "error")
     process = start("trials", "play", WALKERS, *given, *words, cwd=tmp_path, **environment)
     lines = [process.stdout.readline().split() for _ in range(links)]
-    assert all(lines), process.communicate(timeout=30)[1]
+    assert all(lines), process.communicate(timeout=300)[1]
     try:
         yield lines, process
     finally:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGINT, out + err
 
 
 def read(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         return answer.read().decode()
 
 
@@ -92,7 +92,7 @@ def test_trials_of_a_guest_that_is_done_at_once_begin_a_second_apart(tmp_path):
         for _ in range(3):
             next(ends)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     with DatalogReader(tmp_path) as reader:
         began = [one.began_ns for one in reversed(reader.trials())]
 

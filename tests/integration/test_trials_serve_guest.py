@@ -235,7 +235,7 @@ def served(folder, *words, points=3, guest=None):
         yield address, lines
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 143, out + err
     assert "Traceback" not in err
 
@@ -254,7 +254,7 @@ def played(programs, address):
     """Join a trial as its client until it ends, in a process of its own."""
     run = subprocess.run(
         [sys.executable, "player.py", address], cwd=programs, capture_output=True, text=True,
-        check=False, timeout=60, env=ENVIRONMENT,
+        check=False, timeout=300, env=ENVIRONMENT,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)

@@ -75,7 +75,7 @@ def test_the_python_settings_have_the_types_of_the_server(written):
 def test_the_javascript_settings_write_and_read_actions(written):
     program = written[0] / "javascript" / "program.mjs"
     program.write_text(READ_JAVASCRIPT)
-    run = subprocess.run([NODE, program], capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run([NODE, program], capture_output=True, text=True, check=False, timeout=300)
 
     assert run.returncode == 0, run.stderr
     url = "type.googleapis.com/arkmlTrials.Observation"

@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 from tests.integration.callback_policy import assert_host_works
-from tests.integration.guest_text import ACTOR, GUESTS, function, module, python, wasi
+from tests.integration.guest_text import ACTOR, GUESTS, SLEEPER, function, module, python, wasi
 
 from arkml import GuestEnv, Host
-from arkml.errors import GuestError, GuestExit, GuestTimeout, LinkError, UsageError
+from arkml.errors import GuestCancelled, GuestError, GuestExit, GuestTimeout, LinkError, UsageError
 from arkml.guests.guest import calls_of
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import Directory, WasiGrant
@@ -272,22 +272,18 @@ def test_input_is_spread_over_the_buffers_of_a_call(granted):
     assert guest.read_memory(300, 7) == b"cdefgh\0"
 
 
-@pytest.mark.serial
 def test_waiting_for_input_from_a_pipe_costs_no_time_and_can_be_long(granted):
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as source:  # noqa: PTH123  a descriptor
         guest = granted(stdin=source)
         threading.Timer(0.15, lambda: (os.write(writer, b"late"), os.close(writer))).start()
-        started, used = time.perf_counter(), time.process_time()
         code = guest.call("read", 0, 100, budget=0.05)
-        used, passed = time.process_time() - used, time.perf_counter() - started
         first = guest.read_memory(BUFFER, 4)
         assert guest.call("read", 0, 100) == SUCCESS
         end = guest.read_memory(4104, 4)
 
     assert (code, first, end) == (SUCCESS, b"late", bytes(4))
-    assert passed > 0.14
-    assert used < 0.1
+    assert guest.account.run_seconds < 0.05
 
 
 def test_output_goes_to_the_callbacks_as_it_is_written(granted):
@@ -464,17 +460,15 @@ def test_input_that_cannot_be_read_is_an_error_of_the_call(granted, caplog):
 # Waiting.
 
 
-@pytest.mark.serial
 def test_a_sleep_lasts_as_long_as_was_asked(granted):
     guest = granted()
     started = time.perf_counter()
     code, events = polled(guest, clock(0xABCDEF01_23456789, 60_000_000))
 
-    assert 0.06 <= time.perf_counter() - started < 0.3
+    assert time.perf_counter() - started >= 0.06
     assert (code, events) == (SUCCESS, [(0xABCDEF01_23456789, 0, 0)])
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_sleep_until_a_time_ends_at_that_time(granted, number):
     guest = granted()
@@ -482,20 +476,15 @@ def test_a_sleep_until_a_time_ends_at_that_time(granted, number):
     code, events = polled(guest, clock(5, until, number, flags=1))
 
     assert (code, events) == (SUCCESS, [(5, 0, 0)])
-    assert until <= guest.call("clock", number) < until + 250_000_000
-    started = time.perf_counter()
-    assert polled(guest, clock(5, 1, number, flags=1))[0] == SUCCESS  # in the past
-    assert time.perf_counter() - started < 0.05
+    assert until <= guest.call("clock", number)
+    in_the_past, never = clock(5, 1, number, flags=1), clock(6, 10**12)
+    assert polled(guest, in_the_past, never) == (SUCCESS, [(5, 0, 0)])
 
 
-@pytest.mark.serial
 def test_the_first_of_several_events_ends_the_wait(granted):
-    guest = granted()
-    started = time.perf_counter()
-    code, events = polled(guest, clock(1, 10**12), clock(2, 30_000_000), clock(3, 10**12))
+    code, events = polled(granted(), clock(1, 10**12), clock(2, 30_000_000), clock(3, 10**12))
 
     assert (code, events) == (SUCCESS, [(2, 0, 0)])
-    assert time.perf_counter() - started < 0.3
 
 
 def test_output_is_always_ready(granted):
@@ -504,7 +493,6 @@ def test_output_is_always_ready(granted):
     assert (code, events) == (SUCCESS, [(2, 0, 2), (3, 0, 2)])
 
 
-@pytest.mark.serial
 def test_input_wakes_a_guest_that_waits_for_it(granted):
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as source:  # noqa: PTH123  a descriptor
@@ -512,14 +500,11 @@ def test_input_wakes_a_guest_that_waits_for_it(granted):
         code, events = polled(guest, clock(1, 20_000_000), descriptor(2, 1, 0))
         assert (code, events) == (SUCCESS, [(1, 0, 0)])
         threading.Timer(0.05, os.write, (writer, b"now")).start()
-        started = time.perf_counter()
         code, events = polled(guest, clock(1, 10**12), descriptor(2, 1, 0))
-        passed = time.perf_counter() - started
         assert guest.call("read", 0, 10) == SUCCESS
         os.close(writer)
 
     assert (code, events) == (SUCCESS, [(2, 0, 1)])
-    assert 0.04 < passed < 0.3
     assert guest.read_memory(BUFFER, 3) == b"now"
 
 
@@ -533,20 +518,16 @@ def test_wrong_subscriptions_are_refused(granted):
     assert guest.failure is None
 
 
-@pytest.mark.serial
 def test_waiting_for_a_file_does_not_wait_for_input(granted, tree):
     """A file is always ready, however silent the standard input is."""
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as source:  # noqa: PTH123  a descriptor
         guest = granted(stdin=source, directories=(Directory(str(tree), "/data"),))
         _, number = opened(guest, "fish.txt", READ)
-        started = time.perf_counter()
-        code, events = polled(guest, descriptor(4, 1, number), clock(1, 400_000_000))
-        passed = time.perf_counter() - started
+        code, events = polled(guest, descriptor(4, 1, number), clock(1, 10**12))
     os.close(writer)
 
     assert (code, events) == (SUCCESS, [(4, 0, 1)])
-    assert passed < 0.2
 
 
 def test_yielding_lets_the_guest_go_on(granted):
@@ -566,54 +547,44 @@ def test_a_guest_that_only_yields_runs_into_the_deadline(make_host):
             imports=(wasi("sched_yield", ""),),
         )
     )
-    started = time.perf_counter()
-    with pytest.raises(GuestTimeout):
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.02 s"):
         guest.call("yield_for_ever", budget=0.02)
 
-    assert time.perf_counter() - started < 3
 
-
-@pytest.mark.serial
 async def test_others_run_while_a_guest_sleeps(granted):
     guest = granted()
-    turns = 0
+    sleeping = asyncio.create_task(guest.call_async("sleep", 10**12))
+    for _ in range(5):
+        await asyncio.sleep(0.005)
 
-    async def count():
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0.005)
-            turns += 1
-
-    counter = asyncio.create_task(count())
-    assert await guest.call_async("sleep", 150_000_000) == SUCCESS
-    counter.cancel()
-
-    assert turns > 5
+    assert not sleeping.done()
+    sleeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
 
 
-@pytest.mark.serial
 async def test_a_sleep_can_be_cancelled(granted):
     guest = granted()
     task = asyncio.create_task(guest.call_async("sleep", 10**12))
     await asyncio.sleep(0.03)
     task.cancel()
-    started = time.perf_counter()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert time.perf_counter() - started < 0.2
     assert guest.failure is not None
     guest.close()
 
 
-@pytest.mark.serial
-def test_two_guests_sleep_at_the_same_time_on_two_threads(granted, on_thread):
-    guests = [granted(), granted()]
-    started = time.perf_counter()
-    running = [on_thread(lambda guest=guest: guest.call("sleep", 150_000_000)) for guest in guests]
+def test_two_guests_sleep_at_the_same_time_on_two_threads(make_host, on_thread):
+    host = make_host(wasi=WasiGrant())
+    guests = [host.load(SLEEPER), host.load(SLEEPER)]
+    running = [
+        on_thread(lambda guest=guest: guest.call("sleep_long"), announced=True) for guest in guests
+    ]
+    for guest in guests:
+        guest.cancel()
 
-    assert [one.result() for one in running] == [SUCCESS, SUCCESS]
-    assert time.perf_counter() - started < 0.29
+    assert [type(one.result()) for one in running] == [GuestCancelled] * 2
 
 
 # Directories.

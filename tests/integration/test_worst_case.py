@@ -17,7 +17,7 @@ FULL = set(HOLDERS) - NOT_HELD - {"columns"}
 """The holders that end because of the limit; queues grow by doubling."""
 
 
-@pytest.mark.serial
+@pytest.mark.sweeps
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_process_does_not_grow_by_more_than_a_guest_may_have(holder):
     """While something grows it is there twice."""

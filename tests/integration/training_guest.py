@@ -42,7 +42,7 @@ class TrainingGuest:
             data = self.proxy.read(room, size)
             return data if data[0] else None
 
-        data = eventually(polled, 60)
+        data = eventually(polled)
         return int.from_bytes(data[4:8], "little") if size == 8 else 1
 
     def take(self, module, kind, future, size):

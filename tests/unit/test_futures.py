@@ -171,7 +171,7 @@ def test_whoever_waits_wakes_when_another_thread_resolves():
     seen = futures.changes.count
     worker = threading.Thread(target=future.resolve, args=(True,))
     worker.start()
-    woken = futures.changes.wait(seen, timeout=10)
+    woken = futures.changes.wait(seen, timeout=300)
     worker.join()
 
     assert woken
@@ -184,7 +184,7 @@ def test_a_change_that_came_before_the_wait_is_not_missed():
     _, future = futures.open(FLAG)
     future.resolve(value=True)
 
-    assert futures.changes.wait(seen, timeout=10)
+    assert futures.changes.wait(seen, timeout=300)
 
 
 def test_waiting_ends_when_nothing_changes():

@@ -67,7 +67,7 @@ async def test_the_thread_waits_no_longer_once_it_released(monkeypatch):
         time.sleep(0.001)  # the loop makes no call meanwhile
     handover.release()
 
-    assert went_on.wait(30)
+    assert went_on.wait(300)
 
 
 def test_a_loop_that_does_not_run_does_not_keep_the_thread():

@@ -193,7 +193,7 @@ def test_a_client_asks_over_the_transport_that_it_is_given():
 
     transport = httpx.MockTransport(answer)
     with HiveClient(lambda: Address("hive", 80, "secret"), transport=transport) as client:
-        runs = client.runs().result(20)
+        runs = client.runs().result(300)
 
     assert runs == [RUN]
     assert asked == [("GET", "/v1/runs", "Bearer secret")]
@@ -205,7 +205,7 @@ def test_a_transport_that_fails_makes_the_hive_unreachable():
 
     transport = httpx.MockTransport(answer)
     with HiveClient(lambda: Address("hive", 80), transport=transport) as client:
-        error = client.health().exception(20)
+        error = client.health().exception(300)
 
     assert isinstance(error, HiveUnreachable)
     assert str(error) == "no hive answers at hive:80: ConnectError no route"

@@ -153,14 +153,14 @@ def test_text_takes_as_many_bytes_in_a_request_as_in_utf_8():
         return httpx.Response(503)
 
     with client_of(answer) as client:
-        client.create(RunRequest("å" * 100, "game", Settings(3, 2))).exception(20)
+        client.create(RunRequest("å" * 100, "game", Settings(3, 2))).exception(300)
 
     assert ("å" * 100).encode() in bodies[0]
 
 
 def test_a_request_with_a_surrogate_is_not_sent():
     with client_of(lambda _: httpx.Response(200)) as client:
-        error = client.create(RunRequest("\ud800", "game", Settings(3, 2))).exception(20)
+        error = client.create(RunRequest("\ud800", "game", Settings(3, 2))).exception(300)
 
     assert isinstance(error, ProtocolError)
     assert str(error) == "a request holds U+D800, which is not a character"
@@ -170,7 +170,7 @@ def test_a_request_with_a_surrogate_is_not_sent():
 def test_the_sentence_of_a_refusal_is_harmless_and_cut(form):
     text = (form % (r"\u001b[2J" + "x" * 100_000)).encode()
     with client_of(lambda _: httpx.Response(400, content=text)) as client:
-        error = client.health().exception(20)
+        error = client.health().exception(300)
 
     assert isinstance(error, HiveRefused)
     assert len(str(error)) < 1_100
@@ -220,8 +220,8 @@ def test_the_body_of_a_request_that_failed_is_freed_with_its_future():
         raise httpx.ConnectError("no route", request=request)
 
     with uncollected(), client_of(answer) as client:
-        error = client.create(RunRequest("run", "game", Settings(3, 2))).exception(20)
-        client.health().exception(20)  # so that the loop is done with the first one
+        error = client.create(RunRequest("run", "game", Settings(3, 2))).exception(300)
+        client.health().exception(300)  # so that the loop is done with the first one
 
         assert isinstance(error, HiveUnreachable)
         assert error.__traceback__ is error.__cause__ is None
@@ -241,8 +241,8 @@ def test_an_error_of_the_line_does_not_keep_the_work():
 
     with uncollected():
         pending = line.submit(work)
-        assert isinstance(pending.exception(30), Unavailable)
-        line.submit(int).result(30)
+        assert isinstance(pending.exception(300), Unavailable)
+        line.submit(int).result(300)
         del pending, work, text
         line.close()
 
@@ -296,6 +296,6 @@ def test_memberships_that_were_left_are_forgotten_but_the_first(hives):
     hives.client = lambda _: client
     for number in range(20):
         with pytest.raises(Unavailable):
-            gateway.connect(LOCAL, f"run {number}").result(30)
+            gateway.connect(LOCAL, f"run {number}").result(300)
 
     assert [run for _, run in gateway._memberships] == ["run 0", "run 19"]

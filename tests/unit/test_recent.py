@@ -29,14 +29,14 @@ def test_threads_that_ask_at_once_get_one_value():
     values, begun, made = cache(2), threading.Barrier(4), []
 
     def ask():
-        begun.wait(10)
+        begun.wait(300)
         made.append(values.get("a", Value))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(300)
 
     assert len(made) == 4
     assert len(set(map(id, made))) == 1

@@ -611,7 +611,7 @@ def test_a_log_that_is_closed_at_the_turn_of_its_thread_does_not_wait_for_ever(t
     before, log._wake = log._wake, ClosedMeanwhile(log)
     before.set()
     eventually(lambda: log._closing.is_set())
-    log._wake.closer.join(30)
+    log._wake.closer.join(300)
 
     assert not log._wake.closer.is_alive()
     assert not log._thread.is_alive()
