@@ -7,6 +7,7 @@ PYTEST ?= $(RUN) -m pytest
 READY := $(VENV)/.ready
 # A worker for each processor, which runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
+SWEEPS := tests/integration/test_hostile_models.py tests/integration/test_worst_case.py
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
 TORCHRL := .venv-torchrl
@@ -49,10 +50,10 @@ test: $(READY) ## All tests that need nothing but Python, side by side
 	@$(PYTEST) $(SIDE_BY_SIDE)
 
 test-learn: $(READY) ## Learners get better, restart bit for bit, compile what takes long
-	@$(PYTEST) $(SIDE_BY_SIDE) -m 'learns and not slow' tests/integration tests/unit
+	@$(PYTEST) $(SIDE_BY_SIDE) -m 'learns and not slow' tests/integration
 
 test-sweeps: $(READY) ## Hundreds of hostile models, every holder of memory at its limit
-	@$(PYTEST) $(SIDE_BY_SIDE) -m sweeps tests/integration
+	@$(PYTEST) $(SIDE_BY_SIDE) -m sweeps $(SWEEPS)
 
 test-under-load: $(READY) ## make test beside four busy loops, twice
 	@$(RUN) -m tests.under_load $(RUN) -m pytest $(SIDE_BY_SIDE)
