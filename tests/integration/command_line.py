@@ -8,13 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.runtime.module.description import describe
+from arkml.runtime.module.parsing import parse
+
 ROOT = Path(__file__).parents[2]
 GUESTS = ROOT / "fixtures" / "guests"
 POLICIES = ROOT / "fixtures" / "policies"
+CORRIDOR = GUESTS / "c_corridor.wasm"  # declares "corridor": two branches of four choices, masked
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "host"), "PYTHONWARNINGS": "error"}
 
 LOOP = '(module (memory (export "memory") 1) (func (export "ark_applet_update") (loop (br 0))))'
 FRAMES = '(module (memory (export "memory") 1) (func (export "ark_applet_update")))'
+
+
+def with_spec(path, document):
+    """A module with another content of its section arkml.spec."""
+    data = path.read_bytes()
+    old = describe(parse(data)).spec
+    return data.replace(old, json.dumps(document).encode().ljust(len(old)))
 
 
 @dataclass(frozen=True)

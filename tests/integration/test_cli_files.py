@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import onnx
 import pytest
 from tests.integration.command_line import (
+    CORRIDOR,
     ENVIRONMENT,
     GUESTS,
     POLICIES,
     ROOT,
     arkml,
     arkml_for_each,
+    with_spec,
 )
 
 from arkml.cli.files import FileKind, kind_of
@@ -53,6 +55,30 @@ def test_inspect_lays_what_is_missing_beside_what_there_is(tmp_path):
     }
     assert run.json["missing"] == ["ark-fog-v1.fog__roll", "ark-time-v1.time__time_utc"]
     assert "shared memory" in run.json["refused"]
+
+
+@pytest.mark.parametrize("spec", [{"behaviors": {"corr": {"actoins": {}}}}, [1], 5])
+def test_inspect_says_what_is_wrong_with_a_declaration(tmp_path, spec):
+    (tmp_path / "odd.wasm").write_bytes(with_spec(CORRIDOR, spec))
+    shown, run = (arkml("inspect", "odd.wasm", *more, cwd=tmp_path) for more in ([], ["--json"]))
+
+    assert run.status == 0
+    assert run.json["spec"]["behaviors"] == {}
+    assert run.json["spec"]["refused"].startswith("the custom section arkml.spec")
+    assert "declares" in shown.out
+
+
+def test_inspect_shows_the_declaration_of_agents():
+    run = arkml("inspect", GUESTS / "c_choosers.wasm", "--json")
+    text = arkml("inspect", GUESTS / "c_choosers.wasm").out
+
+    assert run.json["spec"]["refused"] is None
+    assert run.json["spec"]["behaviors"]["driver"] == {
+        "observations": ["position [2]", "gear [1]"],
+        "continuous": 2,
+        "discrete": [3],
+    }
+    assert "picker: cell [1], target [1], flag [1]; branches of 3, 2 choices" in text
 
 
 def test_inspect_names_parameters_and_what_does_not_fit(tmp_path):

@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from xml.etree import ElementTree
 
-from tests.integration.command_line import GUESTS, LOOP, POLICIES, arkml
+from tests.integration.command_line import CORRIDOR, GUESTS, LOOP, POLICIES, arkml, with_spec
 
 from arkml.limits import Limits
 
@@ -63,7 +63,19 @@ def test_each_way_to_fail_has_its_check(tmp_path):
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    run = arkml("smoke", *texts, "gone.wasm", "--limit", "run_seconds=50ms", "--json", cwd=tmp_path)
+    (tmp_path / "spec.wasm").write_bytes(with_spec(CORRIDOR, {"behaviors": {"corr": {}}}))
+    (tmp_path / "form.wasm").write_bytes(with_spec(CORRIDOR, {"actoins": {}}))
+    run = arkml(
+        "smoke",
+        *texts,
+        "spec.wasm",
+        "form.wasm",
+        "gone.wasm",
+        "--limit",
+        "run_seconds=50ms",
+        "--json",
+        cwd=tmp_path,
+    )
     failed = {
         guest["guest"]: [check["name"] for check in guest["checks"] if not check["passed"]]
         for guest in run.json["guests"]
@@ -78,6 +90,8 @@ def test_each_way_to_fail_has_its_check(tmp_path):
         "import.wat": ["link"],
         "start.wat": ["initialize"],
         "text.wat": ["load"],
+        "spec.wasm": ["spec"],
+        "form.wasm": ["spec"],
         "gone.wasm": ["load"],
     }
 

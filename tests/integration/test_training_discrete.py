@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration.command_line import GUESTS
+from tests.integration.command_line import CORRIDOR, GUESTS, with_spec
 from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
 from tests.waiting import eventually
 
@@ -190,14 +190,15 @@ def version_of(host):
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ({"discrete": [3, 2, 4]}, "0 continuous actions and 3 branches, and starts a run of 2"),
+        ({"discrete": [3, 2, 4]}, "0 continuous actions and 3 branches, where it has 2 actions"),
         ({"continuous": 2, "discrete": [3]}, "2 continuous actions and 1 branches"),
-        ({"continuous": 3}, "3 continuous actions and 0 branches, and starts a run of 2"),
-        ({"continuous": -1, "discrete": [3]}, "declares -1 continuous actions"),
-        ({"discrete": [3, 0]}, "declares a branch of 0 choices: it takes a whole number from 1"),
-        ({"discrete": [3, 2.5]}, "declares a branch of 2.5 choices"),
-        ({"discrete": [3, True]}, "declares a branch of True choices"),
-        ({"discrete": 3}, "declares 3 as its branches: it takes a list"),
+        ({"continuous": 3}, "3 continuous actions and 0 branches, where it has 2 actions"),
+        ({"continuous": -1, "discrete": [3]}, "Expected `int` >= 0 - at `$.actions.continuous`"),
+        ({"discrete": [3, 0]}, "Expected `int` >= 1 - at `$.actions.discrete[1]`"),
+        ({"discrete": [3, 2.5]}, "Expected `int`, got `float` - at `$.actions.discrete[1]`"),
+        ({"discrete": [3, True]}, "Expected `int`, got `bool` - at `$.actions.discrete[1]`"),
+        ({"discrete": 3}, "Expected `array`, got `int` - at `$.actions.discrete`"),
+        ({"descrete": [3]}, "unknown field `descrete` - at `$.actions`"),
         ({"discrete": [4096, 4096]}, "declares 8192 choices in all branches: a run takes 4096"),
     ],
 )
@@ -209,7 +210,7 @@ def test_a_declaration_that_cannot_be_is_refused_with_its_reason(caplog, spec, s
         embedded = hives_of(host)._embedded
 
     assert code is ErrorCode.INVALID_ARGUMENTS
-    assert "'chooser' declares" in caplog.text
+    assert "'chooser'" in caplog.text
     assert sentence in caplog.text
     assert embedded.pid is None
 
@@ -236,14 +237,74 @@ def test_a_run_of_other_branches_is_not_joined(hive):
     assert code is ErrorCode.INVALID_ARGUMENTS
 
 
-def test_an_evaluation_never_takes_a_masked_choice():
-    bias = np.float32([10, 0, 0, 0, 10])  # to the left, also from the first cell, and flag up
-    actor = (Layer(np.zeros((3, 5), "f4"), bias),)
-    critic = (Layer(np.zeros((3, 1), "f4"), np.zeros(1, "f4")),)
+def insisting(features, bias, branches):
+    """A policy of PPO that wants the same choices always, and takes masks."""
+    actor = (Layer(np.zeros((features, len(bias)), "f4"), np.float32(bias)),)
+    critic = (Layer(np.zeros((features, 1), "f4"), np.zeros(1, "f4")),)
     none = np.zeros(0, "f4")
-    model = to_onnx(PpoWeights(Scaling.identity(3), actor, critic, none, (3, 2), 0))
+    return to_onnx(PpoWeights(Scaling.identity(features), actor, critic, none, branches, 0))
+
+
+def test_an_evaluation_never_takes_a_masked_choice():
+    # to the left, also from the first cell, and flag up
+    model = insisting(3, [10, 0, 0, 0, 10], (3, 2))
     rated = arkml.evaluate(CHOOSERS, model, episodes=10)
 
     assert len(rated.returns) >= 10
     assert (rated.returns / rated.lengths > MASKED).all()
     assert rated.returns.min() / rated.lengths.max() > -4.01
+
+
+RUNNER = insisting(6, [0, 0, 5, 10, 0, 3, 3, 3], (4, 4))  # runs, and has a key for each door
+
+
+def run_into_doors(features):
+    """A policy of the embedder, which knows of no masks: it runs, with the first key."""
+    return np.tile(np.float32([3, 1]), (len(features), 1))
+
+
+@pytest.mark.parametrize("instances", [1, 3])
+@pytest.mark.parametrize("policy", [RUNNER, run_into_doors], ids=["model", "function"])
+def test_a_policy_that_plays_never_takes_a_masked_choice(caplog, policy, instances):
+    with Host(policy=policy) as host:
+        many = host.fleet(CORRIDOR, instances)
+        for number, guest in enumerate(many.guests):
+            guest.call("configure", 5, number)
+        for _ in range(200):
+            many.update()
+        forbidden = [guest.call("forbidden") for guest in many.guests]
+        rows = sum(guest.statistics.rows for guest in many.guests)
+
+    assert forbidden == [0] * instances
+    assert rows == 1_000 * instances
+    assert caplog.text.count("it has no input action_masks") == (policy is run_into_doors)
+
+
+def test_a_run_and_an_evaluation_of_one_policy_have_the_same_returns():
+    rated = arkml.evaluate(CORRIDOR, RUNNER, episodes=100)
+    with Host(policy=RUNNER, deterministic=True) as host:
+        guest = host.load(CORRIDOR)
+        while guest.call("episodes") < 100:
+            guest.update()
+        played = guest.call("mean_return")
+
+    assert played == pytest.approx(rated.returns[:100].mean(), abs=1e-3)
+
+
+@pytest.mark.parametrize("takes_masks", [True, False])
+def test_masks_without_declared_branches_are_refused_or_said_to_have_no_effect(caplog, takes_masks):
+    other = {"behaviors": {"picker": {"actions": {"continuous": 2}}}}
+    module = with_spec(CORRIDOR, other)
+    policy = RUNNER if takes_masks else run_into_doors
+    with Host(policy=policy) as host:
+        guest = host.load(module)
+        for _ in range(3):
+            guest.update()
+        status = guest.call("status")
+
+    if takes_masks:
+        assert status == ErrorCode.INVALID_ARGUMENTS
+        assert "the guest masks choices that the policy cannot be told" in caplog.text
+    else:
+        assert status == 0
+        assert caplog.text.count("masks of choices have no effect") == 1

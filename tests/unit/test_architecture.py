@@ -30,7 +30,7 @@ OWNERS = {
         "arkml.guest_trials",
     ),
     "tract": ("arkml.policies",),
-    "msgspec": ("arkml.hive", "arkml.server", "arkml.runs", "arkml.envs.core"),
+    "msgspec": ("arkml.hive", "arkml.server", "arkml.runs", "arkml.sessions.declarations"),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.training",),

@@ -7,6 +7,7 @@ import pytest
 from arkml.errors import NotTrainable
 from arkml.hive.protocol.masks import mask_names, masked_choice
 from arkml.sessions.branches import DeclaredBranches
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 
 PICKER = {"actions": {"discrete": [3, 2]}}
 DRIVER = {"actions": {"continuous": 2, "discrete": [3]}}
@@ -22,32 +23,96 @@ def declared(document):
     [
         ({"behaviors": {"picker": PICKER, "driver": DRIVER}}, "picker", 2, (3, 2)),
         ({"behaviors": {"picker": PICKER, "driver": DRIVER}}, "driver", 3, (3,)),
-        ({"behaviors": {"picker": PICKER}}, "other", 3, ()),
         ({"behaviors": {"*": PICKER}}, "other", 2, (3, 2)),
         (PICKER, "other", 5, (3, 2)),
         (MOVER, "other", 2, ()),
         ({"observations": []}, "other", 2, ()),
         ({}, "other", 2, ()),
-        ({"behaviors": 3}, "other", 2, ()),
-        ([1], "other", 2, ()),
     ],
 )
 def test_the_branches_of_a_behavior_are_those_that_are_declared_for_it(
     document, name, actions, branches
 ):
-    assert declared(document).of(name, actions) == branches
+    assert declared(document).of(name, 4, actions) == branches
 
 
-@pytest.mark.parametrize("section", [None, b"", b"{", b"[" * 100_000, b"\xff"])
-def test_a_section_that_cannot_be_read_declares_nothing(section):
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (b"", "Input data was truncated"),
+        (b"{", "Input data was truncated"),
+        (b"[" * 100_000, "Expected `object`, got `array`"),
+        (b"\xff", "malformed"),
+        (b"[1]", "Expected `object`, got `array`"),
+        (b'{"behaviors": 3}', "Expected `object`, got `int`"),
+        (b'{"actoins": {"discrete": [3, 2]}}', "unknown field `actoins`"),
+        (b'{"actions": {"discrete": "3"}}', "Expected `array`, got `str`"),
+        (b'{"behaviors": {"other": {}}}', "declares 'other', and the guest has 'any'"),
+        (b'{"observations": [{"shape": [5]}]}', "observations of 5 features, where it has 4"),
+        (b'{"actions": {"continuous": 3}}', "3 continuous actions and 0 branches, where it has 2"),
+        (b'{"observations": [{"shape": [4], "low": 2, "high": 1}]}', "not below its upper one"),
+    ],
+)
+def test_a_run_is_refused_for_a_section_that_is_malformed_or_fits_no_behavior(section, message):
     branches = DeclaredBranches(section)
 
-    assert branches.of("any", 3) == ()
-    assert branches.of("any", 2, PICKER) == (3, 2)
+    with pytest.raises(NotTrainable, match=message) as caught:
+        branches.of("any", 4, 2, PICKER if b"other" not in section else None)
+    assert str(caught.value).startswith("the custom section arkml.spec")
+
+
+def test_many_behaviors_with_long_names_make_a_short_sentence():
+    branches = declared({"behaviors": {f"{number:0100}": PICKER for number in range(5_000)}})
+
+    with pytest.raises(NotTrainable, match="declare that name") as caught:
+        branches.of("any", 4, 2)
+    assert len(str(caught.value)) < 2_000
+
+
+def test_a_guest_without_a_section_declares_nothing_but_in_the_configuration_of_its_run():
+    branches = DeclaredBranches(None)
+
+    assert branches.of("any", 4, 3) == ()
+    assert branches.of("any", 4, 2, PICKER) == (3, 2)
 
 
 def test_the_module_precedes_the_configuration():
-    assert declared(MOVER).of("any", 2, PICKER) == ()
+    assert declared(MOVER).of("any", 4, 2, PICKER) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "actions", "choices", "branches"),
+    [
+        ({"behaviors": {"picker": PICKER, "driver": DRIVER}}, 2, None, (3, 2)),
+        ({"behaviors": {"picker": PICKER, "driver": DRIVER}}, 3, None, (3,)),
+        ({"behaviors": {"picker": PICKER, "driver": DRIVER}}, 1, 4, ()),
+        ({"behaviors": {"picker": PICKER, "other": PICKER}}, 2, None, (3, 2)),
+        ({"behaviors": {"picker": PICKER, "mover": MOVER}}, 2, None, ()),
+        ({"behaviors": {"picker": PICKER, "mover": MOVER}}, 2, 5, (3, 2)),
+        ({"behaviors": {"picker": PICKER, "mover": MOVER}}, 2, 6, ()),
+        ({"behaviors": {"picker": PICKER, "driver": DRIVER}}, None, 3, (3,)),
+        (PICKER, None, None, (3, 2)),
+        ({"observations": [{"shape": [5]}], "actions": {"discrete": [3, 2]}}, 2, 5, ()),
+        ({}, 1, 7, (7,)),
+        ({}, 2, 7, ()),
+        ({}, 1, None, ()),
+    ],
+)
+def test_the_branches_of_rows_without_a_name_are_those_of_the_behavior_that_they_fit(
+    document, actions, choices, branches
+):
+    assert declared(document).of_rows(4, actions, choices) == branches
+
+
+def test_the_declaration_of_a_run_that_was_asked_for_holds_without_the_run():
+    branches = DeclaredBranches(None)
+    for name, spec in (("any", PICKER), ("wrong", {"actoins": 1})):
+        configuration = json.dumps({"arkml": {"spec": spec}})
+        address = HiveAddress("localhost", 12356)
+        branches.note(TrainingRequest(address, name, "", 4, 2, configuration=configuration))
+
+    assert branches.of_rows(4, 2, None) == (3, 2)
+    assert "'wrong': Object contains unknown field `actoins`" in branches.contradiction
 
 
 def test_only_a_module_whose_behaviors_all_have_branches_is_discrete():
@@ -58,11 +123,11 @@ def test_only_a_module_whose_behaviors_all_have_branches_is_discrete():
 
 def test_a_run_that_a_guest_joins_has_the_branches_that_it_declares():
     picker = declared(PICKER)
-    picker.require("any", 2, (3, 2))
-    declared({}).require("any", 2, (3, 2))  # it declares nothing
+    picker.require("any", 4, 2, (3, 2))
+    declared({}).require("any", 4, 2, (3, 2))  # it declares nothing
 
     with pytest.raises(NotTrainable, match="branches of 3, 2 choices, and its run has branches of"):
-        picker.require("any", 2, (3,))
+        picker.require("any", 4, 2, (3,))
 
 
 def test_masks_are_named_in_the_order_of_their_choices():

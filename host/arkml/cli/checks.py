@@ -26,8 +26,10 @@ from arkml.errors import (
     StackExhausted,
     TableLimitExceeded,
 )
+from arkml.guests.guest import calls_of
 from arkml.limits import RUN_SECONDS
 from arkml.runtime.module.description import ModuleKind
+from arkml.sessions.declarations import listed
 from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import Task
 
@@ -112,6 +114,7 @@ class SmokeTest:
             return
         if task.function:
             yield Check("run", True, performance.outcome())
+        yield from _spec(guest)
         yield performance.handles()
         yield _actions(guest, self.host)
         *others, last = performance.limits()
@@ -221,6 +224,16 @@ def _linked(module: CompiledModule) -> str:
     if not count:
         return "no imports"
     return f"{counted(count, 'import')}, " + (f"{stubs:,} of them stubs" if stubs else "all there")
+
+
+def _spec(guest: Guest) -> Iterator[Check]:
+    """Check what the guest declares, also by the runs that it asked for."""
+    declared = calls_of(guest).services.declared
+    wrong = declared.contradiction or declared.fault
+    if wrong is not None:
+        yield Check("spec", False, str(wrong))
+    elif declared.behaviors:
+        yield Check("spec", True, f"declares {listed(declared.behaviors)}")
 
 
 def _actions(guest: Guest, options: HostGrants) -> Check:

@@ -79,6 +79,17 @@ def _document(inspection: Inspection) -> dict[str, Any]:
         "memory": None if info.memory is None else str(info.memory),
         "takes_bytes": info.takes_bytes,
         "refused": inspection.refused,
+        "spec": {
+            "refused": inspection.undeclared,
+            "behaviors": {
+                each.name: {
+                    "observations": list(each.observations),
+                    "continuous": each.continuous,
+                    "discrete": list(each.branches),
+                }
+                for each in inspection.declared
+            },
+        },
         "required": [
             {"name": api.name, "id": api.id, "module": api.module} for api in info.required
         ],
@@ -118,6 +129,10 @@ def _show(inspection: Inspection, *, verbose: bool) -> None:
         ("entry points", entries or "none"),
         ("missing", "\n".join(f"{m.module}.{m.name}" for m in inspection.missing) or "nothing"),
     ]
+    if inspection.undeclared:
+        rows.append(("declares", inspection.undeclared))
+    elif inspection.declared:
+        rows.append(("declares", "\n".join(map(str, inspection.declared))))
     if inspection.refused:
         rows.append(("refused", inspection.refused))
     show(inspection.name, facts(rows))

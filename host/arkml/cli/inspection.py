@@ -19,6 +19,8 @@ from arkml.runtime.module.imports import WASI_MODULE, unmet
 from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.wasm_types import PAGE, MemoryType
+from arkml.sessions.branches import DeclaredBranches
+from arkml.sessions.declarations import names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,27 @@ class ImportReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredReport:
+    """A behavior that the section arkml.spec declares."""
+
+    name: str
+    observations: tuple[str, ...]
+    """The parts of an observation, in the order of the row, with their shapes."""
+    continuous: int | None
+    branches: tuple[int, ...]
+
+    def __str__(self) -> str:
+        parts = ", ".join(self.observations) or "features without names"
+        choices = ", ".join(map(str, self.branches))
+        kinds = [
+            "" if self.continuous is None else f"{self.continuous} continuous actions",
+            f"branches of {choices} choices" if choices else "",
+        ]
+        actions = " and ".join(kind for kind in kinds if kind) or "continuous actions"
+        return f"{self.name}: {parts}; {actions}"
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """A module, its imports, and the sentence with which this host refuses it, or None."""
 
@@ -40,6 +63,9 @@ class Inspection:
     info: ModuleInfo
     imports: tuple[ImportReport, ...]
     refused: str | None
+    declared: tuple[DeclaredReport, ...]
+    undeclared: str | None
+    """The sentence with which the section arkml.spec is refused, or None."""
 
     @property
     def missing(self) -> list[ImportReport]:
@@ -68,7 +94,27 @@ def inspect_file(path: Path, limits: Limits) -> Inspection:
             )
     finally:
         engine.close()
-    return Inspection(path.name, info, tuple(imports), _refusal(data, limits))
+    return Inspection(
+        path.name, info, tuple(imports), _refusal(data, limits), *_declared(info.spec)
+    )
+
+
+def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | None]:
+    """Return the behaviors in a section arkml.spec, and the sentence with which it is refused."""
+    declared = DeclaredBranches(section)
+    reports = (
+        DeclaredReport(
+            name,
+            tuple(
+                f"{part} {list(shown.shape)}"
+                for part, shown in zip(names_of(one.observations), one.observations, strict=True)
+            ),
+            one.actions.continuous,
+            tuple(one.actions.discrete),
+        )
+        for name, one in declared.behaviors.items()
+    )
+    return tuple(reports), None if declared.fault is None else str(declared.fault)
 
 
 def signature(function: Function) -> str:

@@ -17,7 +17,7 @@ from arkml.errors import GuestError
 from arkml.guests.calls import CallLoop
 from arkml.policies.masks import ChoiceMasks
 from arkml.policies.policy import Policy
-from arkml.policies.training import TrainingPolicy
+from arkml.policies.training import masks_of
 from arkml.policies.workspace import PolicyWorkspace
 from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.columns.arena import Arena
@@ -25,7 +25,7 @@ from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.shim import control as at
-from arkml.sessions.session import Ready, Session, TrainingSession
+from arkml.sessions.session import Ready, Session
 
 _APART_ROUNDS = 1_000
 """Rounds in which a guest is answered by itself because it had no room for its share of a run."""
@@ -58,10 +58,11 @@ class Group:
         self._counts = [region.count() for region in regions]
         self._seconds = 0.0  # of runs that the accounts do not have yet
         self._has_noted = False
+        self._looked_at = -1
         self.noted = 0.0
         """Seconds of the last run that the accounts have, for the metadata of its rows."""
         self._moves: list[tuple[Slab, _Indices, slice]] = []
-        self._masks = policy.masks if isinstance(policy, TrainingPolicy) else None
+        self._masks = masks_of(policy)
         self._starts = _starts(regions)
         keys = _keys(regions)
         self.batch = _view(regions, keys) or self._compacted(regions, keys)
@@ -100,6 +101,8 @@ class Group:
                 slab.view(at.GIVEN).take(rows, 0, batch.given[place], "clip")
         if self._masks is not None:
             self._mask(self._masks)
+        else:
+            self._look_for_masks()
         self.policy.act(batch)
         for slab, rows, place in self._moves:
             slab.view(at.ACTIONS)[rows] = batch.actions[place]
@@ -115,8 +118,16 @@ class Group:
         if self.batch.rows["metadata"].any():
             self._has_noted = True
             for session, start in zip(self.sessions, self._starts, strict=True):
-                if isinstance(session, TrainingSession):
-                    session.mask(start)
+                session.mask(start)
+
+    def _look_for_masks(self) -> None:
+        """
+        Look whether guests mask choices where that has no effect: of many one in each run.
+
+        Raises InvalidArguments if the policy needs the masks.
+        """
+        self._looked_at = (self._looked_at + 1) % len(self.sessions)
+        self.sessions[self._looked_at].require_no_masks()
 
     def _compacted(self, regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch:
         by_slab: dict[int, list[Region]] = {}

@@ -129,6 +129,7 @@ class Instance(Unique):
                 hives=shared.gateway,
                 clock=time.time_ns if world is None else world.time_of_day,
                 account=self.account,
+                spec=module.info.spec,
             )
             wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
             waiting = Waiting(self.services, wasi_calls)

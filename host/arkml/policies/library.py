@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -12,20 +13,32 @@ from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unav
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
-from arkml.policies.masks import ChoiceMasks
+from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.model import Model
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.ort import onnxruntime
 from arkml.policies.policy import Policy
-from arkml.policies.signature import find_roles, find_signature
+from arkml.policies.signature import Port, find_roles, find_signature
 from arkml.policies.training import TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 
 _LIMITS = Limits()
 
-_Key = tuple[bytes, bool, int | None, int | None]
+_Key = tuple[bytes, bool, int | None, int | None, tuple[int, ...]]
+
+BranchesOf = Callable[[int, int | None, int | None], tuple[int, ...]]
+"""
+The branches of a session by its numbers of features and actions, and the width of the masks that
+its policy takes; None for a number that the model decides, and for a policy without masks.
+"""
+
+
+def no_branches(num_features: int, num_actions: int | None, choices: int | None) -> tuple[int, ...]:
+    """Return no branches, whatever the widths are."""
+    del num_features, num_actions, choices
+    return ()
 
 
 class PolicyLibrary:
@@ -62,15 +75,19 @@ class PolicyLibrary:
         snapshot_format: SnapshotFormat,
         num_features: int | None,
         num_actions: int | None,
+        branches_of: BranchesOf = no_branches,
     ) -> Policy:
         """
         Return the policy in a snapshot, one object for the same arguments while it is in use.
 
         None takes the number that the model has. A function of the embedder is asked for actions
-        of those numbers, an object has its own. Raises ModelRejected, SnapshotTooLarge,
-        InvalidArguments, or Unavailable if a run of the snapshot took too long before.
+        of those numbers, an object has its own. The policy of a session with branches is a
+        MaskedPolicy. Raises ModelRejected, SnapshotTooLarge, InvalidArguments, or Unavailable if a
+        run of the snapshot took too long before.
         """
-        return self._load(snapshot, snapshot_format, num_features, num_actions, is_of_guest=True)
+        return self._load(
+            snapshot, snapshot_format, num_features, num_actions, branches_of, is_of_guest=True
+        )
 
     def _load(
         self,
@@ -78,26 +95,33 @@ class PolicyLibrary:
         snapshot_format: SnapshotFormat,
         num_features: int | None,
         num_actions: int | None,
+        branches_of: BranchesOf = no_branches,
         *,
         is_of_guest: bool,
     ) -> Policy:
         if isinstance(self._given, ObjectPolicy):
             self._given.require(num_features, num_actions)
-            return self._given
+            widths = self._given.num_features, self._given.num_actions
+            return self._given_policy(self._given, *widths, branches_of(*widths, None))
         if self._given is not None and num_features is not None and num_actions is not None:
-            return self._function_policy(self._given, num_features, num_actions)
+            widths = num_features, num_actions
+            return self._given_policy(self._given, *widths, branches_of(*widths, None))
         model, digest = self._model(snapshot, snapshot_format)
         brought = digest if is_of_guest and self._override is None else None
         if brought is not None:
             self._workspace.require_runnable(brought)
-        key = (digest, brought is not None, num_features, num_actions)
+        branches = _branches(model, num_features, num_actions, branches_of)
+        key = (digest, brought is not None, num_features, num_actions, branches)
         with self._lock:
             policy = self._policies.get(key)
             if policy is None:
-                policy = self._policy(model, num_features, num_actions, snapshot=brought)
+                masks = ChoiceMasks(branches, self._workspace) if branches else None
+                policy = self._policy(model, num_features, num_actions, masks, brought)
+                policy = policy if masks is None else MaskedPolicy(policy, masks)
                 self._policies[key] = policy
         if self._given is not None:  # the guest leaves the numbers to its model
-            return self._function_policy(self._given, policy.num_features, policy.num_actions)
+            widths = policy.num_features, policy.num_actions
+            return self._given_policy(self._given, *widths, branches)
         return policy
 
     def load_override(self, policy: TrainingPolicy) -> Policy:
@@ -194,14 +218,27 @@ class PolicyLibrary:
             snapshot=digest if self._override is None else None,
         )
 
-    def _function_policy(
-        self, function: PolicyFunction, num_features: int, num_actions: int
+    def _given_policy(
+        self,
+        given: ObjectPolicy | PolicyFunction,
+        num_features: int,
+        num_actions: int,
+        branches: tuple[int, ...],
     ) -> Policy:
-        key = (b"", False, num_features, num_actions)
+        """Return what answers sessions of these widths by the embedder's object or function."""
+        if isinstance(given, ObjectPolicy) and not branches:
+            return given
+        key = (b"", False, num_features, num_actions, branches)
         with self._lock:
             policy = self._policies.get(key)
             if policy is None:
-                policy = FunctionPolicy(function, num_features, num_actions)
+                policy = (
+                    given
+                    if isinstance(given, ObjectPolicy)
+                    else FunctionPolicy(given, num_features, num_actions)
+                )
+                if branches:
+                    policy = MaskedPolicy(policy, ChoiceMasks(branches, self._workspace))
                 self._policies[key] = policy
             return policy
 
@@ -249,6 +286,19 @@ class PolicyLibrary:
             case _:
                 assert_never(kind)
         return model, hashlib.sha256(snapshot).digest()
+
+
+def _branches(
+    model: Model, num_features: int | None, num_actions: int | None, branches_of: BranchesOf
+) -> tuple[int, ...]:
+    """Return the branches of the sessions that a model answers."""
+    roles = find_roles(model.inputs, model.outputs)
+    features = _width(roles.observations) if num_features is None else num_features
+    return branches_of(features, num_actions, _width(roles.masks) if roles.masks else None)
+
+
+def _width(ports: Sequence[Port]) -> int:
+    return sum(port.width for port in ports)
 
 
 def _unpacked(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[AssetKind, bytes]:

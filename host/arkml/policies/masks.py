@@ -7,9 +7,13 @@ from itertools import accumulate
 
 import numpy as np
 
-from arkml.batches import Floats, MetadataLog
-from arkml.hive.protocol.masks import masked_choice
+from arkml.batches import Batch, Floats, MetadataLog
+from arkml.hive.protocol.masks import PREFIX, masked_choice
+from arkml.loggers import SafeLogger
+from arkml.policies.policy import Policy
 from arkml.policies.workspace import PolicyWorkspace
+
+log = SafeLogger(__name__)
 
 _MOST_NAMES = 1 << 16  # that are remembered: a guest may spell a number in many ways
 _LONGEST_NAME = 64  # that is remembered, in characters; names may have a megabyte
@@ -33,6 +37,7 @@ class ChoiceMasks:
         self._workspace = workspace
         self._kept: Floats = np.ones((0, self.choices), np.float32)
         self._count = 0
+        self._has_replaced = self._has_met_unknown = False
 
     def begin(self, count: int) -> None:
         """Allow all choices to the agents of a new batch of `count` rows."""
@@ -58,6 +63,27 @@ class ChoiceMasks:
         rows = first + metadata.rows[chosen]
         self.rows[rows, columns[chosen]] = metadata.values[chosen] == 0  # the last item counts
 
+    def hold(self, actions: Floats) -> None:
+        """
+        Put the lowest choice that is allowed in the place of each one that is masked.
+
+        actions: float32, [n, num_actions], whose last columns are the choices. A policy that takes
+        the masks has chosen none of these; of another one the first is logged. Where all choices of
+        a branch are masked the choice stays.
+        """
+        if self.rows is None:
+            return
+        first = actions.shape[1] - len(self._branches)
+        for branch, choices in enumerate(self._branches):
+            column, start = actions[:, first + branch], self._starts[branch]
+            allowed = self.rows[:, start : start + choices] != 0
+            exists = (column >= 0) & (column < choices) & (np.floor(column) == column)
+            chosen = np.where(exists, column, 0).astype(np.intp)
+            wrong = exists & ~allowed[np.arange(len(column)), chosen] & allowed.any(axis=1)
+            if wrong.any():
+                column[wrong] = allowed[wrong].argmax(axis=1)
+                self._note_replaced()
+
     def write(self, out: Floats) -> None:
         """Write the masks of the batch to `out`, float32, [n, choices]."""
         out[...] = 1.0 if self.rows is None else self.rows
@@ -79,6 +105,44 @@ class ChoiceMasks:
             return self._columns[name]
         place = masked_choice(name, self._branches)
         column = None if place is None else self._starts[place[0]] + place[1]
+        if place is None and name.startswith(PREFIX) and not self._has_met_unknown:
+            self._has_met_unknown = True
+            log.warning(
+                "%r masks nothing: the branches are of %s choices", name[:_LONGEST_NAME],
+                ", ".join(map(str, self._branches)),
+            )  # fmt: skip
         if len(name) <= _LONGEST_NAME and len(self._columns) < _MOST_NAMES:
             self._columns[name] = column
         return column
+
+    def _note_replaced(self) -> None:
+        if not self._has_replaced:
+            self._has_replaced = True
+            log.warning(
+                "the policy chose what the guest masks, because it has no input action_masks: the"
+                " lowest choice that is allowed is taken in its place"
+            )
+
+
+class MaskedPolicy:
+    """
+    A policy whose choices keep to the masks of each batch.
+
+    `policy` fills the actions; `masks` are those of the batch that it is given, which a policy that
+    takes masks has as an input.
+    """
+
+    def __init__(self, policy: Policy, masks: ChoiceMasks) -> None:
+        self.policy: Policy = policy
+        self.masks: ChoiceMasks = masks
+        self.num_features: int = policy.num_features
+        self.num_actions: int = policy.num_actions
+
+    def act(self, batch: Batch) -> None:
+        """Fill `batch.actions` and `batch.values`. Raises what the policy raises."""
+        self.policy.act(batch)
+        self.masks.hold(batch.actions)
+
+    def forget(self, key: int) -> None:
+        """Drop what the policy keeps for the agents of session `key`, which is closed."""
+        self.policy.forget(key)

@@ -9,7 +9,7 @@ import numpy as np
 from arkml.batches import Batch, Floats
 from arkml.errors import AbiError, InvalidArguments
 from arkml.policies.agents import AgentTable
-from arkml.policies.masks import ChoiceMasks
+from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.model import Call, Model
 from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed
 from arkml.policies.policy import Policy
@@ -103,6 +103,11 @@ class OnnxPolicy:
         return self._limit.is_of_guest
 
     @property
+    def takes_masks(self) -> bool:
+        """True if the model has an input for masks."""
+        return bool(self._signature.roles.masks)
+
+    @property
     def session_bytes(self) -> int:
         """Bytes that a guest is charged for the model: 0 for one that it did not bring."""
         return self._model.session_bytes if self.is_of_guest else 0
@@ -178,12 +183,24 @@ class OnnxPolicy:
 
 def is_of_guest(policy: Policy) -> bool:
     """Return True if a guest brought the model of `policy`, and pays for its runs."""
+    policy = _unmasked(policy)
     return isinstance(policy, OnnxPolicy) and policy.is_of_guest
 
 
 def session_bytes(policy: Policy) -> int:
     """Return the bytes that a guest is charged for the model of `policy`."""
+    policy = _unmasked(policy)
     return policy.session_bytes if isinstance(policy, OnnxPolicy) else 0
+
+
+def takes_masks(policy: Policy) -> bool:
+    """Return True if the model of `policy` has an input for masks."""
+    policy = _unmasked(policy)
+    return isinstance(policy, OnnxPolicy) and policy.takes_masks
+
+
+def _unmasked(policy: Policy) -> Policy:
+    return policy.policy if isinstance(policy, MaskedPolicy) else policy
 
 
 def _require_choices(signature: Signature, choices: int) -> None:

@@ -14,7 +14,7 @@ from arkml.errors import Unavailable
 from arkml.loggers import SafeLogger
 from arkml.marks import Marks
 from arkml.policies.agents import AgentTable, Visit
-from arkml.policies.masks import ChoiceMasks
+from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
 from arkml.policies.workspace import PolicyWorkspace
@@ -159,6 +159,8 @@ class TrainingPolicy:
             keep = self.examine(batch, steps, over)
         advanced = self.agents.advanced
         live.policy.act(batch)
+        if self.masks is not None:
+            self.masks.hold(batch.actions)
         if self.agents.advanced == advanced:  # the model draws no noise
             self.agents.advance(visit, ends, None)
         if keep is not None:
@@ -207,6 +209,11 @@ class TrainingPolicy:
             self.irregular.note(reason, marks, ids)
         keep = ~(over | (first != initial) | ~finite)
         return None if keep.all() else keep
+
+
+def masks_of(policy: Policy) -> ChoiceMasks | None:
+    """Return the masks of the policy's batches, None for a policy without branches."""
+    return policy.masks if isinstance(policy, TrainingPolicy | MaskedPolicy) else None
 
 
 def _is_finite(features: Floats, rewards: Floats) -> bool:

@@ -156,7 +156,7 @@ class HiveRunGateway:
 
         def connect() -> TrainingStart:
             run = client.run(wanted).result()
-            self._branches.require(run.name, run.actions, run.branches)
+            self._branches.require(run.name, run.features, run.actions, run.branches)
             return self._take_part(client, run)
 
         return self._later(connect)
@@ -295,7 +295,8 @@ def settings_of(
         settings = _of_configuration(request.configuration, _DEVICES[request.hardware])
     own = guest_settings(request.configuration)
     if branches is not None:
-        declared = branches.of(request.experiment, settings.actions, own.get("spec"))
+        widths = settings.features, settings.actions
+        declared = branches.of(request.experiment, *widths, own.get("spec"))
         settings = replace(settings, branches=declared)
     changed = settings.changed({**own, **overrides})
     _require_sendable(changed)

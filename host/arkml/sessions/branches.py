@@ -1,15 +1,27 @@
-"""Discrete actions that a guest declares: the branches of the runs that it starts."""
+"""Discrete actions that a guest declares: the branches of its runs and of what it plays."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from arkml.errors import NotTrainable
+from arkml.errors import InvalidSettings, InvalidSpec, NotTrainable
+from arkml.hive.protocol.settings import guest_settings
+from arkml.sessions.declarations import (
+    ANY,
+    SECTION,
+    BehaviorDeclared,
+    Behaviors,
+    behavior_of,
+    behaviors_in,
+    fitting,
+    require_declared,
+)
+from arkml.sessions.run_request import TrainingRequest
 
 MOST_CHOICES = 4_096
 """Choices of all branches of an action together."""
+
+_MOST_RUNS = 64  # of which the declarations in their configurations are kept
 
 
 class DeclaredBranches:
@@ -17,84 +29,112 @@ class DeclaredBranches:
     The branches that a guest declares for its behaviors.
 
     They come from the section `arkml.spec` of its module, else from the `spec` in the configuration
-    of a run. A section that cannot be read declares nothing.
+    of a run. `fault` is what is wrong with the section, or None. `contradiction` is what is wrong
+    with the declaration of the first run that the guest asked for and could not have, or None.
     """
 
     def __init__(self, section: bytes | None) -> None:
-        self._behaviors = _behaviors(section)
+        self.fault: InvalidSpec | None = None
+        self.contradiction: str | None = None
+        self.behaviors: Behaviors = {}
+        """The declarations in the section."""
+        self._of_runs: dict[str, BehaviorDeclared] = {}
+        try:
+            self.behaviors = behaviors_in(section)
+        except InvalidSpec as error:
+            self.fault = error
 
     @property
     def discrete(self) -> tuple[int, ...]:
         """The branches of one behavior if all that the module declares have some, else none."""
-        every = [_sizes(name, _discrete(one)) for name, one in self._behaviors.items()]
+        self._require_sound()
+        every = [_sizes(name, one) for name, one in self.behaviors.items()]
         return every[0] if every and all(every) else ()
 
-    def of(self, name: str, num_actions: int, own: object = None) -> tuple[int, ...]:
+    def of(
+        self, name: str, num_features: int, num_actions: int, own: object = None
+    ) -> tuple[int, ...]:
         """
         Return the number of choices of each of the last actions of a behavior, which are discrete.
 
         `own` is the declaration in the configuration of its run. Raises NotTrainable for a
-        declaration that cannot be, or contradicts `num_actions`.
+        declaration that is malformed, contradicts the widths, or is of other behaviors only.
         """
-        declared = self._behaviors.get(name, self._behaviors.get("*", own))
-        sizes = _sizes(name, _discrete(declared))
-        continuous = _actions(declared).get("continuous")
-        if continuous is None:
-            continuous = max(0, num_actions - len(sizes))
-        if type(continuous) is not int or continuous < 0:
-            raise NotTrainable(
-                f"{name!r} declares {continuous!r} continuous actions: it takes a whole number"
-            )
-        if continuous + len(sizes) != num_actions:
-            raise NotTrainable(
-                f"{name!r} declares {continuous} continuous actions and {len(sizes)} branches, and"
-                f" starts a run of {num_actions} actions"
-            )
-        return sizes
+        self._require_sound()
+        declared, where = self.behaviors.get(name, self.behaviors.get(ANY)), SECTION
+        try:
+            if declared is None and own is not None:
+                where = "spec in the configuration"
+                declared = behavior_of(own, f"{where} of {name!r}")
+            if declared is None:
+                require_declared(self.behaviors, name, SECTION)
+                return ()
+            declared.require_fit(f"{where} for {name!r}", num_features, num_actions)
+        except InvalidSpec as error:
+            raise NotTrainable(str(error)) from error
+        return _sizes(name, declared)
 
-    def require(self, name: str, num_actions: int, branches: Sequence[int]) -> None:
+    def require(
+        self, name: str, num_features: int, num_actions: int, branches: Sequence[int]
+    ) -> None:
         """Raise NotTrainable if a behavior's declaration contradicts the branches of its run."""
-        if name not in self._behaviors and "*" not in self._behaviors:
+        self._require_sound()
+        if not self.behaviors:
             return
-        own = self.of(name, num_actions)
+        own = self.of(name, num_features, num_actions)
         if own != tuple(branches):
             raise NotTrainable(
                 f"{name!r} declares branches of {_listed(own)} choices, and its run has branches of"
                 f" {_listed(branches)}"
             )
 
+    def note(self, request: TrainingRequest) -> None:
+        """
+        Keep the declaration in the configuration of a run that the guest asks for.
 
-def _behaviors(section: bytes | None) -> dict[str, Any]:
-    """Return the declarations by behavior; "*" stands for any other."""
-    try:
-        document = json.loads(section or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(document, dict) or not document:
-        return {}
-    behaviors = document.get("behaviors", {"*": document})
-    return behaviors if isinstance(behaviors, dict) else {}
+        It holds for what the guest plays without the run. What is wrong with it, or with the
+        section for this run, is kept as `contradiction`: it is refused where the run is started.
+        """
+        name, features, actions = request.experiment, request.num_features, request.num_actions
+        try:
+            own = guest_settings(request.configuration).get("spec")
+            if features is not None and actions is not None:
+                self.of(name, features, actions, own)
+            if own is not None and not self.behaviors and len(self._of_runs) < _MOST_RUNS:
+                self._of_runs[name] = behavior_of(own, f"spec in the configuration of {name!r}")
+        except (InvalidSettings, InvalidSpec) as error:
+            self.contradiction = self.contradiction or str(error)
+
+    def of_rows(
+        self, num_features: int, num_actions: int | None, choices: int | None
+    ) -> tuple[int, ...]:
+        """
+        Return the branches of an inference session, which has no name, by its widths.
+
+        `choices` is the width of the masks that its policy takes, None for a policy without masks;
+        where several behaviors have the widths, it decides. No branches are returned where the
+        guest declares none, and where the declarations that fit contradict each other.
+        """
+        every = self.behaviors or self._of_runs
+        fit = fitting(every, num_features, num_actions).values()
+        found = {tuple(one.actions.discrete) for one in fit}
+        if len(found) > 1:
+            found = {branches for branches in found if sum(branches) == choices}
+        if len(found) == 1:
+            return found.pop()
+        if choices is not None and num_actions == 1 and not every:
+            return (choices,)
+        return ()
+
+    def _require_sound(self) -> None:
+        """Raise NotTrainable if the section cannot be read."""
+        if self.fault is not None:
+            raise NotTrainable(str(self.fault))
 
 
-def _actions(declared: object) -> Mapping[str, Any]:
-    actions = declared.get("actions") if isinstance(declared, dict) else None
-    return actions if isinstance(actions, dict) else {}
-
-
-def _discrete(declared: object) -> object:
-    return _actions(declared).get("discrete", [])
-
-
-def _sizes(name: str, discrete: object) -> tuple[int, ...]:
+def _sizes(name: str, declared: BehaviorDeclared) -> tuple[int, ...]:
     """Return the sizes of branches as they are declared. Raises NotTrainable."""
-    if not isinstance(discrete, list):
-        raise NotTrainable(f"{name!r} declares {discrete!r} as its branches: it takes a list")
-    for size in discrete:
-        if type(size) is not int or not 1 <= size <= MOST_CHOICES:
-            raise NotTrainable(
-                f"{name!r} declares a branch of {size!r} choices: it takes a whole number from 1 to"
-                f" {MOST_CHOICES}"
-            )
+    discrete = declared.actions.discrete
     if sum(discrete) > MOST_CHOICES:
         raise NotTrainable(
             f"{name!r} declares {sum(discrete)} choices in all branches: a run takes"

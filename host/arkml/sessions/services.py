@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from arkml.limits import Limits
 from arkml.sessions import core, future_handlers, hive
 from arkml.sessions.brain_calls import MlInferenceV0
+from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.pending_requests import PendingRequests
@@ -83,7 +84,8 @@ class Services:
 
     `number` is unique among the guests of the host and is part of the keys of the sessions.
     `clock` returns the time of day in nanoseconds, `stopwatch` a time in seconds, and `background`
-    runs a job on this or another thread. `account` is charged with the work of the handlers.
+    runs a job on this or another thread. `account` is charged with the work of the handlers. `spec`
+    is the section `arkml.spec` of the guest's module.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Services:
         background: Callable[[Callable[[], None]], object] = run_now,
         hives: RunGateway | None = None,
         account: Charging | None = None,
+        spec: bytes | None = None,
     ) -> None:
         self._guest = GuestState(
             name,
@@ -111,6 +114,7 @@ class Services:
             background=background,
             hives=hives,
             account=FreeWork() if account is None else account,
+            spec=spec,
         )
         self.handlers: Mapping[str, object] = {
             module: family(self._guest) for module, family in HANDLERS.items()
@@ -131,6 +135,11 @@ class Services:
     def hives(self) -> RunGateway | None:
         """Access to the hives that the guest may use, or None."""
         return self._guest.hives
+
+    @property
+    def declared(self) -> DeclaredBranches:
+        """The branches that the guest declares."""
+        return self._guest.declared
 
     @property
     def returned(self) -> bytes | None:

@@ -6,13 +6,22 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Protocol
+from weakref import WeakSet
 
 from arkml.batches import Batch, MetadataLog
+from arkml.errors import InvalidArguments
 from arkml.hive.protocol.masks import PREFIX
+from arkml.loggers import SafeLogger
 from arkml.policies.masks import ChoiceMasks
+from arkml.policies.onnx import takes_masks
 from arkml.policies.policy import Policy
-from arkml.policies.training import TrainingPolicy
+from arkml.policies.training import masks_of
 from arkml.sessions.run import GuestRun
+
+log = SafeLogger(__name__)
+
+_MASK = PREFIX.encode()
+_told: WeakSet[Policy] = WeakSet()  # policies whose sessions have masks without an effect
 
 
 class Queue(Protocol):
@@ -20,6 +29,7 @@ class Queue(Protocol):
 
     def batch(self) -> Batch: ...
     def metadata(self) -> MetadataLog: ...
+    def mentions(self, text: bytes) -> bool: ...
     def end_submit(self) -> None: ...
     def clear(self) -> None: ...
     def close(self) -> None: ...
@@ -71,15 +81,19 @@ class Session:
     `key` is unique in the host and identifies the session to its policy. `non_finite_actions`
     counts the actions of `ark-ml-v5` answers that were sent as zeros. `is_of_guest` says that the
     guest brought the policy, and is charged with its runs. `released` is called when the session no
-    longer uses its policy.
+    longer uses its policy. `masks` are those of the policy's batch, None for a policy without
+    branches. `noting` charges the guest with the work for the metadata that it pushed.
     """
 
     __slots__ = (
         "_act",
         "_batch",
+        "_metadata",
+        "_noting",
         "_released",
         "is_of_guest",
         "key",
+        "masks",
         "non_finite_actions",
         "num_actions",
         "num_features",
@@ -97,6 +111,7 @@ class Session:
         num_actions: int,
         is_of_guest: bool = False,
         released: Callable[[], object] = lambda: None,
+        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.is_of_guest: bool = is_of_guest
         self.queue: Queue = queue
@@ -105,6 +120,9 @@ class Session:
         self.num_features: int = num_features
         self.num_actions: int = num_actions
         self.non_finite_actions: int = 0
+        self.masks: ChoiceMasks | None = masks_of(policy)
+        self._metadata: MetadataLog | None = None  # of the present batch, if it was read already
+        self._noting = noting
         self._batch = queue.batch
         self._act = policy.act
         self._released = released
@@ -112,8 +130,44 @@ class Session:
     def answer(self) -> Batch:
         """Let the policy fill the actions and values of the rows since the last submit."""
         batch = self._batch()
+        if self.masks is not None:
+            self.masks.begin(len(batch))
+            self.mask(0)
+        else:
+            self.require_no_masks()
         self._act(batch)
         return batch
+
+    def mask(self, first: int) -> None:
+        """Mask the choices of the pushed rows, which begin at row `first` of the policy's batch."""
+        self._metadata = None
+        if self._batch().rows["metadata"].any():
+            with self._noting():
+                self._metadata = self.queue.metadata()
+                if self.masks is not None:
+                    self.masks.mask(self._metadata, first)
+
+    def require_no_masks(self) -> None:
+        """
+        Say once if the guest masks choices that have no branches.
+
+        Raises InvalidArguments if the policy needs the masks.
+        """
+        if not self.queue.mentions(_MASK):
+            return
+        if takes_masks(self.policy):
+            raise InvalidArguments(
+                "the guest masks choices that the policy cannot be told: it declares no branches of"
+                f" an action of {self.num_actions} floats for {self.num_features} features in its"
+                " custom section arkml.spec"
+            )
+        if self.policy not in _told:
+            _told.add(self.policy)
+            log.warning(
+                "masks of choices have no effect: the guest declares no branches of an action of %d"
+                " floats for %d features in its custom section arkml.spec",
+                self.num_actions, self.num_features,
+            )  # fmt: skip
 
     def note(self, metadata: MetadataLog | None = None) -> None:
         """
@@ -138,20 +192,15 @@ class Session:
 
 
 class InferenceSession(Session):
-    """A session whose policy is a snapshot from the guest."""
+    """A session whose policy is a snapshot from the guest, or takes the place of one."""
 
     __slots__ = ()
 
 
 class TrainingSession(Session):
-    """
-    A session with the policy of a run, whose sink takes rows with actions from the guest.
+    """A session with the policy of a run, whose sink takes rows with actions from the guest."""
 
-    `masks` are those of the policy's batch, None for a policy without branches. `noting` charges
-    the guest with the work for the metadata that it pushed.
-    """
-
-    __slots__ = ("_metadata", "_noting", "_run", "_sink", "masks")
+    __slots__ = ("_run", "_sink")
 
     def __init__(
         self,
@@ -165,32 +214,22 @@ class TrainingSession(Session):
         run: GuestRun | None = None,
         noting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        super().__init__(queue, policy, key=key, num_features=num_features, num_actions=num_actions)
-        self._noting = noting
+        super().__init__(
+            queue,
+            policy,
+            key=key,
+            num_features=num_features,
+            num_actions=num_actions,
+            noting=noting,
+        )
         self._sink = sink
         self._run = run
-        self._metadata: MetadataLog | None = None  # of the present batch, if it was read already
-        self.masks: ChoiceMasks | None = (
-            policy.masks if isinstance(policy, TrainingPolicy) else None
-        )
 
     def answer(self) -> Batch:
-        if self.masks is not None:
-            self.masks.begin(len(self._batch()))
-            self.mask(0)
         batch = super().answer()
         if batch.rows["metadata"].any():
             self.note()
         return batch
-
-    def mask(self, first: int) -> None:
-        """Mask the choices of the pushed rows, which begin at row `first` of the policy's batch."""
-        self._metadata = None
-        if self._batch().rows["metadata"].any():
-            with self._noting():
-                self._metadata = self.queue.metadata()
-                if self.masks is not None:
-                    self.masks.mask(self._metadata, first)
 
     def note(self, metadata: MetadataLog | None = None) -> None:
         read, self._metadata = self._metadata, None

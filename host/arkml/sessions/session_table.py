@@ -85,6 +85,7 @@ class SessionTable:
             num_actions=num_actions,
             is_of_guest=is_of_guest,
             released=released,
+            noting=self._noting,
         )
         return self._handles.insert(session)
 

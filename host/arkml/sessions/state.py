@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.limits import Limits
 from arkml.sessions.brain_memory import BrainMemory
+from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.call_vectors import CallVectors
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
@@ -82,6 +83,7 @@ class GuestState:
     of day in nanoseconds, `stopwatch` a time in seconds, and `background` runs a job on this or
     another thread. `hives` is the access to the hives that the guest may use, if there are any.
     `account` is charged with the time of what the host does for the guest.
+    `spec` is the section `arkml.spec` of its module, if that has one.
     `worker_module` is the SHA-256 of the module that remote workers run, empty for the guest's own.
     """
 
@@ -98,6 +100,7 @@ class GuestState:
         background: Callable[[Callable[[], None]], object],
         hives: RunGateway | None,
         account: Charging,
+        spec: bytes | None = None,
     ) -> None:
         self.account = account
         self.name = name
@@ -125,11 +128,20 @@ class GuestState:
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
         self.sessions = SessionTable(self.keys, self.handles, open_queue, account.noting)
+        self._spec = spec
+        self._declared: DeclaredBranches | None = None
         self.worker_module = ""
         self.non_finite_actions = 0
         self.pending_polls = 0
         self.input = b""
         self.panic: str | None = None
+
+    @property
+    def declared(self) -> DeclaredBranches:
+        """The branches that the guest declares, read where they are asked for first."""
+        if self._declared is None:
+            self._declared = DeclaredBranches(self._spec)
+        return self._declared
 
 
 class Family:

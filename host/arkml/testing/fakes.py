@@ -12,7 +12,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable
-from arkml.policies.library import PolicyLibrary
+from arkml.policies.library import BranchesOf, PolicyLibrary, no_branches
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.sessions.session import Origin, Ready
@@ -142,6 +142,7 @@ class RecordingPolicies(PolicyLibrary):
         snapshot_format: SnapshotFormat,  # noqa: ARG002  a library's
         num_features: int | None,
         num_actions: int | None,
+        branches_of: BranchesOf = no_branches,  # noqa: ARG002  constants have no masks
     ) -> ConstantPolicy:
         """Return a new policy of the guest's number of features and actions. Raises `failure`."""
         self.snapshots.append(bytes(snapshot))
@@ -273,6 +274,10 @@ class MemoryQueue:
     def metadata(self) -> MetadataLog:
         """Return the metadata of all rows."""
         return MetadataLog.of(self._metadata)
+
+    def mentions(self, text: bytes) -> bool:
+        """Return whether the name of an item has the text in it."""
+        return any(text in item.name.encode() for item in self._metadata)
 
     def end_submit(self) -> None:
         """Remove the rows of a submit that was answered."""

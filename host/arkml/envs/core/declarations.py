@@ -1,63 +1,37 @@
-"""Declarations of behaviors: their sources, and the checks of them."""
+"""Declarations of behaviors by their sources, as specs of rows."""
 
 from __future__ import annotations
 
 import copy
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import msgspec
-
-from arkml.envs.core.specs import Actions, Bounds, Part, Spec
+from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
 from arkml.hive.protocol.settings import guest_settings
+from arkml.sessions.declarations import (
+    ANY,
+    SECTION,
+    BehaviorDeclared,
+    Behaviors,
+    behavior_of,
+    behaviors_in,
+    behaviors_of,
+    bounds_of,
+    document_of,
+    fitting,
+    listed,
+    names_of,
+    require_declared,
+)
 
 Declaring = Mapping[str, Any] | str | os.PathLike[str] | None
 """A declaration, or the path of a JSON file that holds one."""
 
 KEY = "spec"
-_ANY = "*"
-_MAX_BYTES = 1 << 20
 _KEPT_CHARACTERS = 4_096  # of a configuration, for the next instance
-
-_Count = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
-_Place = Annotated[int, msgspec.Meta(ge=0, lt=65_536)]
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-_Bound = float | Annotated[list[float], msgspec.Meta(min_length=1, max_length=65_536)]
-
-
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A declaration without unknown keys."""
-
-
-class _PartDeclared(_Strict, frozen=True):
-    shape: Annotated[list[_Count], msgspec.Meta(min_length=1, max_length=8)]
-    name: _Name | None = None
-    low: _Bound = -math.inf
-    high: _Bound = math.inf
-    type: Literal["default", "goal"] = "default"
-
-
-class _ActionsDeclared(_Strict, frozen=True):
-    continuous: _Place | None = None
-    low: _Bound = -1.0
-    high: _Bound = 1.0
-    discrete: Annotated[list[_Count], msgspec.Meta(max_length=256)] = []
-
-
-class _BehaviorDeclared(_Strict, frozen=True):
-    observations: Annotated[list[_PartDeclared], msgspec.Meta(max_length=256)] = []
-    actions: _ActionsDeclared = _ActionsDeclared()
-    decision_period: _Count = 1
-    slots: _Count | None = None
-    positions: tuple[_Place, _Place] | None = None
-
-
-class _Named(_Strict, frozen=True):
-    behaviors: dict[str, _BehaviorDeclared]
 
 
 class Declarations:
@@ -73,18 +47,22 @@ class Declarations:
         self.given: Mapping[str, Any] = {}
         """The declaration of the embedder, as an object of JSON."""
         if isinstance(given, str | os.PathLike):
-            self.given = _document(_contents(Path(given)), str(given))
+            self.given = document_of(_contents(Path(given)), str(given))
         elif given is not None:
             self.given = copy.deepcopy(given)
-        self._named = _by_name(self.given, KEY)
-        self._sources = [(KEY, self._named)]
-        if section is not None:
-            where = "the custom section arkml.spec"
-            self._sources.append((where, _by_name(_document(section, where), where)))
+        self._given = behaviors_of(self.given, KEY)
+        self._sources: list[tuple[str, Behaviors]] = [
+            (KEY, self._given),
+            (SECTION, behaviors_in(section)),
+        ]
         self._known: tuple[tuple[str, int, int, str], Spec] | None = None
 
     def of(self, name: str, num_features: int, num_actions: int, configuration: str = "") -> Spec:
-        """Return the spec of a behavior. Raises InvalidSpec if it contradicts the widths."""
+        """
+        Return the spec of a behavior.
+
+        Raises InvalidSpec if it contradicts the widths, or if the module declares other behaviors.
+        """
         asked = name, num_features, num_actions, configuration
         if self._known is not None and self._known[0] == asked:  # as all instances ask
             return self._known[1]
@@ -92,10 +70,41 @@ class Declarations:
         self._known = (asked, spec) if len(configuration) <= _KEPT_CHARACTERS else None
         return spec
 
+    def of_rows(self, name: str, num_features: int, num_actions: int) -> Spec:
+        """
+        Return the spec of the rows of an inference session, which no experiment names.
+
+        It is that of `name`, else of the one declared behavior that has these widths. Raises
+        InvalidSpec if several have them, or none.
+        """
+        widths = num_features, num_actions
+        for where, source in self._sources:
+            declared = source.get(name, source.get(ANY))
+            if declared is not None:
+                return _fitted(declared, f"{where} for {name!r}", *widths)
+            fit = fitting(source, *widths)
+            if len(fit) > 1:
+                raise InvalidSpec(
+                    f"{where} declares {listed(fit)} with {num_features} features and"
+                    f" {num_actions} actions, as an inference session has: declare {name!r}, or"
+                    f' "{ANY}"'
+                )
+            for other, declared in fit.items():
+                return _fitted(declared, f"{where} for {other!r}", *widths)
+            require_declared(source, name, where)
+        return Spec.plain(*widths)
+
+    def require_any(self, names: Collection[str]) -> None:
+        """Raise InvalidSpec if the embedder declares behaviors, none of which is in `names`."""
+        if self._given and ANY not in self._given and self._given.keys().isdisjoint(names):
+            raise InvalidSpec(
+                f"{KEY} declares {listed(self._given)}, and the guest has {listed(names)}"
+            )
+
     def _of(self, name: str, num_features: int, num_actions: int, configuration: str) -> Spec:
         widths = num_features, num_actions
         for where, source in self._sources:
-            declared = source.get(name, source.get(_ANY))
+            declared = source.get(name, source.get(ANY))
             if declared is not None:
                 return _fitted(declared, f"{where} for {name!r}", *widths)
         try:
@@ -103,9 +112,11 @@ class Declarations:
         except InvalidSettings as error:
             raise InvalidSpec(str(error)) from error
         if own is None:
+            where, section = self._sources[-1]
+            require_declared(section, name, where)
             return Spec.plain(*widths)
         where = f"{KEY} in the configuration of {name!r}"
-        return _fitted(_converted(own, _BehaviorDeclared, where), where, *widths)
+        return _fitted(behavior_of(own, where), where, *widths)
 
 
 def _contents(path: Path) -> bytes:
@@ -115,75 +126,24 @@ def _contents(path: Path) -> bytes:
         raise InvalidSpec(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _document(data: bytes, where: str) -> Mapping[str, Any]:
-    if len(data) > _MAX_BYTES:
-        raise InvalidSpec(f"{where} has {len(data)} bytes: {_MAX_BYTES} at most")
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidSpec(f"{where}: {error}") from error
-
-
-def _converted(value: Any, kind: type[Any], where: str) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise InvalidSpec(f"{where}: {error}") from error
-
-
-def _by_name(document: Mapping[str, Any], where: str) -> Mapping[str, _BehaviorDeclared]:
-    if not document:
-        return {}
-    if "behaviors" not in document:
-        return {_ANY: _converted(document, _BehaviorDeclared, where)}
-    named: _Named = _converted(document, _Named, where)
-    return named.behaviors
-
-
-def _fitted(declared: _BehaviorDeclared, where: str, num_features: int, num_actions: int) -> Spec:
+def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actions: int) -> Spec:
     """Return the spec of a declaration for these widths. Raises InvalidSpec."""
-    plain = Spec.plain(num_features, num_actions)
-    parts = _parts(declared.observations, where) or plain.observations
-    if (size := sum(part.size for part in parts)) != num_features:
-        raise InvalidSpec(f"{where}: observations of {size} features, where it has {num_features}")
-    spec = declared.actions
-    continuous = spec.continuous
-    if continuous is None:
-        continuous = max(0, num_actions - len(spec.discrete))
-    low, high = _bounds(spec.low, spec.high, continuous, f"{where}, actions")
-    actions = Actions(continuous, low, high, tuple(spec.discrete))
-    if actions.width != num_actions:
-        raise InvalidSpec(
-            f"{where}: {continuous} continuous actions and {len(actions.branches)} branches, where"
-            f" it has {num_actions} actions"
-        )
-    if declared.positions is not None and max(declared.positions) >= num_features:
-        raise InvalidSpec(
-            f"{where}: positions {list(declared.positions)}, where it has {num_features} features"
-        )
-    return Spec(parts, actions, declared.decision_period, declared.slots, declared.positions)
+    declared.require_fit(where, num_features, num_actions)
+    actions = declared.actions
+    continuous = actions.continuous_of(num_actions)
+    low, high = bounds_of(actions.low, actions.high, continuous, where)
+    return Spec(
+        _parts(declared) or Spec.plain(num_features, num_actions).observations,
+        Actions(continuous, low, high, tuple(actions.discrete)),
+        declared.decision_period,
+        declared.slots,
+        declared.positions,
+    )
 
 
-def _parts(declared: Sequence[_PartDeclared], where: str) -> tuple[Part, ...]:
+def _parts(declared: BehaviorDeclared) -> tuple[Part, ...]:
     parts = []
-    for place, part in enumerate(declared):
-        name = part.name or f"obs_{place}"
-        size = math.prod(part.shape)
-        low, high = _bounds(part.low, part.high, size, f"{where}, observation {name!r}")
+    for name, part in zip(names_of(declared.observations), declared.observations, strict=True):
+        low, high = bounds_of(part.low, part.high, part.size, name)
         parts.append(Part(name, tuple(part.shape), low, high, part.type == "goal"))
-    if len({part.name for part in parts}) < len(parts):
-        raise InvalidSpec(f"{where}: two observations have one name")
     return tuple(parts)
-
-
-def _bounds(low: _Bound, high: _Bound, size: int, where: str) -> tuple[Bounds, Bounds]:
-    """Return lower and upper bounds of `size` values. Raises InvalidSpec."""
-    bounds = []
-    for bound in (low, high):
-        values = tuple(bound) if isinstance(bound, list) else (bound,)
-        if len(values) not in (1, size):
-            raise InvalidSpec(f"{where}: {len(values)} bounds for {size} values")
-        bounds.append(values * size if len(values) == 1 else values)
-    if not all(one <= other for one, other in zip(*bounds, strict=True)):
-        raise InvalidSpec(f"{where}: a lower bound is not below its upper one")
-    return bounds[0], bounds[1]

@@ -263,7 +263,7 @@ class EnvInstance(Closing):
         name = f"inference-{opened + 1}" if opened else "inference"
         assert isinstance(session, InferenceSession)
         widths = session.num_features, session.num_actions
-        return Behavior(name, *widths, self._declarations.of(name, *widths))
+        return Behavior(name, *widths, self._declarations.of_rows(name, *widths))
 
     def _drop_all(self) -> list[Decision]:
         found = [tracker.truncate_all() for tracker in self._trackers.values()]

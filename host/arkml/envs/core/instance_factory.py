@@ -141,8 +141,10 @@ class InstanceFactory(Closing):
         )
 
     def require_behavior(self, instance: EnvInstance) -> None:
-        """Raise UsageError if the guest has none of the behaviors that are stepped."""
+        """Raise UsageError if the guest has none of the behaviors that are stepped, or declared."""
         names = {run.behavior.name for run in instance.experiments.started.values()}
+        if names:
+            self.declarations.require_any(names)
         chosen = self.settings.behaviors
         if chosen is not None and names and names.isdisjoint(chosen):
             raise UsageError(

@@ -89,6 +89,15 @@ class Region:
         words[record + _SAID] = names.of(log)
         return read_log(log, self.batch().rows["metadata"])
 
+    def mentions(self, text: bytes) -> bool:
+        """Return whether the metadata of the rows has the text somewhere, which costs little."""
+        words, record = self._words, self._record.start
+        used = words[record + _USED] >> 2
+        if not used:
+            return False
+        start = words[record + _METADATA] >> 2
+        return text in self._columns.arena.word_array[start : start + used].tobytes()
+
     def follow(self, highest: int | None, rules: Rules) -> None:
         """
         Have the rows of the next submit compared with those of this one, and listed by rules.

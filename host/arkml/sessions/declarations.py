@@ -1,0 +1,216 @@
+"""Declarations of behaviors: their one form, which every reader of them shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from arkml.errors import InvalidSpec
+
+ANY = "*"
+"""The name under which a behavior is declared that has no declaration of its own."""
+
+SECTION = "the custom section arkml.spec"
+
+_MAX_BYTES = 1 << 20
+_SHOWN = 400  # characters of an error, which may name a key of any length
+_MOST_NAMED = 8  # behaviors in a message
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+_Place = Annotated[int, msgspec.Meta(ge=0, lt=65_536)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Bound = float | Annotated[list[float], msgspec.Meta(min_length=1, max_length=65_536)]
+"""One bound for all values, or one for each."""
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A declaration without unknown keys."""
+
+
+class PartDeclared(_Strict, frozen=True):
+    """Consecutive features that form one part of an observation."""
+
+    shape: Annotated[list[_Count], msgspec.Meta(min_length=1, max_length=8)]
+    name: _Name | None = None
+    low: Bound = -math.inf
+    high: Bound = math.inf
+    type: Literal["default", "goal"] = "default"
+
+    @property
+    def size(self) -> int:
+        """The number of features."""
+        return math.prod(self.shape)
+
+
+class ActionsDeclared(_Strict, frozen=True):
+    """Continuous actions and, behind them, branches of choices."""
+
+    continuous: _Place | None = None
+    low: Bound = -1.0
+    high: Bound = 1.0
+    discrete: Annotated[list[_Count], msgspec.Meta(max_length=256)] = []
+
+    def continuous_of(self, num_actions: int) -> int:
+        """Return the number of continuous actions of a row with `num_actions`."""
+        rest = max(0, num_actions - len(self.discrete))
+        return rest if self.continuous is None else self.continuous
+
+    def fit(self, num_actions: int | None) -> bool:
+        """Return whether they are `num_actions` columns; None stands for any number."""
+        return num_actions in (None, self.continuous_of(num_actions or 0) + len(self.discrete))
+
+    def fill(self, num_actions: int | None) -> bool:
+        """Return whether they name all of `num_actions` columns, if they name any at all."""
+        named = len(self.discrete) + (self.continuous or 0)
+        return named in (0, num_actions) or num_actions is None
+
+
+class BehaviorDeclared(_Strict, frozen=True):
+    """The meaning of a behavior's rows, as it is declared."""
+
+    observations: Annotated[list[PartDeclared], msgspec.Meta(max_length=256)] = []
+    actions: ActionsDeclared = ActionsDeclared()
+    decision_period: _Count = 1
+    slots: _Count | None = None
+    positions: tuple[_Place, _Place] | None = None
+
+    @property
+    def num_features(self) -> int | None:
+        """The number of features of all parts, None without parts."""
+        return sum(part.size for part in self.observations) if self.observations else None
+
+    def require_fit(self, where: str, num_features: int, num_actions: int) -> None:
+        """Raise InvalidSpec, which begins with `where`, if it contradicts the widths of a row."""
+        _require_parts(self.observations, where)
+        if self.num_features not in (None, num_features):
+            raise InvalidSpec(
+                f"{where}: observations of {self.num_features} features, where it has"
+                f" {num_features}"
+            )
+        continuous = self.actions.continuous_of(num_actions)
+        bounds_of(self.actions.low, self.actions.high, continuous, f"{where}, actions")
+        if not self.actions.fit(num_actions):
+            raise InvalidSpec(
+                f"{where}: {continuous} continuous actions and {len(self.actions.discrete)}"
+                f" branches, where it has {num_actions} actions"
+            )
+        if self.positions is not None and max(self.positions) >= num_features:
+            raise InvalidSpec(
+                f"{where}: positions {list(self.positions)}, where it has {num_features} features"
+            )
+
+    def fit(self, num_features: int, num_actions: int | None) -> bool:
+        """Return whether rows of these widths may be of this behavior."""
+        return self.num_features in (None, num_features) and self.actions.fit(num_actions)
+
+
+class _Named(_Strict, frozen=True):
+    behaviors: dict[_Name, Any]
+
+
+Behaviors = Mapping[str, BehaviorDeclared]
+"""Declarations by the name of the behavior; ANY is that of all others."""
+
+
+def document_of(data: bytes, where: str) -> Mapping[str, Any]:
+    """Return the object of JSON in `data`, which is called `where`. Raises InvalidSpec."""
+    if len(data) > _MAX_BYTES:
+        raise InvalidSpec(f"{where} has {len(data)} bytes: {_MAX_BYTES} at most")
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidSpec(f"{where}: {str(error)[:_SHOWN]}") from error
+
+
+def behavior_of(value: object, where: str) -> BehaviorDeclared:
+    """Return the declaration of one behavior. Raises InvalidSpec, which begins with `where`."""
+    declared: BehaviorDeclared = _converted(value, BehaviorDeclared, where)
+    _require_parts(declared.observations, where)
+    return declared
+
+
+def behaviors_of(document: Mapping[str, Any], where: str) -> Behaviors:
+    """
+    Return declarations by name: those of `behaviors`, or the one of all behaviors.
+
+    Raises InvalidSpec, which begins with `where`.
+    """
+    if not document:
+        return {}
+    if "behaviors" not in document:
+        return {ANY: behavior_of(document, where)}
+    named: _Named = _converted(document, _Named, where)
+    return {
+        name: behavior_of(declared, f"{where} for {name!r}")
+        for name, declared in named.behaviors.items()
+    }
+
+
+def behaviors_in(section: bytes | None) -> Behaviors:
+    """Return the declarations in a module's section, if it has one. Raises InvalidSpec."""
+    return {} if section is None else behaviors_of(document_of(section, SECTION), SECTION)
+
+
+def fitting(behaviors: Behaviors, num_features: int, num_actions: int | None) -> Behaviors:
+    """
+    Return the behaviors that rows of these widths may be of; None stands for any number.
+
+    Those which declare all of their actions go before those that leave some to be continuous.
+    """
+    fit = {name: one for name, one in behaviors.items() if one.fit(num_features, num_actions)}
+    full = {name: one for name, one in fit.items() if one.actions.fill(num_actions)}
+    return full or fit
+
+
+def require_declared(behaviors: Behaviors, name: str, where: str) -> None:
+    """Raise InvalidSpec if others than the behavior `name` are declared, and not it."""
+    if behaviors and name not in behaviors and ANY not in behaviors:
+        raise InvalidSpec(
+            f"{where} declares {listed(behaviors)}, and the guest has {name!r}: declare that name,"
+            f' or "{ANY}" for any other'
+        )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names of behaviors for a message, the first of many."""
+    shown = [repr(name) for name in islice(names, _MOST_NAMED + 1)]
+    return ", ".join([*shown[:_MOST_NAMED], "…"] if len(shown) > _MOST_NAMED else shown)
+
+
+def bounds_of(
+    low: Bound, high: Bound, size: int, where: str
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return lower and upper bounds of `size` values. Raises InvalidSpec."""
+    bounds = []
+    for bound in (low, high):
+        values = tuple(bound) if isinstance(bound, list) else (bound,)
+        if len(values) not in (1, size):
+            raise InvalidSpec(f"{where}: {len(values)} bounds for {size} values")
+        bounds.append(values * size if len(values) == 1 else values)
+    if not all(one <= other for one, other in zip(*bounds, strict=True)):
+        raise InvalidSpec(f"{where}: a lower bound is not below its upper one")
+    return bounds[0], bounds[1]
+
+
+def names_of(parts: Sequence[PartDeclared]) -> list[str]:
+    """Return the name of each part; one without a name is called by its place."""
+    return [part.name or f"obs_{place}" for place, part in enumerate(parts)]
+
+
+def _require_parts(parts: Sequence[PartDeclared], where: str) -> None:
+    names = names_of(parts)
+    if len(set(names)) < len(names):
+        raise InvalidSpec(f"{where}: two observations have one name")
+    for name, part in zip(names, parts, strict=True):
+        bounds_of(part.low, part.high, part.size, f"{where}, observation {name!r}")
+
+
+def _converted(value: object, kind: type[Any], where: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InvalidSpec(f"{where}: {str(error)[:_SHOWN]}") from error
