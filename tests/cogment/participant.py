@@ -112,12 +112,36 @@ async def hook(session):
     tell(hook=config.ticks)
 
 
+async def datalog(session):
+    """Read all samples of a trial, and print what they have of the first actor."""
+    session.start()
+    ticks, late = [], []
+    async for sample in session.all_samples():
+        if sample.out_of_sync:
+            late += [(sample.tick_id, each.value) for each in sample.all_rewards()]
+            continue
+        action, observation = sample.get_action(0), sample.get_observation(0)
+        ticks.append({
+            "tick": sample.tick_id,
+            "state": sample.state.name,
+            "action": action.action.value if action.tick_id >= 0 else None,
+            "observation": observation and observation.observation.tick,
+            "rewards": [(each.receiver_name, each.value) for each in sample.all_rewards()],
+            "messages": [(each.sender_name, each.receiver_name) for each in sample.all_messages()],
+        })  # fmt: skip
+    actors = len(session.trial_parameters.actors)
+    tell(datalog=session.trial_id, user=session.user_id, actors=actors,
+         samples=ticks, late=late)  # fmt: skip
+
+
 async def serve():
     context = cogment.Context("server", cog_settings)
     context.register_environment(environment, "tally")
     context.register_actor(service, "service", ["player", "watcher"])
     if given.get("hook"):
         context.register_pre_trial_hook(hook)
+    if given.get("datalog"):
+        context.register_datalog(datalog)
     serving = asyncio.create_task(context.serve_all_registered(cogment.ServedEndpoint(port=0)))
     while not context.served_port and not serving.done():
         await asyncio.sleep(0.01)
@@ -134,6 +158,7 @@ def parameters():
         environment_implementation="tally",
         environment_config=tally.Config(ticks=given["ticks"]),
         nb_buffered_ticks=2,
+        datalog_endpoint=given.get("datalog"),
         actors=[
             cogment.ActorParameters(cog_settings, each["class"], name=each["name"],
                                     endpoint=each["endpoint"],

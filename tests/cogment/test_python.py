@@ -121,3 +121,21 @@ async def test_hooks_change_the_parameters_one_after_the_other(participants, pac
             )  # fmt: skip
 
     assert result["after"] == ["ENDED", 6]
+
+
+async def test_the_published_datalog_gets_every_tick(participants, tmp_path):
+    async with participants.serving(ORIGINAL, datalog=True) as (store, samples):
+        result, *_ = await played(participants, tmp_path, OURS, ORIGINAL, datalog=store)
+        probe, logged = await samples.next(), await samples.next()
+
+    assert [one["tick"] for one in probe["samples"]] == [0]
+    assert (logged["datalog"], logged["user"]) == (result["trial"], "player")
+    assert logged["actors"] == 3
+    ticks = logged["samples"]
+    assert [one["tick"] for one in ticks] == [0, 1, 2, 3, 4]
+    assert [one["state"] for one in ticks] == ["RUNNING"] * 3 + ["TERMINATING", "ENDED"]
+    assert [one["action"] for one in ticks] == [3, 3, 3, 3, None]
+    assert [one["observation"] for one in ticks] == [0, 1, 2, 3, 4]
+    assert ["*", 1.0] in ticks[0]["rewards"]
+    assert ["world", "*"] in ticks[0]["messages"]
+    assert logged["late"] == [[0, 7.0]]

@@ -462,8 +462,8 @@ async def test_wrong_parameters_are_refused_without_a_trace():
         (trial_params([]), "the parameters have no actors"),
         (trial_params([actor("a0", "judge")]), "unknown class 'judge'; known: player"),
         (
-            trial_params(1, datalog=DatalogParams(endpoint="grpc://localhost:1")),
-            "name the datalog 'grpc://localhost:1': trials are logged by the server itself",
+            trial_params(1, datalog=DatalogParams(endpoint="cogment://client")),
+            "the datalog has the endpoint 'cogment://client': it is called at grpc://HOST:PORT",
         ),
     ]
     async with served(lambda _: TrialsOptions(classes=("player",))) as (controls, _):

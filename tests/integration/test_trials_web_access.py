@@ -343,7 +343,7 @@ async def test_a_certificate_that_cannot_be_read_is_named(tmp_path):
 async def test_a_port_in_use_is_named():
     async with serving() as web:
         second = WebPort(web.server, WebOptions(port=web.port.port))
-        with pytest.raises(TrialError, match=f"port {web.port.port}.*in use.*take another"):
+        with pytest.raises(TrialError, match=f"127.0.0.1:{web.port.port}.*in use.*take another"):
             await second.open()
 
 

@@ -42,7 +42,8 @@ async def test_a_page_starts_describes_and_ends_a_trial():
     async with serving() as web:
         started = await web.call("StartTrial", TrialStartRequest(trial_id_requested="one"))
         described = await web.call("GetTrialInfo", TrialInfoRequest(), trial_id="one")
-        ended = await web.call("TerminateTrial", TerminateTrialRequest(), trial_id="one")
+        request = TerminateTrialRequest(hard_termination=True)
+        ended = await web.call("TerminateTrial", request, trial_id="one")
 
         assert TrialStartReply.FromString(started.messages[0]).trial_id == "one"
         (info,) = TrialInfoReply.FromString(described.messages[0]).trial

@@ -41,7 +41,7 @@ _EPILOG = options.epilog(
     "arkml trials serve --guest c_reach.wasm --hive localhost --run reach=reach --learn people",
     notes="""
 Options may be written with underscores, as Cogment does. There is no directory, model registry or
-datastore, no DatalogSP and no TLS of gRPC. The exit codes are 130 and 143 after Ctrl-C and SIGTERM,
+datastore, and no TLS of gRPC. The exit codes are 130 and 143 after Ctrl-C and SIGTERM,
 which end all trials.
 """,
 )

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from arkml.trials.core.endpoints import TrialEndpoint
-from arkml.trials.streams import Receiver, Sender
+from arkml.trials.streams import PacedSender, Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput, RunTrialDatalogOutput
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
 from arkml.trials.wire.lifecycle_pb2 import (
@@ -94,7 +95,7 @@ class TrialServices(Protocol):
 
 
 class Callers(Protocol):
-    """Calls of a server: environments, actors and hooks, at their endpoints."""
+    """Calls of a server: environments, actors, datalogs and hooks, at their endpoints."""
 
     def environment(
         self,
@@ -113,6 +114,15 @@ class Callers(Protocol):
         receiver: Receiver[ActorRunTrialOutput],
     ) -> Sender[ActorRunTrialInput]:
         """Open a stream to an actor, which answers to `receiver`. Does not wait."""
+
+    def datalog(
+        self,
+        endpoint: TrialEndpoint,
+        trial_id: str,
+        user_id: str,
+        receiver: Receiver[RunTrialDatalogOutput],
+    ) -> PacedSender[RunTrialDatalogInput]:
+        """Open a stream to a datalog, whose end `receiver` is told. Does not wait."""
 
     async def pre_trial(
         self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str

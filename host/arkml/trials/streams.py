@@ -22,6 +22,21 @@ class Sender(Protocol[M_contra]):
         """End the stream after what was sent. Safe to call again."""
 
 
+class PacedSender(Sender[M_contra], Protocol):
+    """A Sender whose writing can be waited for."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that are not written yet."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while so much waits that it is better to wait, too."""
+
+    async def written(self) -> None:
+        """Wait until everything that was sent so far is written, or the stream is over."""
+
+
 class Receiver(Protocol[M_contra]):
     """
     The end of a stream where messages arrive.

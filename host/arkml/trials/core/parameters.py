@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from arkml.trials.core.endpoints import CLIENT, TrialEndpoint
+from arkml.trials.core.endpoints import CLIENT, GRPC, TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
 
@@ -50,6 +50,7 @@ def checked(params: TrialParams, classes: Sequence[str] | None = None) -> TrialP
             raise TrialError(f"actor {actor.name!r} has the name of {of}")
         names.add(actor.name)
     _check_properties(params)
+    _check_datalog(params.datalog.endpoint)
     params.nb_buffered_ticks = max(params.nb_buffered_ticks, LEAST_BUFFERED_TICKS)
     return params
 
@@ -64,6 +65,13 @@ def _check_environment(params: TrialParams) -> None:
             " only actors may have: give it grpc://HOST:PORT"
         )
     _check_word("the name of an environment", environment.name)
+
+
+def _check_datalog(endpoint: str) -> None:
+    if endpoint and TrialEndpoint.parse(endpoint).scheme != GRPC:
+        raise TrialError(
+            f"the datalog has the endpoint {endpoint!r}: it is called at grpc://HOST:PORT"
+        )
 
 
 def _check_actor(actor: ActorParams, classes: Sequence[str] | None) -> None:

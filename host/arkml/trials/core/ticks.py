@@ -79,7 +79,8 @@ class Ticks:
             self._ending.await_actors(self._observations.give_last(), now)
             return
         self._turn.begin(now)
-        if 0 < max_steps <= self._outgoing.tick:
+        if 0 < max_steps <= self._outgoing.tick and not self._ending.is_requested:
+            self._outgoing.log(EntryKind.EVENT, note=f"{max_steps} steps were made (max_steps)")
             self._ending.is_requested = True
         if self._ending.is_requested:
             self._change(TrialCause.SOFT_END)

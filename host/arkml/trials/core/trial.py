@@ -25,7 +25,7 @@ from arkml.trials.core.hosting import (
 from arkml.trials.core.mail import Mail
 from arkml.trials.core.observations import PresentObservations
 from arkml.trials.core.outgoing import Outgoing, shortened
-from arkml.trials.core.outputs import Output
+from arkml.trials.core.outputs import EntryKind, Output
 from arkml.trials.core.places import ActorPlace, Breach, EnvironmentPlace
 from arkml.trials.core.states import (
     ACTOR,
@@ -61,7 +61,8 @@ class Trial:
     `state` is one of TrialState, and `is_over` says that it is ENDED; `reason` is why it was cut
     off, or ended by its server. `began` is the time of its start and `ended` that of its present
     state, in nanoseconds since 1970. Without `is_logged` there are no entries among its outputs,
-    and without `is_shown` no views. A trial that begins with a Pacing is hosted.
+    unless its parameters name a datalog, and without `is_shown` no views. A trial that begins with
+    a Pacing is hosted.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Trial:
     def begin(self, params: TrialParams, now: float, pacing: Pacing | None = None) -> None:
         """Take the final parameters, which were checked, and wait for the actors."""
         self.params = params
+        self._outgoing.is_logged |= bool(params.datalog.endpoint)
         self.environment = EnvironmentPlace(params.environment.name)
         table = ACTOR if pacing is None else HOSTED_ACTOR
         self.actors = [ActorPlace(index, actor, table) for index, actor in enumerate(params.actors)]
@@ -300,6 +302,8 @@ class Trial:
         self.reason = self.reason or reason
         if self.state in (INITIALIZING, PENDING, RUNNING):
             self._clock.note_activity(now)
+            if not self._ending.is_requested:
+                self._outgoing.log(EntryKind.EVENT, note="the end was requested")
             self._ending.is_requested = True
             self._change(TrialCause.SOFT_END)
             self._ticks.act_if_complete(now)
@@ -344,6 +348,7 @@ class Trial:
         """Take in the LAST of an environment: its next observations are the last."""
         self.environment.take(Move.ANNOUNCE)
         if not self._ending.has_begun:
+            self._outgoing.log(EntryKind.EVENT, note="the environment ended the trial")
             self._ending.await_last(now)
             self._change(TrialCause.SOFT_END)
 

@@ -1,11 +1,11 @@
-"""Calls of environments, actors and hooks over gRPC."""
+"""Calls of environments, actors, datalogs and hooks over gRPC."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
 from urllib.parse import quote
 
 import grpc
@@ -15,15 +15,25 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_streams import ENDED, cancel, failure, read_all
 from arkml.trials.server.bounded_sender import FAREWELL, BoundedSender
 from arkml.trials.server.options import TrialLimits, grpc_options
-from arkml.trials.streams import Receiver, Sender
-from arkml.trials.wire import actor_pb2_grpc, environment_pb2_grpc, hooks_pb2_grpc
+from arkml.trials.streams import PacedSender, Receiver, Sender
+from arkml.trials.wire import (
+    actor_pb2_grpc,
+    datalog_pb2_grpc,
+    environment_pb2_grpc,
+    hooks_pb2_grpc,
+)
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput, RunTrialDatalogOutput
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
+
+DATALOG_SECONDS: Final = 600.0
+"""Seconds that a datalog has after a trial to take its samples, and to end its stream."""
 
 _environment_stub: Any = environment_pb2_grpc.EnvironmentSPStub  # generated without types
 _actor_stub: Any = actor_pb2_grpc.ServiceActorSPStub
 _hooks_stub: Any = hooks_pb2_grpc.TrialHooksSPStub
+_datalog_stub: Any = datalog_pb2_grpc.DatalogSPStub
 
 
 class SharedChannels:
@@ -73,7 +83,9 @@ class GrpcCallers:
         receiver: Receiver[EnvRunTrialOutput],
     ) -> Sender[EnvRunTrialInput]:
         """Open a stream to an environment; see Callers."""
-        return self._open(_environment_stub, endpoint, trial_id, receiver)
+        return self._open(
+            lambda channel: _environment_stub(channel).RunTrial, endpoint, trial_id, receiver
+        )
 
     def actor(
         self,
@@ -83,7 +95,26 @@ class GrpcCallers:
         receiver: Receiver[ActorRunTrialOutput],
     ) -> Sender[ActorRunTrialInput]:
         """Open a stream to an actor; see Callers."""
-        return self._open(_actor_stub, endpoint, trial_id, receiver)
+        return self._open(
+            lambda channel: _actor_stub(channel).RunTrial, endpoint, trial_id, receiver
+        )
+
+    def datalog(
+        self,
+        endpoint: TrialEndpoint,
+        trial_id: str,
+        user_id: str,
+        receiver: Receiver[RunTrialDatalogOutput],
+    ) -> PacedSender[RunTrialDatalogInput]:
+        """Open a stream to a datalog; see Callers."""
+        return self._open(
+            lambda channel: _datalog_stub(channel).RunTrialDatalog,
+            endpoint,
+            trial_id,
+            receiver,
+            ("user-id", _printable(user_id)),
+            farewell=DATALOG_SECONDS,
+        )
 
     async def pre_trial(
         self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str
@@ -107,10 +138,18 @@ class GrpcCallers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _open(
-        self, stub: Any, endpoint: TrialEndpoint, trial_id: str, receiver: Receiver[Any]
-    ) -> Sender[Any]:
-        sender: BoundedSender[Any] = BoundedSender(self._limits, receiver.lose)
-        work = self._run(stub, endpoint, trial_id, receiver, sender)
+        self,
+        method: Callable[[grpc.aio.Channel], Any],
+        endpoint: TrialEndpoint,
+        trial_id: str,
+        receiver: Receiver[Any],
+        *metadata: tuple[str, str],
+        farewell: float = FAREWELL,
+    ) -> BoundedSender[Any]:
+        """Open a stream of the method that a channel has."""
+        sender: BoundedSender[Any] = BoundedSender(self._limits, receiver.lose, farewell)
+        given = (("trial-id", trial_id), *metadata)
+        work = self._run(method, endpoint, given, receiver, sender)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -118,9 +157,9 @@ class GrpcCallers:
 
     async def _run(
         self,
-        stub: Any,
+        method: Callable[[grpc.aio.Channel], Any],
         endpoint: TrialEndpoint,
-        trial_id: str,
+        metadata: tuple[tuple[str, str], ...],
         receiver: Receiver[Any],
         sender: BoundedSender[Any],
     ) -> None:
@@ -128,7 +167,7 @@ class GrpcCallers:
         reason = "did not end its stream"
         try:
             async with self._channels.use(endpoint) as channel:
-                call = stub(channel).RunTrial(metadata=(("trial-id", trial_id),))
+                call = method(channel)(metadata=metadata)
                 reason = await _converse(call, receiver, sender)
         finally:
             receiver.lose(f"{endpoint.authority} {reason}")
@@ -141,7 +180,7 @@ async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[An
         with contextlib.suppress(TimeoutError):
             await sender.pump(call.write)
             await call.done_writing()
-            await asyncio.sleep(FAREWELL)
+            await asyncio.sleep(sender.farewell)
         call.cancel()
 
     writing = asyncio.create_task(write())

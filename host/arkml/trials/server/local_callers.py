@@ -8,8 +8,9 @@ from typing import Protocol, TypeVar
 from arkml.trials.core.endpoints import LOCAL, TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.service import Callers
-from arkml.trials.streams import Passing, Receiver, Sender
+from arkml.trials.streams import PacedSender, Passing, Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput, RunTrialDatalogOutput
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
 
@@ -76,6 +77,16 @@ class LocalCallers:
         except TrialError as error:
             return refused(receiver, error)
         return Passing(other, "the trial ended the stream")
+
+    def datalog(
+        self,
+        endpoint: TrialEndpoint,
+        trial_id: str,
+        user_id: str,
+        receiver: Receiver[RunTrialDatalogOutput],
+    ) -> PacedSender[RunTrialDatalogInput]:
+        """Open a stream to a datalog, which is never local; see Callers."""
+        return self._remote.datalog(endpoint, trial_id, user_id, receiver)
 
     async def pre_trial(
         self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str

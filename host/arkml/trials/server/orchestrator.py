@@ -124,7 +124,9 @@ class Orchestrator:
         self._live[trial.id] = task
         self._watchers.change(trial, trial.state)
         try:
-            params = given or await self._prepared_while_live(trial, request)
+            params = given
+            if params is None or params.datalog.endpoint:
+                params = await self._prepared_while_live(task, request, params)
             self._kept.begin(trial.id, params.ByteSize() + len(request.user_id.encode()))
             hosting = self._hosting_of(params)
             pacing = None if hosting is None else hosting.pacing(params)
@@ -265,21 +267,36 @@ class Orchestrator:
 
     # Parts
 
-    async def _prepared_while_live(self, trial: Trial, request: TrialStartRequest) -> TrialParams:
-        """Return the parameters of a trial, or raise TrialError as soon as it ends."""
-        preparing = asyncio.create_task(self._prepared(trial, request))
+    async def _prepared_while_live(
+        self, task: TrialTask, request: TrialStartRequest, given: TrialParams | None
+    ) -> TrialParams:
+        """
+        Return the parameters of a trial once its datalog is there, if they name one.
+
+        Raises TrialError as soon as the trial ends.
+        """
+        trial = task.trial
+        preparing = asyncio.create_task(self._prepared(task, request, given))
         self._preparing[trial.id] = preparing
         try:
             return await preparing
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if trial.is_over and not (task is not None and task.cancelling()):
+            current = asyncio.current_task()
+            if trial.is_over and not (current is not None and current.cancelling()):
                 raise TrialError(f"trial {trial.id}: {trial.reason}") from None
             raise
         finally:
             del self._preparing[trial.id]
 
-    async def _prepared(self, trial: Trial, request: TrialStartRequest) -> TrialParams:
+    async def _prepared(
+        self, task: TrialTask, request: TrialStartRequest, given: TrialParams | None
+    ) -> TrialParams:
+        params = given or await self._hooked(task.trial, request)
+        if params.datalog.endpoint:
+            await task.open_datalog(params, self.options.limits.message_bytes)
+        return params
+
+    async def _hooked(self, trial: Trial, request: TrialStartRequest) -> TrialParams:
         """Return the parameters of a trial after all hooks (CG-5)."""
         params = TrialParams()
         params.CopyFrom(self.options.params)
@@ -311,13 +328,7 @@ class Orchestrator:
         hosting = self._hosting_of(params)
         if hosting is not None:
             params = hosting.completed(params)
-        params = checked(params, self.options.classes)
-        if params.datalog.endpoint:
-            raise TrialError(
-                f"the parameters name the datalog {params.datalog.endpoint!r}: trials are logged"
-                " by the server itself, see `arkml trials list`"
-            )
-        return params
+        return checked(params, self.options.classes)
 
     def _trials(self) -> list[Trial | EndedTrial]:
         return [*self._ended.values(), *self.live_trials()]

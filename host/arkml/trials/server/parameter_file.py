@@ -45,7 +45,8 @@ def read_parameters(path: Path) -> TrialParams:
 
 def endpoints_of(params: TrialParams) -> frozenset[TrialEndpoint]:
     """Return all endpoints that parameters name."""
-    names = [params.environment.endpoint, *(actor.endpoint for actor in params.actors)]
+    names = [params.environment.endpoint, params.datalog.endpoint]
+    names += [actor.endpoint for actor in params.actors]
     return frozenset(TrialEndpoint.parse(name) for name in names if name)
 
 

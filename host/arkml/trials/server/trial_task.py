@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
@@ -35,6 +35,7 @@ from arkml.trials.core.outputs import (
 )
 from arkml.trials.core.states import ENDED
 from arkml.trials.core.trial import Trial
+from arkml.trials.server.datalog_stream import DatalogStream, HeldBack
 from arkml.trials.server.local_callers import refused
 from arkml.trials.server.views import Lookers
 from arkml.trials.service import Callers
@@ -46,6 +47,8 @@ from arkml.trials.wire.actor_pb2 import (
 )
 from arkml.trials.wire.common_pb2 import TrialParams, TrialState
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
+
+_ToEnvironment: TypeAlias = ToEnvironment | GiveActions | EndEnvironment
 
 
 class TrialEvents(Protocol):
@@ -83,6 +86,8 @@ class TrialTask:
         self._timer: asyncio.TimerHandle | None = None
         self._is_sending = False
         self._begun = asyncio.Event()
+        self._datalog: DatalogStream | None = None
+        self._held: HeldBack[_ToEnvironment] = HeldBack(self._give)
 
     def begin(self, params: TrialParams, pacing: Pacing | None = None) -> None:
         """Give the trial its parameters, and a hosted one the time of its ticks."""
@@ -127,6 +132,16 @@ class TrialTask:
         actor, hosted = self.trial.actors[index], self.trial.hosted
         self._do(lambda now: hosted.take_over(actor, user_id, now))
         return receiver
+
+    async def open_datalog(self, params: TrialParams, most_bytes: int) -> None:
+        """Open the stream to the datalog of `params`, and wait until it is there, or is lost."""
+
+        def warn(text: str) -> None:
+            self._events.notice(self.trial, text, is_warning=True)
+
+        self._datalog = DatalogStream(self.trial, params, self._callers, most_bytes, warn)
+        self._held.datalog = self._datalog
+        await self._datalog.written()
 
     def terminate(self, *, is_hard: bool, reason: str = "") -> None:
         """Request the end of the trial, or end it at once."""
@@ -192,24 +207,20 @@ class TrialTask:
                 entries.append(output)
                 continue
             if entries and isinstance(output, Changed):
-                self._events.entries(self.trial, entries)
+                self._log(entries)
                 entries = []
             self._apply_one(output)
         if entries:
-            self._events.entries(self.trial, entries)
+            self._log(entries)
 
     def _apply_one(self, output: Output) -> None:
         match output:
             case ToActor(index, message):
                 self._actors[index][0].send(message)
-            case ToEnvironment(message):
-                assert self._environment is not None
-                self._environment.send(message)
-            case GiveActions(tick, acted, most_ahead):
-                if self._hosted is not None:
-                    self._hosted.act(tick, acted, most_ahead)
+            case ToEnvironment() | GiveActions() | EndEnvironment():
+                self._held.give(output, is_last=isinstance(output, EndEnvironment))
             case Entry() | Entries():
-                self._events.entries(self.trial, [output])
+                self._log([output])
             case Show(view):
                 self.lookers.show(view)
             case EndActor(index):
@@ -220,16 +231,32 @@ class TrialTask:
                 self._call_actor(index)
             case CallEnvironment():
                 self._environment = self._called_environment()
-            case EndEnvironment():
-                assert self._environment is not None
-                self._environment.close()
             case Changed(state):
                 if state == ENDED:
                     self._begun.set()  # those that wait to join are refused
                     self.lookers.close()
+                if self._datalog is not None:
+                    self._datalog.change(state)
                 self._events.changed(self.trial, state)
             case Notice(text, is_warning):
                 self._events.notice(self.trial, text, is_warning=is_warning)
+
+    def _log(self, entries: Sequence[Logged]) -> None:
+        if self._datalog is not None:
+            self._datalog.take(entries)
+        self._events.entries(self.trial, entries)
+
+    def _give(self, output: _ToEnvironment) -> None:
+        match output:
+            case ToEnvironment(message):
+                assert self._environment is not None
+                self._environment.send(message)
+            case GiveActions(tick, acted, most_ahead):
+                if self._hosted is not None:
+                    self._hosted.act(tick, acted, most_ahead)
+            case EndEnvironment():
+                assert self._environment is not None
+                self._environment.close()
 
     def _call_actor(self, index: int) -> None:
         params, receiver = self.trial.params.actors[index], ActorReceiver(self, index)

@@ -1,0 +1,120 @@
+"""The stream of samples of one trial to the datalog that its parameters name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from arkml.trials.core.datalog_samples import FIELDS, DatalogSamples
+from arkml.trials.core.endpoints import TrialEndpoint
+from arkml.trials.core.outputs import Logged
+from arkml.trials.core.states import ENDED
+from arkml.trials.core.trial import Trial
+from arkml.trials.service import Callers
+from arkml.trials.wire.common_pb2 import TrialParams, TrialState
+from arkml.trials.wire.datalog_pb2 import (
+    DatalogSample,
+    RunTrialDatalogInput,
+    RunTrialDatalogOutput,
+)
+
+T = TypeVar("T")
+
+_MOST_HELD = 1_000
+"""Outputs that wait for a datalog; with more all are given at once."""
+
+
+class DatalogStream:
+    """
+    Sends the parameters of a trial and its samples to a datalog. It is the Receiver of its answers.
+
+    A datalog that is not there, or goes, ends no trial: `warn` is called with a sentence, once.
+    Samples have at most `most_bytes`.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        params: TrialParams,
+        callers: Callers,
+        most_bytes: int,
+        warn: Callable[[str], object],
+    ) -> None:
+        self._endpoint = params.datalog.endpoint
+        self._warn = warn
+        self._is_lost = self._is_over = False
+        self._samples = DatalogSamples(params, trial.began, most_bytes)
+        for name in self._samples.unknown:
+            fields = ", ".join(sorted(FIELDS))
+            warn(f"the datalog excludes {name!r}, which is not a field of samples: {fields}")
+        endpoint = TrialEndpoint.parse(params.datalog.endpoint)
+        self._sender = callers.datalog(endpoint, trial.id, trial.user_id, self)
+        self._sender.send(RunTrialDatalogInput(trial_params=params))
+
+    @property
+    def is_full(self) -> bool:
+        """True while so much waits to be written that the trial waits, too."""
+        return not self._is_lost and self._sender.is_full
+
+    async def written(self) -> None:
+        """Wait until everything so far is written, or the datalog is lost."""
+        await self._sender.written()
+
+    def take(self, entries: Iterable[Logged]) -> None:
+        """Take in entries of the log of the trial, in their order."""
+        self._send(self._samples.take(entries))
+
+    def change(self, state: TrialState) -> None:
+        """Take in a new state of the trial; the stream ends with the last one."""
+        self._send(self._samples.change(state))
+        if state == ENDED:
+            self._is_over = True
+            self._sender.close()
+
+    def receive(self, message: RunTrialDatalogOutput) -> None:
+        """Take in an answer, which says nothing."""
+
+    def lose(self, reason: str) -> None:
+        """Take in the end of the stream."""
+        if not self._is_lost and (not self._is_over or self._sender.waiting):
+            self._warn(f"its datalog {self._endpoint} is lost: {reason}; it gets no more samples")
+        self._is_lost = True
+
+    def _send(self, samples: Iterable[DatalogSample]) -> None:
+        if not self._is_lost:
+            for sample in samples:
+                self._sender.send(RunTrialDatalogInput(sample=sample))
+
+
+class HeldBack(Generic[T]):
+    """Outputs of a trial that wait while its datalog is full, and then are given in their order."""
+
+    def __init__(self, give: Callable[[T], object]) -> None:
+        self.datalog: DatalogStream | None = None
+        self._give = give
+        self._held: deque[T] = deque()
+        self._releasing: asyncio.Task[None] | None = None
+
+    def give(self, output: T, *, is_last: bool) -> None:
+        """Give an output now, or later; the last one of a trial waits for nothing."""
+        if is_last or len(self._held) > _MOST_HELD:
+            self._release()
+        is_full = self.datalog is not None and self.datalog.is_full
+        if is_last or not (self._held or is_full):
+            self._give(output)
+            return
+        self._held.append(output)
+        if self._releasing is None:
+            self._releasing = asyncio.create_task(self._release_when_written())
+
+    async def _release_when_written(self) -> None:
+        assert self.datalog is not None
+        await self.datalog.written()
+        self._releasing = None
+        self._release()
+
+    def _release(self) -> None:
+        while self._held:
+            self._give(self._held.popleft())
