@@ -248,3 +248,20 @@ def test_a_report_after_a_long_pause_counts_from_the_one_before():
 
     assert points["pace/updates_per_second"] == pytest.approx(1.0)
     assert points["pace/samples_per_insert_reached"] == pytest.approx(64.0)
+
+
+def test_rewards_are_equal_as_long_as_no_row_but_the_first_of_an_episode_has_another():
+    figures, made = RowFigures(Settings(features=3, actions=2)), rows(40)
+    made.reward[:] = 2.0
+    first = rows(2)
+    first.state[:] = EpisodeState.INITIAL
+    before = list(figures.rewards())
+    for one in (first, made, made):
+        figures.add(one)
+    equal = list(figures.rewards())
+    made.reward[39] = 2.5
+    figures.add(made)
+
+    assert before == []
+    assert equal == [("rollout/equal_rewards", 1.0)]
+    assert list(figures.rewards()) == [("rollout/equal_rewards", 0.0)]

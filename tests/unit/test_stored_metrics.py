@@ -25,6 +25,7 @@ COUNTERS = {"time/total_timesteps", "time/time_elapsed", "time/episodes", "train
 CONSTANTS = {
     "train/learning_rate", "hive/updates_per_row_wanted", "pace/samples_per_insert_wanted",
     "hive/dropped", "features/non_finite", "features/constant", "replay/demonstration_share",
+    "rollout/equal_rewards",
 }  # fmt: skip
 
 

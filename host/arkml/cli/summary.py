@@ -71,6 +71,7 @@ class Summary:
             "late_frames": self.late,
             "errors": dict(sorted(counted.errors.items())),
             "limits": dict(sorted(counted.limits.items())),
+            "refusals": dict(sorted(counted.refusals.items())),
             "account": self.account.as_dict(),
             "non_finite_features": counted.non_finite_features,
             "non_finite_actions": counted.non_finite_actions,

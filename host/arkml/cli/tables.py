@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from arkml.cli.summary import Summary
     from arkml.runtime.account import Usage
 
+_REASONS = 5  # shown of those for which pushes and submits were refused
 _WIDE = 160  # columns in files and pipes, unless COLUMNS says otherwise
 _WHOLE = 48  # characters of a name that is not broken
 
@@ -104,6 +105,7 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
     elif summary.is_of_frames:
         yield "late frames", "none (no --fps)"
     yield "errors", _counts(counted.errors) or "none"
+    yield from refusal_rows(counted.refusals)
     if counted.limits:
         yield "limits reached", _counts(counted.limits)
     for name in ("features", "actions"):
@@ -111,6 +113,15 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
             yield f"non-finite {name}", f"{count:,}"
     if summary.result is not None:
         yield "result", value(summary.result)
+
+
+def refusal_rows(refusals: Mapping[str, int]) -> Iterable[tuple[str, str]]:
+    """Yield a row for each reason for which pushes and submits were refused, the most first."""
+    most = sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
+    for sentence, count in most[:_REASONS]:
+        yield "refused", f"{count:,}: {sentence}"
+    if rest := sum(count for _, count in most[_REASONS:]):
+        yield "refused", f"{rest:,} for other reasons"
 
 
 def _width(stream: TextIO) -> int | None:

@@ -160,6 +160,8 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
         },
         "curve": files.get("curve"),
         "metrics": dict(result.metrics),
+        "health": list(result.health),
+        "refusals": dict(sorted(result.statistics.refusals.items())),
         "play": f"arkml run {guest} --policy {policy}" if policy else None,
         "frames": result.frames,
         "seconds": round(result.seconds, 3),
@@ -208,6 +210,8 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
         text = f"{one['rows']:,} rows, {one['rows_per_second']:,.0f}/s"
         text += f", replaced {one['replaced']:,} times" if one["replaced"] else ""
         rows.append((f"worker {one['worker']}", text))
+    rows += [*tables.refusal_rows(document["refusals"])]
+    rows += [("beware", sentence) for sentence in document["health"]]
     best = f" (by {policy['rated_by']})" if policy["which"] == "best" else ""
     label = "policy at hand" if policy["which"] == "held" else f"{policy['which']} policy"
     files = ", ".join(filter(None, (policy["onnx"], policy["crvo"]))) or "not written"

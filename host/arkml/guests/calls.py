@@ -29,7 +29,6 @@ from arkml.runtime.deadline import TICK
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.linker import error_code
-from arkml.runtime.shim import control as at
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
@@ -67,19 +66,16 @@ class CallLoop:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.name = instance.name
-        self.fiber = instance.fiber
-        self.services = instance.services
-        self.control = instance.control
-        self.place = instance.place
+        self.fiber, self.services = instance.fiber, instance.services
+        self.control, self.place = instance.control, instance.place
         self._touched = instance.lockstep.touched
         self._entries = instance.entries
         self._regions = instance.regions
         self._sessions = instance.sessions
         self._words = instance.words
-        self._bad_actions = (instance.control + at.BAD_ACTIONS) >> 2
+        self._noted = instance.news.word
         self._limits = instance.limits
-        self._run_seconds = instance.limits.run_seconds
-        self._call_seconds = instance.limits.call_seconds
+        self._run_seconds, self._call_seconds = self._limits.run_seconds, self._limits.call_seconds
         self.account, self._used = instance.account, instance.lockstep.used
         self._limit_runs = instance.library.limit_runs
         self._waiting: Wait | None = None  # that a guest gave way in
@@ -138,6 +134,7 @@ class CallLoop:
     def forget_call(self, data: bytes = b"") -> None:
         """Forget what the call before left; `data` is the input of the new one."""
         self.account.extra = 0.0
+        self.instance.news.forget_call()
         if self.instance.is_tight:
             self.instance.let_grow()
         self.services.begin_call(data)
@@ -178,6 +175,8 @@ class CallLoop:
                 if event in _SUBMITS:
                     if event is Pause.SUBMIT_NON_FINITE:
                         self.count_features()
+                    if self._words[self._noted]:
+                        self.instance.news.tell()
                     session = self.submitted()
                     if is_driven(session):
                         fiber.park()
@@ -257,7 +256,7 @@ class CallLoop:
 
     def refuse(self, error: AbiError) -> None:
         """Let the import call that the guest is suspended in return the code of `error`."""
-        self.instance.log_refusal(error)
+        self.instance.news.note(error)
         self.fiber.answer(error_code(error))
 
     def end(self, entry: ExportedFunction) -> Any:
@@ -267,10 +266,8 @@ class CallLoop:
             self.abandon(error)
             raise error
         self.fiber.finish()
-        if self._words[self._bad_actions]:
-            self.instance.warn_once(
-                "actions", "the policy gave non-finite actions or values: answered as zeros"
-            )
+        if self._words[self._noted]:
+            self.instance.news.tell()
         return entry.result() if entry.results else None
 
     def abandon(self, error: BaseException) -> None:
@@ -283,6 +280,8 @@ class CallLoop:
     def fail(self, error: BaseException) -> None:
         """Drop the call: the guest is failed from now on, by `error` or as cancelled by it."""
         self.fiber.drop()
+        if self._words[self._noted] and not self.instance.is_closed:
+            self.instance.news.tell()
         self.fiber.call_guard.lost += 1
         self._waiting = None
         if isinstance(error, GuestError):
@@ -332,13 +331,13 @@ class CallLoop:
         self.fiber.settle(wait)
 
     def failure_of(self, trap: Address, error_address: Address) -> GuestError:
-        """Return the error of a call that left a trap or an error, with the panic before it."""
+        """Return the error of a call, with the panic and the refused import before it."""
         error = failure(self.name, trap, error_address) or GuestTrap(f"{self.name} failed")
         panic = self.services.panic
         if panic is not None and isinstance(error, GuestTrap):
             text = f"{self.name} panicked: {panic}{backtrace(error.frames)}"
-            return GuestTrap(text, code=error.code, panic=panic, frames=error.frames)
-        return error
+            error = GuestTrap(text, code=error.code, panic=panic, frames=error.frames)
+        return self.instance.news.explain(error)
 
     def invoke(self, function: str, data: bytes, budget: Budget) -> Reply:
         """Call a function that takes bytes; see `Guest.invoke`."""

@@ -15,7 +15,8 @@ class Statistics:
     `submits` counts submits that were answered, `rows` the rows in them; `non_finite_features`
     values that were passed on as they are, `non_finite_actions` values that were answered as zero;
     `errors` import calls that were refused, by the name of their code; `limits` those of them that
-    reached one of `Limits`, by the name of the error.
+    reached one of `Limits`, by the name of the error; `refusals` the pushes and submits among them,
+    by a sentence that names function, code and why, with the numbers of the last one of its kind.
     """
 
     submits: int = 0
@@ -24,6 +25,7 @@ class Statistics:
     non_finite_actions: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     limits: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(
@@ -33,6 +35,7 @@ class Statistics:
             self.non_finite_actions + other.non_finite_actions,
             self.errors + other.errors,
             self.limits + other.limits,
+            self.refusals + other.refusals,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -44,4 +47,5 @@ class Statistics:
             "non_finite_actions": self.non_finite_actions,
             "errors": dict(self.errors),
             "limits": dict(self.limits),
+            "refusals": dict(self.refusals),
         }

@@ -125,6 +125,9 @@ class FleetCall:
                 if lockstep.is_in_frame(place):
                     self._fail(place, error)
             raise
+        for place in lockstep.noted(places):
+            if (guest := self._guests[place]).instance.failure is None:
+                guest.instance.news.tell()
         self._shares.frame += 1
         if budget is not None and (lockstep.spent > budget / 2 or self._held):
             self._evict(budget)

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from arkml.abi.codes import ErrorCode
 from arkml.closing import Unclosed, Unique
-from arkml.errors import AbiError, EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
+from arkml.errors import EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
+from arkml.guests.news import GuestNews
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.abort import EnvironmentCalls
@@ -54,6 +55,7 @@ class SharedResources(NamedTuple):
     and `call_guard` lets one call at a time through. `gateway` reaches the runs that they may take
     part in, None without a hive. Their clocks and random numbers are the machine's, or those of
     `world`. `unclosed` warns once if they are dropped without `close`; None: each warns by itself.
+    `warned` has the kinds of warnings that one of them has logged.
     """
 
     columns: Columns
@@ -61,6 +63,7 @@ class SharedResources(NamedTuple):
     gateway: RunGateway | None
     call_guard: CallGuard
     lockstep: Lockstep
+    warned: set[str]
     world: World | None = None
     unclosed: Unclosed | None = None
 
@@ -97,7 +100,7 @@ class Instance(Unique):
         self._released = released
         self._give = give
         world = shared.world
-        self._warned: set[str] = set()
+        self._warned = shared.warned
         self.non_finite_features = 0
         self._final: Statistics | None = None
         self._final_usage: Usage | None = None
@@ -132,6 +135,7 @@ class Instance(Unique):
                 spec=module.info.spec,
             )
             wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
+            self.news = GuestNews(sandbox, self._handlers)
             waiting = Waiting(self.services, wasi_calls)
             self.fiber = Fiber(
                 sandbox, self.account, shared.call_guard, self._handlers, waiting.after_import
@@ -313,6 +317,7 @@ class Instance(Unique):
         )
         statistics.errors.update(errors)
         statistics.limits.update(self._handlers.limits)
+        statistics.refusals.update(self.news.counts())
         statistics.submits = words[(control + at.SUBMITS) >> 2]
         statistics.rows = words[(control + at.ANSWERED_ROWS) >> 2]
         statistics.non_finite_actions += words[(control + at.BAD_ACTIONS) >> 2]
@@ -349,13 +354,8 @@ class Instance(Unique):
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         return region
 
-    def log_refusal(self, error: AbiError) -> None:
-        """Log `error`, with which a submit was refused, and count it if a limit was reached."""
-        self._handlers.count(error)
-        self.services.log.say(logging.WARNING, str(error))
-
     def warn_once(self, kind: str, text: str) -> None:
-        """Log `text` as a warning, once for each `kind`."""
+        """Log `text` as a warning, once for each `kind` among the guests that share parts."""
         if kind not in self._warned:
             self._warned.add(kind)
             self.services.log.say(logging.WARNING, text)

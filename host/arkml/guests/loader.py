@@ -137,6 +137,7 @@ class GuestLoader:
             gateway,
             CallGuard(engine.ticker),
             Lockstep(engine.arena),
+            set(),
             world,
             unclosed,
         )

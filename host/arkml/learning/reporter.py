@@ -150,6 +150,7 @@ class Reporter:
         learner = self._learner
         rows, experience = learner.rows, learner.experience
         yield from experience.statistics.points()
+        yield from experience.figures.rewards()
         yield from learner.losses.items()
         yield from learner.algorithm.metrics().items()
         yield "time/total_timesteps", float(rows)

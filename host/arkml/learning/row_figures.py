@@ -44,7 +44,8 @@ class RowFigures:
     Samples the first rows of training after each report, and makes figures of them.
 
     A sample is bounded, however many rows there are and however wide they are. Choices count
-    only where an agent acted, and a feature is constant if it was so in all samples.
+    only where an agent acted, and a feature is constant if it was so in all samples. Rewards are
+    looked at in all rows but the first of each episode, to which no action led.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -54,6 +55,7 @@ class RowFigures:
         self._choices = sum(settings.branches)
         self._low = np.full(settings.features, np.inf, np.float32)
         self._high = np.full(settings.features, -np.inf, np.float32)
+        self._rewards: tuple[float, float] | None = None  # the least and the greatest
         self._figures_at = self._histograms_at = _NEVER
         self._clear()
 
@@ -64,6 +66,7 @@ class RowFigures:
 
     def add(self, columns: RowColumns) -> None:
         """Add rows to the sample, unless it is complete. Copies what it keeps."""
+        self._add_rewards(columns.reward[columns.state != EpisodeState.INITIAL])
         wanted = min(self._most - self._rows, _BODY_ROWS, len(columns))
         if wanted <= 0:
             return
@@ -77,6 +80,11 @@ class RowFigures:
             masks = (meta["row"] != NO_ROW) & (meta["name"] < self._choices) & (meta["value"] != 0)
             self._masked += int(masks.sum())
             self._maskable += len(columns) * self._choices
+
+    def rewards(self) -> Iterator[Point]:
+        """Yield 1 if all rewards so far were equal, else 0; nothing before the first one."""
+        if self._rewards is not None:
+            yield "rollout/equal_rewards", float(self._rewards[0] == self._rewards[1])
 
     def take(self, scaling: Scaling, now: float) -> tuple[list[Point], list[Histogram]]:
         """
@@ -102,6 +110,11 @@ class RowFigures:
             ]
         self._clear()
         return points, histograms
+
+    def _add_rewards(self, rewards: Floats) -> None:
+        if len(rewards):
+            low, high = self._rewards or (float(rewards[0]), float(rewards[0]))
+            self._rewards = min(low, float(rewards.min())), max(high, float(rewards.max()))
 
     def _clear(self) -> None:
         self._rows = self._masked = self._maskable = 0

@@ -378,20 +378,23 @@ class Fiber:
         sandbox.memory.pages = self._words[(sandbox.control + at.PAGES) >> 2]
         arguments = sandbox.control + at.ARGUMENTS
         answer = call(sandbox.memory, self._handlers, self._bytes, arguments)
+        if self._handlers.refusal:
+            self.lockstep.touched.add(self.place)
         if call.is_value:
             self.answer_value(answer)
         else:
             self.answer(answer)
 
     def _grow(self) -> None:
-        words, control = self._words, self._sandbox.control
-        region = self._sandbox.regions[self.record]
+        words, sandbox = self._words, self._sandbox
+        control, region = sandbox.control, sandbox.regions[self.record]
         try:
             region.grow(
                 words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]
             )
         except AbiError as error:
-            self._handlers.note(error)
+            self._handlers.count(error)
+            sandbox.refusals.by_host = error
             self.answer(error_code(error))
         else:
             self.answer(ErrorCode.SUCCESS)

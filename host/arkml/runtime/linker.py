@@ -78,7 +78,8 @@ class Handlers:
     `modules` has one object for each import module, with a method for each host-lane row. `offer`
     keeps bytes for `core__take_host_return_vec`. `errors` counts refused calls by code, `limits`
     by the limit that was reached. `tell(kind, text)` logs the first message of each kind. `admits`
-    returns 0 for a text that would exceed the rate of the guest's log.
+    returns 0 for a text that would exceed the rate of the guest's log. `refusal` has the last call
+    that was refused since the guest's present call began, or nothing.
     """
 
     modules: Mapping[str, object]
@@ -87,6 +88,7 @@ class Handlers:
     admits: Callable[[str], int]
     errors: Counter[ErrorCode] = field(default_factory=Counter)
     limits: Counter[str] = field(default_factory=Counter)
+    refusal: list[str] = field(default_factory=list)
 
     def note(self, error: AbiError) -> None:
         """Count and log `error` if a limit was reached."""
@@ -167,6 +169,7 @@ class ImportCall:
             if self._cannot_fail:
                 return int(ErrorCode.SUCCESS)
             code = error_code(error)
+            handlers.refusal[:] = [f"{self.name} answered {code.name}: {str(error)[:_MOST_TEXT]}"]
         except Exception:
             logger.exception("%s failed: a bug of the host", self.name)
             code = ErrorCode.INTERNAL_ERROR

@@ -228,6 +228,11 @@ class Lockstep:
         indices: Frames = self._words[self._at(_RECORD, places)]
         return indices
 
+    def noted(self, places: Sequence[int] | Places) -> list[int]:
+        """Return those of these guests whose shims have noted something for their hosts."""
+        news = self._words[self._at(_NOTED, places)]
+        return np.asarray(places)[news != 0].tolist() if news.any() else []
+
     def _run(self, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Run guests; returns those whose call has ended, and the others."""
         futures, used, long = self.futures, self.used, LONG
@@ -296,6 +301,6 @@ def _is_constant(places: Sequence[int] | Places) -> bool:
     return isinstance(places, tuple)
 
 
-_WORDS = (at.REASON, at.ANSWER, at.RECORD, at.FRAMES, at.FRAMES_AHEAD)
+_WORDS = (at.REASON, at.ANSWER, at.RECORD, at.FRAMES, at.FRAMES_AHEAD, at.NOTED)
 _NUMBERS = (at.TRAP, at.ERROR)
-_REASON, _ANSWER, _RECORD, _FRAMES, _FRAMES_AHEAD, _TRAP, _ERROR = range(7)
+_REASON, _ANSWER, _RECORD, _FRAMES, _FRAMES_AHEAD, _NOTED, _TRAP, _ERROR = range(8)

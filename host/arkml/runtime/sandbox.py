@@ -24,6 +24,7 @@ from arkml.runtime.module.normalize import START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import frame
+from arkml.runtime.shim.refusals import RefusalNotes
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
 from arkml.runtime.wasi.linking import WasiGrant, config, free_descriptors
@@ -79,6 +80,7 @@ class Sandbox:
             raise
         self._store = GuestStore(store, arena.memory, lockstep, self.control)
         self.place = self._store.place
+        self.refusals = RefusalNotes(arena, self.control)
         self.context = self._store.context
         self._errors = arena.base + self.control + at.TRAP
         try:

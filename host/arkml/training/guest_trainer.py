@@ -370,6 +370,7 @@ class GuestTrainer(Closing):
             warnings=self.warnings,
             errors=errors,
             workers=() if self._actors is None else self._actors.result(loop.frames, loop.seconds),
+            statistics=self._runner.statistics,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.errors import ArkmlError
+from arkml.guests.counts import Statistics
 from arkml.hive.protocol.results import EvaluationReport
 
 TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
@@ -34,6 +35,9 @@ Series = Sequence[tuple[int, float]]
 
 TRAINING_RETURN, EVALUATION_RETURN = "rollout/ep_rew_mean", "eval/mean_reward"
 """Metrics of a run: mean returns of training episodes and of evaluations."""
+
+EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
+"""Metrics of a run: 1 if all rewards were equal, and the features that had one value only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,8 @@ class TrainingResult:
     by their TensorBoard names. `files` are the paths in `directory` by "onnx", "crvo", "last" and
     "curve"; one that could not be written is missing. `warnings` are sentences for people, and
     `errors` what went wrong, in the order of its weight: both are empty as a rule. `workers` are
-    the rollout workers, empty without `actors`.
+    the rollout workers, empty without `actors`. `statistics` are the counts of the guests of this
+    host, in which `refusals` has the pushes and submits that were refused.
     """
 
     run_id: str
@@ -212,6 +217,19 @@ class TrainingResult:
     warnings: tuple[str, ...] = ()
     errors: tuple[Exception, ...] = ()
     workers: tuple[WorkerProgress, ...] = ()
+    statistics: Statistics = field(default_factory=Statistics)
+
+    @property
+    def health(self) -> tuple[str, ...]:
+        """Sentences about the rows that make it hard to learn from them; empty as a rule."""
+        found = []
+        if not len(self.training_curve):
+            found.append("no episode ended: there is no return to rate a policy by")
+        if self.metrics.get(EQUAL_REWARDS):
+            found.append("all rewards were equal: only the length of episodes tells good from bad")
+        if count := round(self.metrics.get(CONSTANT_FEATURES, 0.0)):
+            found.append(f"{count:,} features had one value only: they tell a policy nothing")
+        return tuple(found)
 
     @property
     def learning_curve(self) -> LearningCurve:

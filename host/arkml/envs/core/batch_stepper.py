@@ -149,6 +149,8 @@ class BatchStepper:
                 self._more_behind[guests] += begun
         finally:
             call_guard.end()
+        if noted := lockstep.noted(places):
+            self._tell_news(noted)
         if every(submits) and self._are_as_before(guests, places):
             self._frames = after
             return guests, [], []
@@ -165,6 +167,12 @@ class BatchStepper:
             as_before = self._is_as_before(guests, self._places[guests])
         left += [(guest, EnvInstance.look) for guest in guests[~as_before].tolist()]
         return guests[as_before], left, alone.tolist()
+
+    def _tell_news(self, places: Sequence[int]) -> None:
+        """Let guests log what their shims noted."""
+        for instance in self._instances:
+            if instance is not None and instance.calls.place in places:
+                instance.calls.instance.news.tell()
 
     def _choose(self, guests: Places) -> None:
         """Note where guests lie, that are the same array while they are the same."""

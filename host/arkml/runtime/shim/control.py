@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag, unique
 
-CONTROL_SIZE = 256
+CONTROL_SIZE = 512
 ANSWER = 0  # zero while the host has not answered, then 1 + code; wasmtime asks it by strlen
 REASON = 4  # why the guest suspended; zero when it did not
 VALUE = 8  # the answer of an import whose result is a value and no code
@@ -31,6 +31,16 @@ SUBMITS = 232  # submits that were answered
 ANSWERED_ROWS = 236  # rows in them
 TRAP = 240  # u64, the wasm_trap_t that the last call left, or zero; wasmtime writes it
 ERROR = 248  # u64, the wasmtime_error_t likewise
+NOTED = 256  # news for the host, which clears it: the last `RefusalReason`, and NON_FINITE
+REFUSALS = (
+    264  # by `RefusalReason`, from 1 on, REFUSAL_SIZE bytes each: the last one, and their number
+)
+REFUSAL_SIZE = 24
+REFUSED_COUNT = 0
+REFUSED_FUNCTION = 4  # its number among `render.noted`
+REFUSED_GIVEN = 8  # u64, what the guest gave
+REFUSED_WANTED = 16  # u64, what is right
+NON_FINITE = 1 << 31  # in NOTED: an action or value that is not finite was answered as zero
 
 RECORD_SIZE = 128
 HANDLE = 0  # u64; zero: the record names no session
@@ -86,6 +96,22 @@ class Kind(IntEnum):
 
     INFERENCE = 1
     TRAINING = 2
+
+
+@unique
+class RefusalReason(IntEnum):
+    """Reasons for which the shim refuses a push or a submit; the two numbers come with each."""
+
+    SESSION = 1  # the handle; 0
+    KIND = 2  # the handle; the kind of session that the function takes
+    STATE = 3  # the state; the last one that there is
+    FEATURES = 4  # the features; those of the session
+    GIVEN = 5  # the supplied actions; those of the session
+    METADATA = 6  # the items; the most
+    OUTSIDE = 7  # the end of an argument; the size of the memory
+    ACTIONS = 8  # the room for actions; what the rows need
+    VALUES = 9  # the room for values; the rows
+    HOST = 10  # 0; 0: the host refused, with an error of its own
 
 
 @unique

@@ -6,7 +6,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.ml_v5 import MAX_ACTIONS, MAX_ROWS
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import Moved, Reason
+from arkml.runtime.shim.control import Moved, Reason, RefusalReason
 
 BLOCK_BYTES = 256  # copied or looked at between two epoch checks
 LOOP = "frames"
@@ -47,6 +47,10 @@ _STARTED, _TERMINATED, _TRUNCATED, _OVER, _UNLISTED = at.LIST_RULES
 _ID, _REWARD, _MOVED = (row_offset(name) for name in ("id", "reward", "moved"))
 _INFINITY = "0x7f800000"
 _STATE = row_offset("state")
+_REFUSED = [
+    at.REFUSALS + field
+    for field in (at.REFUSED_COUNT, at.REFUSED_FUNCTION, at.REFUSED_GIVEN, at.REFUSED_WANTED)
+]
 
 # Two accumulators, so that two vectors are looked at at once.
 _SCAN_BLOCK = "\n".join(
@@ -102,6 +106,23 @@ TEXT = f"""
     (i32.const 1))
   (local.get $code))
 
+(func $note (param $news i32)
+  (i32.store $c offset={at.NOTED} (global.get $base) (local.get $news)))
+
+;; Refuse a call of a function, and leave the reason with two numbers: see `RefusalReason`.
+(func $refuse (param $code i32) (param $reason i32) (param $function i32) (param $given i64)
+    (param $wanted i64) (result i32) (local $at i32)
+  (local.set $at (i32.add (global.get $base)
+    (i32.mul (i32.sub (local.get $reason) (i32.const 1)) (i32.const {at.REFUSAL_SIZE}))))
+  (i32.store $c offset={_REFUSED[0]} (local.get $at)
+    (i32.add (i32.load $c offset={_REFUSED[0]} (local.get $at)) (i32.const 1)))
+  (i32.store $c offset={_REFUSED[1]} (local.get $at) (local.get $function))
+  (i64.store $c offset={_REFUSED[2]} (local.get $at) (local.get $given))
+  (i64.store $c offset={_REFUSED[3]} (local.get $at) (local.get $wanted))
+  (call $note (i32.or (local.get $reason) (i32.and (i32.const {at.NON_FINITE})
+    (i32.load $c offset={at.NOTED} (global.get $base)))))
+  (call $fail (local.get $code)))
+
 (func $index (param $r i32) (result i32)
   (i32.div_u (i32.sub (local.get $r) (i32.load $c offset={at.RECORDS} (global.get $base)))
     (i32.const {at.RECORD_SIZE})))
@@ -125,15 +146,20 @@ TEXT = f"""
   (call $clear (local.get $r))
   (i32.store $c offset={at.FOLLOWED} (local.get $r) (i32.const 0)))
 
-(func $refuse_submit (param $r i32) (result i32)
+(func $refuse_submit (param $r i32) (param $reason i32) (param $function i32) (param $given i64)
+    (param $wanted i64) (result i32)
   (call $lose (local.get $r))
-  (call $fail (i32.const {ErrorCode.INVALID_ARGUMENTS})))
+  (call $refuse (i32.const {ErrorCode.INVALID_ARGUMENTS}) (local.get $reason)
+    (local.get $function) (local.get $given) (local.get $wanted)))
+
+(func $memory (result i64) (i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16)))
+(func $end (param $ptr i32) (param $floats i32) (result i64)
+  (i64.add (i64.extend_i32_u (local.get $ptr))
+    (i64.shl (i64.extend_i32_u (local.get $floats)) (i64.const 2))))
 
 (func $outside (param $ptr i32) (param $floats i32) (result i32)
   (i32.and (i32.ne (local.get $floats) (i32.const 0))
-    (i64.gt_u (i64.add (i64.extend_i32_u (local.get $ptr))
-        (i64.shl (i64.extend_i32_u (local.get $floats)) (i64.const 2)))
-      (i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16)))))
+    (i64.gt_u (call $end (local.get $ptr) (local.get $floats)) (call $memory))))
 
 ;; Return whether these floats of the columns are finite, by the largest magnitude as an integer.
 (func $finite (param $from i32) (param $left i32) (result i32)
@@ -167,6 +193,8 @@ TEXT = f"""
     (local.set $to (i32.add (local.get $to) (i32.const 4)))
     (local.set $left (i32.sub (local.get $left) (i32.const 1))) (br $rest)))
   (if (i32x4.all_true (local.get $good)) (then (return)))
+  (call $note (i32.or (i32.const {at.NON_FINITE})
+    (i32.load $c offset={at.NOTED} (global.get $base))))
   (block $counted (loop $count (br_if $counted (i32.eqz (local.get $floats)))
     (local.set $s (f32.load $c (local.get $start)))
     (if (f32.ne (f32.sub (local.get $s) (local.get $s)) (f32.const 0)) (then
@@ -271,17 +299,26 @@ TEXT = f"""
   (call $ask (local.get $r)))
 
 (func $submit (param $r i32) (param $actions i32) (param $num_actions i32)
-    (param $values i32) (param $num_values i32) (result i32)
-  (local $n i32) (local $code i32)
+    (param $values i32) (param $num_values i32) (param $function i32) (result i32)
+  (local $n i32) (local $code i32) (local $due i64)
   (local.set $n {_field(at.COUNT)})
-  (if (i64.ne (i64.extend_i32_u (local.get $num_actions))
-        (i64.mul (i64.extend_i32_u (local.get $n)) (i64.extend_i32_u {_field(at.NUM_ACTIONS)})))
-    (then (return (call $refuse_submit (local.get $r)))))
+  (local.set $due
+    (i64.mul (i64.extend_i32_u (local.get $n)) (i64.extend_i32_u {_field(at.NUM_ACTIONS)})))
+  (if (i64.ne (i64.extend_i32_u (local.get $num_actions)) (local.get $due))
+    (then (return (call $refuse_submit (local.get $r) (i32.const {RefusalReason.ACTIONS})
+      (local.get $function) (i64.extend_i32_u (local.get $num_actions)) (local.get $due)))))
   (if (i32.ne (local.get $num_values) (local.get $n))
-    (then (return (call $refuse_submit (local.get $r)))))
-  (if (i32.or (call $outside (local.get $actions) (local.get $num_actions))
-        (call $outside (local.get $values) (local.get $num_values)))
-    (then (return (call $refuse_submit (local.get $r)))))
+    (then (return (call $refuse_submit (local.get $r) (i32.const {RefusalReason.VALUES})
+      (local.get $function) (i64.extend_i32_u (local.get $num_values))
+      (i64.extend_i32_u (local.get $n))))))
+  (if (call $outside (local.get $actions) (local.get $num_actions))
+    (then (return (call $refuse_submit (local.get $r) (i32.const {RefusalReason.OUTSIDE})
+      (local.get $function) (call $end (local.get $actions) (local.get $num_actions))
+      (call $memory)))))
+  (if (call $outside (local.get $values) (local.get $num_values))
+    (then (return (call $refuse_submit (local.get $r) (i32.const {RefusalReason.OUTSIDE})
+      (local.get $function) (call $end (local.get $values) (local.get $num_values))
+      (call $memory)))))
   (if (i32.eqz (local.get $n)) (then (return (i32.const {ErrorCode.SUCCESS}))))
   (local.set $code (call $ask (local.get $r)))
   ;; The host may have moved the region or closed the session; memory only grows.
@@ -290,6 +327,7 @@ TEXT = f"""
     (call $deliver (local.get $actions) {_field(at.ACTIONS)} (local.get $num_actions))
     (call $deliver (local.get $values) {_field(at.VALUES)} (local.get $num_values))))
   (call $clear (local.get $r))
-  (if (local.get $code) (then (return (call $fail (local.get $code)))))
+  (if (local.get $code) (then (return (call $refuse (local.get $code)
+    (i32.const {RefusalReason.HOST}) (local.get $function) (i64.const 0) (i64.const 0)))))
   (i32.const {ErrorCode.SUCCESS}))
 """

@@ -18,7 +18,7 @@ from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import frame
-from arkml.runtime.shim.control import Kind, Moved, Reason
+from arkml.runtime.shim.control import Kind, Moved, Reason, RefusalReason
 
 BLOCK = 64  # floats copied between two epoch checks
 NAME = "arkml-shim"
@@ -28,14 +28,16 @@ NAME = "arkml-shim"
 def module(apis: Sequence[Api]) -> str:
     """Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k."""
     lines = [f"(module ${NAME}", frame.TEXT]
+    numbers = {(api.module, one.name): number for number, (api, one) in enumerate(noted(apis))}
     for index, (api, function) in enumerate(host_imports(apis)):
-        lines += _host_lane(api, function, Reason.FIRST_IMPORT + index)
-    for api in apis:
-        for function in api.functions:
-            if function.lane is Lane.PUSH:
-                lines += _push(api, function)
-            elif function.lane is Lane.SUBMIT:
-                lines += _submit(api, function)
+        number = numbers.get((api.module, function.name), 0)
+        lines += _host_lane(api, function, Reason.FIRST_IMPORT + index, number)
+    for api, function in noted(apis):
+        number = numbers[api.module, function.name]
+        if function.lane is Lane.PUSH:
+            lines += _push(api, function, number)
+        elif function.lane is Lane.SUBMIT:
+            lines += _submit(api, function, number)
     return "\n".join([*lines, ")"])
 
 
@@ -43,6 +45,14 @@ def host_imports(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
     """Yield the functions that a Python handler answers, in the order of their indices."""
     for api in apis:
         yield from ((api, f) for f in api.functions if f.lane.has_handler)
+
+
+def noted(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
+    """Yield the functions whose refusals the shim notes, in the order of their numbers."""
+    for api in apis:
+        for function in api.functions:
+            if function.lane in (Lane.PUSH, Lane.SUBMIT, Lane.ANSWER):
+                yield api, function
 
 
 def export_name(module: str, symbol: str) -> str:
@@ -58,15 +68,17 @@ def _head(api: Api, function: Function, *locals_: str) -> str:
     return f'(func (export "{name}") {params}{result} {names}'
 
 
-def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
+def _host_lane(api: Api, function: Function, reason: int, number: int) -> Iterator[str]:
     if function.lane is Lane.ANSWER:
         yield _head(api, function, "r", "code")
-        yield _session(function.params[0], _kind(function.params[0]))
+        yield _session(function.params[0], number)
         size = output_name(function)
         yield f"(if (call $outside (local.get ${size}) (i32.const 1))"
-        yield " (then (return (call $refuse_submit (local.get $r)))))"
+        yield " (then (return (call $refuse_submit (local.get $r)"
+        yield f" (i32.const {RefusalReason.OUTSIDE}) (i32.const {number})"
+        yield f" (call $end (local.get ${size}) (i32.const 1)) (call $memory)))))"
         yield "(if (local.tee $code (call $ask_countable (local.get $r)))"
-        yield " (then (return (call $fail (local.get $code)))))"
+        yield f" (then (return {_refusal('(local.get $code)', RefusalReason.HOST, number)})))"
     else:
         yield _head(api, function)
     for index, slot in enumerate(slots(function)):
@@ -87,24 +99,26 @@ def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
     yield ")"
 
 
-def _push(api: Api, function: Function) -> Iterator[str]:
+def _push(api: Api, function: Function, number: int) -> Iterator[str]:
     context, _, state, _, features, *rest = function.params
     given = next((p for p in rest if p.name == "actions"), None)
     metadata = next((p for p in rest if p.name == "metadata"), None)
     yield _head(api, function, "r", "n", "row", "from", "to", "left", "need")
     yield " ".join(f"(local ${name} v128)" for name in ("x", *_SUMS))
-    yield _session(context, _kind(context))
-    yield _refuse(f"(i32.gt_u (local.get ${state.name}) (i32.const {max(EpisodeState)}))")
-    yield _same(f"{features.name}_len", _load(at.NUM_FEATURES))
-    yield _bounds(features, 4)
+    yield _session(context, number)
+    state_value, last = f"(local.get ${state.name})", f"(i32.const {max(EpisodeState)})"
+    is_state = f"(i32.gt_u {state_value} {last})"
+    yield _refuse(is_state, RefusalReason.STATE, number, state_value, last)
+    yield _same(features, at.NUM_FEATURES, RefusalReason.FEATURES, number)
+    yield _bounds(features, 4, number)
     if given:
         yield f"(if {_length(given)} (then"
-        yield _same(f"{given.name}_len", _load(at.NUM_ACTIONS))
+        yield _same(given, at.NUM_ACTIONS, RefusalReason.GIVEN, number)
         yield "))"
-        yield _bounds(given, 4)
+        yield _bounds(given, 4, number)
     if metadata:
-        yield _metadata_need(metadata)
-    yield _room(metadata)
+        yield _metadata_need(metadata, number)
+    yield _room(metadata, number)
     yield from _store_row(function, given, metadata)
     yield from _copy_row(features, at.FEATURES, at.NUM_FEATURES, look=True)
     yield _SUSPECT
@@ -118,7 +132,7 @@ def _push(api: Api, function: Function) -> Iterator[str]:
     yield "(i32.const 0))"
 
 
-def _room(metadata: Param | None) -> str:
+def _room(metadata: Param | None, number: int) -> str:
     """Suspend in a grow where the region, or its metadata log, has no room for one more row."""
     full = f"(i32.ge_u {_load(at.COUNT)} {_load(at.CAPACITY)})"
     if metadata:
@@ -126,7 +140,7 @@ def _room(metadata: Param | None) -> str:
         full = f"(i32.or {full} (i32.gt_u {used} {_load(at.METADATA_CAPACITY)}))"
     return (
         f"(if {full} (then (if (local.tee $to (call $grow (local.get $r) (local.get $need)))"
-        f" (then (return (call $fail (local.get $to)))))))"
+        f" (then (return {_refusal('(local.get $to)', RefusalReason.HOST, number)})))))"
     )
 
 
@@ -230,15 +244,17 @@ _SUSPECT = (
 )
 
 
-def _metadata_need(metadata: Param) -> str:
+def _metadata_need(metadata: Param, number: int) -> str:
     """Set $need to the bytes that this call adds to the metadata log."""
     size = _item_size(metadata)
     length = _length(metadata)
     most = (1 << 31) // size
+    is_much = f"(i32.gt_u {length} (i32.const {most}))"
     return (
-        f"(if {length} (then {_refuse(f'(i32.gt_u {length} (i32.const {most}))')}"
-        f" {_bounds(metadata, size)} (local.set $need (i32.add (i32.const {at.METADATA_HEADER})"
-        f" (i32.mul {length} (i32.const {size}))))))"
+        f"(if {length} (then"
+        f" {_refuse(is_much, RefusalReason.METADATA, number, length, f'(i32.const {most})')}"
+        f" {_bounds(metadata, size, number)} (local.set $need"
+        f" (i32.add (i32.const {at.METADATA_HEADER}) (i32.mul {length} (i32.const {size}))))))"
     )
 
 
@@ -282,22 +298,26 @@ def _is_alike(metadata: Param) -> str:
     return f"(i32.and (i32.and {head} (i64.eqz {differs})) (f32.eq {value} {value}))"
 
 
-def _submit(api: Api, function: Function) -> Iterator[str]:
+def _submit(api: Api, function: Function, number: int) -> Iterator[str]:
     context, actions, values = function.params
     yield _head(api, function, "r")
-    yield _session(context, _kind(context))
+    yield _session(context, number)
     arguments = " ".join(
         f"(local.get ${param.name}_{part})"
         for param in (actions, values)
         for part in ("ptr", "len")
     )
-    yield f"(call $submit (local.get $r) {arguments}))"
+    yield f"(call $submit (local.get $r) {arguments} (i32.const {number})))"
 
 
-def _session(context: Param, kind: Kind) -> str:
+def _session(context: Param, number: int) -> str:
     """Set $r to the record that the handle names, or return NotFound."""
-    handle = f"(local.get ${context.name})"
-    missing = f"(then (return (call $fail (i32.const {ErrorCode.NOT_FOUND}))))"
+    handle, kind = f"(local.get ${context.name})", _kind(context)
+    code = f"(i32.const {ErrorCode.NOT_FOUND})"
+    missing, other = (
+        f"(then (return {_refusal(code, reason, number, handle, f'(i64.const {wanted})')}))"
+        for reason, wanted in ((RefusalReason.SESSION, 0), (RefusalReason.KIND, kind))
+    )
     word = "(i32.load $c offset={} (global.get $base))"
     return (
         f"(local.set $r (i32.sub (i32.wrap_i64 {handle}) (i32.const 1)))"
@@ -305,7 +325,7 @@ def _session(context: Param, kind: Kind) -> str:
         f" (local.set $r (i32.add {word.format(at.RECORDS)}"
         f" (i32.mul (local.get $r) (i32.const {at.RECORD_SIZE}))))"
         f" (if (i64.ne (i64.load $c offset={at.HANDLE} (local.get $r)) {handle}) {missing})"
-        f" (if (i32.ne {_load(at.KIND)} (i32.const {kind})) {missing})"
+        f" (if (i32.ne {_load(at.KIND)} (i32.const {kind})) {other})"
     )
 
 
@@ -314,26 +334,41 @@ def _kind(context: Param) -> Kind:
     return Kind.TRAINING if training else Kind.INFERENCE
 
 
-def _bounds(param: Param, size: int) -> str:
+def _bounds(param: Param, size: int, number: int) -> str:
     """Refuse a slice that ends outside the guest's memory; an empty one may point anywhere."""
     end = (
         f"(i64.add (i64.extend_i32_u (local.get ${param.name}_ptr))"
         f" (i64.mul (i64.extend_i32_u (local.get ${param.name}_len)) (i64.const {size})))"
     )
     memory = "(i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16))"
+    code = f"(i32.const {ErrorCode.INVALID_ARGUMENTS})"
     return (
         f"(if (i64.gt_u {end} {memory}) (then (if (local.get ${param.name}_len)"
-        f" (then (return (call $fail (i32.const {ErrorCode.INVALID_ARGUMENTS})))))))"
+        f" (then (return {_refusal(code, RefusalReason.OUTSIDE, number, end, memory)})))))"
     )
 
 
-def _same(name: str, expected: str) -> str:
-    return _refuse(f"(i32.ne (local.get ${name}) {expected})")
+def _same(param: Param, field: int, reason: RefusalReason, number: int) -> str:
+    """Refuse a slice of another length than the session has."""
+    given, wanted = _length(param), _load(field)
+    return _refuse(f"(i32.ne {given} {wanted})", reason, number, given, wanted)
 
 
-def _refuse(condition: str) -> str:
-    code = ErrorCode.INVALID_ARGUMENTS
-    return f"(if {condition} (then (return (call $fail (i32.const {code})))))"
+def _refuse(condition: str, reason: RefusalReason, number: int, given: str, wanted: str) -> str:
+    """Return InvalidArguments if a condition holds, and leave two numbers, i32."""
+    code = f"(i32.const {ErrorCode.INVALID_ARGUMENTS})"
+    numbers = (f"(i64.extend_i32_u {each})" for each in (given, wanted))
+    return f"(if {condition} (then (return {_refusal(code, reason, number, *numbers)})))"
+
+
+def _refusal(
+    code: str, reason: RefusalReason, number: int, given: str = "(i64.const 0)", wanted: str = ""
+) -> str:
+    """Refuse a call of the noted function `number` by a code, and leave two numbers, i64."""
+    return (
+        f"(call $refuse {code} (i32.const {reason}) (i32.const {number})"
+        f" {given} {wanted or '(i64.const 0)'})"
+    )
 
 
 def _load(field: int) -> str:

@@ -1,0 +1,58 @@
+"""Notes on the calls of a guest: imports that were refused, values that were not finite."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from arkml.errors import AbiError, GuestError, GuestExit
+from arkml.runtime.linker import Handlers
+from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.control import RefusalReason
+
+
+class GuestNews:
+    """
+    The notes of one guest.
+
+    `word` is the index of the word by which the shim says that there is something new.
+    """
+
+    def __init__(self, sandbox: Sandbox, handlers: Handlers) -> None:
+        self.word: int = (sandbox.control + at.NOTED) >> 2
+        self._words = sandbox.engine.arena.words
+        self._refusals = sandbox.refusals
+        self._handlers = handlers
+
+    def tell(self) -> None:
+        """Log what the shim noted since this was called last, once for each kind."""
+        news, self._words[self.word] = self._words[self.word], 0
+        tell = self._handlers.tell
+        if news & at.NON_FINITE:
+            tell("actions", "the policy gave non-finite actions or values: answered as zeros")
+        if number := news & ~at.NON_FINITE:
+            reason = RefusalReason(number)
+            error = self._refusals.by_host if reason is RefusalReason.HOST else None
+            tell(f"{reason.name} {type(error).__name__}", self._refusals.sentence(reason))
+
+    def note(self, error: AbiError) -> None:
+        """Note `error`, with which a submit is refused, and count it if a limit was reached."""
+        self._handlers.count(error)
+        self._refusals.by_host = error
+
+    def counts(self) -> Counter[str]:
+        """Count the refused pushes and submits by their sentences."""
+        return self._refusals.counts()
+
+    def explain(self, error: GuestError) -> GuestError:
+        """Return the error of a call, which names the import that was refused in it last."""
+        refusal = "".join(self._handlers.refusal)
+        if number := self._words[self.word] & ~at.NON_FINITE:
+            refusal = self._refusals.sentence(RefusalReason(number))
+        if refusal and not (isinstance(error, GuestExit) and error.status == 0):
+            error.args = (f"{error}\n  before it {refusal}",)
+        return error
+
+    def forget_call(self) -> None:
+        """Forget the imports that were refused in the call before."""
+        self._handlers.refusal.clear()

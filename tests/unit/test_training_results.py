@@ -1,0 +1,71 @@
+"""What the result of a training says of its rows, and how it is shown."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from arkml.cli.training_display import document_of, show
+from arkml.guests.counts import Statistics
+from arkml.training.options import TrainingOptions
+from arkml.training.results import LearningCurve, TrainedPolicy, TrainingResult
+
+SENTENCE = "ark-ml-v1.ml__push_training_observation answered INVALID_ARGUMENTS: 11 features, …"
+CURVE = LearningCurve(np.array([10, 20]), np.array([1.0, 2.0]))
+NONE = LearningCurve(np.zeros(0, np.int64), np.zeros(0))
+RESULT = TrainingResult(
+    run_id="1",
+    run_name="pole",
+    directory=Path("out"),
+    ended="frames",
+    best=TrainedPolicy("best", bytes(200_000), None),
+    last=TrainedPolicy("now", bytes(200_000), None),
+    training_curve=CURVE,
+    evaluation_curve=NONE,
+    evaluation_returns=np.zeros(100),
+    evaluations=(),
+    frames=20,
+    seconds=1.0,
+    late_frames=None,
+    rows=20,
+    updates=4,
+    versions=2,
+    metrics={"rollout/equal_rewards": 0.0, "features/constant": 0.0},
+    files={},
+)
+
+
+def shown(result, capsys):
+    options = TrainingOptions(directory=Path("out"), name="pole.wasm")
+    show(document_of(Path("pole.wasm"), options, result), is_new=True)
+    return capsys.readouterr().out
+
+
+def test_a_healthy_training_has_nothing_to_say_of_its_rows(capsys):
+    text = shown(RESULT, capsys)
+
+    assert RESULT.health == ()
+    assert "beware" not in text
+    assert "refused" not in text
+
+
+def test_a_training_without_an_end_of_an_episode_says_so(capsys):
+    text = shown(replace(RESULT, training_curve=NONE), capsys)
+
+    assert "no episode ended" in text
+
+
+def test_equal_rewards_and_constant_features_are_told(capsys):
+    metrics = {"rollout/equal_rewards": 1.0, "features/constant": 3.0}
+    text = shown(replace(RESULT, metrics=metrics), capsys)
+
+    assert "all rewards were equal" in text
+    assert "3 features had one value only" in text
+
+
+def test_refused_rows_are_shown_by_reason(capsys):
+    refused = Statistics()
+    refused.refusals[SENTENCE] = 1_234
+    text = shown(replace(RESULT, statistics=refused), capsys)
+
+    assert "1,234: ark-ml-v1.ml__push_training_observation answered" in text
