@@ -13,6 +13,7 @@ def write_atomic(
     durable: bool,
     temporary: Path | None = None,
     mode: int | None = None,
+    owner: tuple[int, int] | None = None,
 ) -> None:
     """
     Put `data` in the place of a file: a reader sees the old content or the new one, never a part.
@@ -20,7 +21,8 @@ def write_atomic(
     The bytes go to `temporary` first, which lies on the same file system, `.<name>.new` beside the
     file unless given. Name another one for each process where several may write one path at once.
     The file has the permissions `mode` from the first byte on; without one, a file that is replaced
-    keeps its own. A symbolic link is replaced, not followed.
+    keeps its own. It gets user and group of `owner`, which root alone can give. A symbolic link is
+    replaced, not followed.
     `durable` waits until the disk has the content and the name.
 
     Raises OSError. The temporary file is removed then, and the old content stays; only where
@@ -34,6 +36,8 @@ def write_atomic(
         with os.fdopen(descriptor, "wb") as file:
             if mode is None:
                 _keep_mode(path, file.fileno())
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
             file.write(data)
             file.flush()
             if durable:

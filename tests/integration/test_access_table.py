@@ -262,6 +262,115 @@ async def test_a_session_is_left_without_stopping_the_run_of_another_token(tmp_p
     assert (joined.status_code, left.status_code) == (200, 200)
 
 
+KEY = {"join_key": "a key of the test", "features": 3, "actions": 2, "role": "act"}
+RIGHTS = {
+    ("join", "own"): True,
+    ("join", "other"): True,
+    ("join", "admin"): True,
+    ("resume by a join", "own"): True,
+    ("resume by a join", "other"): True,
+    ("resume by a join", "admin"): True,
+    ("resume by a start", "own"): True,
+    ("resume by a start", "other"): True,
+    ("resume by a start", "admin"): True,
+    ("stop", "own"): True,
+    ("stop", "other"): False,
+    ("stop", "admin"): True,
+    ("leave as the last", "own"): True,
+    ("leave as the last", "other"): False,
+    ("leave as the last", "admin"): True,
+    ("leave beside one that is silent", "own"): False,
+    ("leave beside one that is silent", "other"): False,
+    ("leave beside one that is silent", "admin"): False,
+    ("delete", "own"): True,
+    ("delete", "other"): False,
+    ("delete", "admin"): True,
+}
+"""Whether a caller may do something to a run of its own token, or of another one."""
+
+
+@pytest.mark.parametrize("who", ["own", "other", "admin"])
+async def test_who_may_join_resume_and_end_whose_run(tmp_path, who):
+    tokens = {}
+    for name, role in (("own", ACT), ("other", ACT), ("admin", ADMIN)):
+        _, tokens[name] = TokenFile(tmp_path).add(name, AccessRole(role), None)
+    own, headers = bearer(tokens["own"]), bearer(tokens[who])
+    found = {}
+    async with opened(tmp_path) as (hive, app), client(app) as http:
+        made = await http.post("/v1/runs", json=request(), headers=own)
+        run_id = made.json()["run"]["id"]
+        url = f"/v1/runs/{run_id}"
+        run = hive.run(run_id)
+
+        async def join(key="a key of the caller"):
+            return await http.post(
+                f"{url}/sessions", json={**KEY, "join_key": key}, headers=headers
+            )
+
+        async def leave(joined):
+            left = await http.post(
+                f"/v1/sessions/{joined.json()['sid']}/leave", json={}, headers=headers
+            )
+            assert left.status_code == 200
+            return run.document.is_over
+
+        silent = await http.post(f"{url}/sessions", json=KEY, headers=own)
+        joined = await join()
+        found["join"] = joined.is_success
+        hive.session(silent.json()["sid"])[1].seen = float("-inf")  # its lease is over
+        found["leave beside one that is silent"] = await leave(joined)
+        back = await http.post(f"/v1/sessions/{silent.json()['sid']}/beat", headers={
+            **own, "content-type": "application/json",
+        })  # fmt: skip
+        assert back.status_code == 200
+        hive.session(silent.json()["sid"])[1].left = True
+        found["leave as the last"] = await leave(await join())
+        await run.stop()
+        found["resume by a join"] = (await join("another key")).is_success
+        await run.stop()
+        again = await http.post("/v1/runs", json=request(on_conflict="join"), headers=headers)
+        assert again.json()["run"]["id"] == run_id
+        found["resume by a start"] = (await join("a third key")).is_success
+        for action, method, path in (("stop", "POST", f"{url}/stop"), ("delete", "DELETE", url)):
+            asked = await http.request(
+                method, path, headers={**headers, "content-type": "application/json"}
+            )
+            found[action] = asked.is_success
+            assert asked.status_code in (200, 403)
+            if action == "stop":
+                await run.stop()
+
+    assert found == {action: is_so for (action, one), is_so in RIGHTS.items() if one == who}
+
+
+async def test_what_a_token_has_made_ends_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(credentials, "_LOOK_EVERY", 0.0)
+    file = TokenFile(tmp_path)
+    entry, token = file.add("carol", AccessRole.ADMIN, None)
+    async with opened(tmp_path, token=OPERATOR) as (hive, app), client(app) as http:
+        links = [
+            (await http.post("/v1/one_time_tokens", json={}, headers=bearer(one))).json()["token"]
+            for one in (token, token, OPERATOR)
+        ]
+        session = {**BROWSER, "cookie": await cookie_of(app, links[0])}
+        before = await http.get("/v1/whoami", headers=session)
+        run, _ = await hive.create(RunRequest.from_json(request()), owner=entry.id)
+        grant = WorkerGrant(run.document.id, SHA256, entry.id)
+        worker = bearer(hive.credentials._workers.issue(grant))
+        url = f"/v1/runs/{run.document.id}"
+        worked = await http.get(url, headers=worker)
+        file.revoke("carol")
+        after = await http.get("/v1/whoami", headers=session)
+        late = await http.post("/login", json={"token": links[1]}, headers=BROWSER)
+        others = await http.post("/login", json={"token": links[2]}, headers=BROWSER)
+        works = await http.get(url, headers=worker)
+
+    assert before.json()["name"] == "carol"
+    assert (worked.status_code, works.status_code) == (200, 401)
+    assert (after.status_code, late.status_code, others.status_code) == (401, 401, 200)
+    assert others.json()["name"] == "operator"
+
+
 async def test_a_hive_without_tokens_answers_programs_and_its_own_page(tmp_path):
     async with opened(tmp_path) as (_, app), client(app) as http:
         statuses = {}

@@ -31,11 +31,14 @@ PAGE = {"sec-fetch-site": "same-origin", "x-arkml": "1"}
 
 
 @contextmanager
-def served(*words, **environment):
-    """A hive in a process, and its URL."""
+def served(*words, said=None, **environment):
+    """A hive in a process, and its URL; `said` gets the lines that it logs before."""
     process = start("hive", "serve", "--port", "0", *words, **environment)
     try:
         line = process.stderr.readline()
+        while said is not None and "WARNING" in line:
+            said.append(line)
+            line = process.stderr.readline()
         assert line.startswith("hive: http"), line + process.stderr.read()
         yield re.search(r"(https?://\S+)", line)[1].replace("127.0.0.1", "localhost")
     finally:
@@ -247,8 +250,10 @@ def test_guesses_are_slowed(tmp_path):
 
 
 def test_a_one_time_token_opens_one_session(tmp_path):
+    tmp_path.chmod(0o755)
+    said = []
     with (
-        served("--data", tmp_path, ARKML_HIVE_TOKEN=OPERATOR) as url,
+        served("--data", tmp_path, said=said, ARKML_HIVE_TOKEN=OPERATOR) as url,
         httpx.Client(base_url=url, headers=PAGE, trust_env=False) as browser,
     ):
         made = browser.post("/v1/one_time_tokens", json={}, headers=bearer(OPERATOR)).json()
@@ -261,6 +266,7 @@ def test_a_one_time_token_opens_one_session(tmp_path):
     assert as_bearer.status_code == 401
     assert (first.json()["role"], seen.status_code) == ("admin", 200)
     assert second.status_code == 401
+    assert [f"chmod 700 {tmp_path}" in line for line in said] == [True]
 
 
 def test_what_only_looks_at_a_run_does_not_wake_it(tmp_path):

@@ -20,6 +20,8 @@ from tests.waiting import eventually
 
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import RowColumns
+from arkml.server.access.callers import AccessRole
+from arkml.server.access.token_file import TokenFile
 from arkml.server.backup import write_backup
 from arkml.server.restore import restore_backup
 from arkml.server.upgrade import DATA_VERSION, STEPS
@@ -168,6 +170,7 @@ def test_a_restored_run_resumes_and_learns(tmp_path):
 def test_the_commands_say_what_they_did_or_why_not(tmp_path):
     with served(tmp_path / "data") as service:
         service.create()
+    TokenFile(tmp_path / "data").add("alice", AccessRole.ACT, None)
     archive = tmp_path / "hive.tar"
     made = arkml("hive", "backup", tmp_path / "data", "-o", archive)
     told = arkml("hive", "restore", archive, "--data", tmp_path / "new")
@@ -177,7 +180,9 @@ def test_the_commands_say_what_they_did_or_why_not(tmp_path):
 
     assert (made.status, made.err) == (0, "")
     assert made.out.startswith(f"{archive}: 1 run, ")
-    assert (told.status, told.err) == (0, "")
+    assert told.status == 0
+    assert "1 token of the backup is valid there" in told.err
+    assert ": alice; arkml hive token revoke NAME --data" in told.err
     assert told.out.startswith(f"{tmp_path / 'new'}: 1 run, ")
     assert again.status == nowhere.status == other.status == 2
     assert "is not empty: restore into a new directory" in again.err

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from arkml.errors import HiveError, HiveRefused, UsageError
 from arkml.server.access import callers, credentials
 from arkml.server.access.callers import AccessRole, Caller
-from arkml.server.access.credentials import OPERATOR, Credentials
+from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import LIFE_SECONDS, OneTimeTokens
 from arkml.server.access.token_file import TokenFile
 from arkml.server.access.worker_tokens import WorkerGrant, WorkerTokens, digest_of
@@ -167,7 +168,9 @@ def test_the_operators_token_is_an_admin_and_wrong_ones_are_not_found(tmp_path):
     made = opened(tmp_path, "operator")
 
     assert made.are_needed
-    assert made.find(digest_of("operator")) is OPERATOR
+    found = made.find(digest_of("operator"))
+    assert found is not None
+    assert (found.role, found.name, found.owner) == (AccessRole.ADMIN, "operator", "")
     assert made.find(digest_of("wrong")) is None
     assert made.find(b"") is None
 
@@ -267,8 +270,8 @@ async def test_a_stream_ends_once_its_caller_is_not_valid_any_more(monkeypatch):
 
 def test_a_one_time_token_is_taken_once_and_for_ten_minutes():
     clock = SimpleNamespace(now=0.0)
-    tokens = OneTimeTokens(b"operator", clock=lambda: clock.now)
-    first, second, third = tokens.issue(), tokens.issue(), tokens.issue(b"alice")
+    tokens = OneTimeTokens(clock=lambda: clock.now)
+    first, second, third = (tokens.issue(one) for one in (b"operator", b"operator", b"alice"))
     clock.now = LIFE_SECONDS - 1
     taken = [tokens.take(digest_of(one)) for one in (first, first, third, "wrong")]
     clock.now = LIFE_SECONDS
@@ -278,9 +281,26 @@ def test_a_one_time_token_is_taken_once_and_for_ten_minutes():
 
 
 def test_there_are_not_many_one_time_tokens():
-    tokens = OneTimeTokens(b"operator")
-    issued = [tokens.issue() for _ in range(1_000)]
+    tokens = OneTimeTokens()
+    issued = [tokens.issue(b"operator") for _ in range(1_000)]
     taken = [tokens.take(digest_of(one)) for one in issued]
 
     assert taken[-64:] == [b"operator"] * 64
     assert not any(taken[:-64])
+
+
+def test_the_directory_of_a_first_token_is_its_owners_alone(tmp_path):
+    data = tmp_path / "new" / "hive"
+    TokenFile(data).add("alice", AccessRole.ACT, None)
+
+    assert data.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_token_that_root_makes_can_be_read_by_the_service(tmp_path):
+    service = (65_534, 65_534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(tmp_path, *service)
+    data = tmp_path / "hive"
+    TokenFile(data).add("alice", AccessRole.ACT, None)
+
+    for path in (data, data / "tokens.json", data / "tokens.json.lock"):
+        assert (path.stat().st_uid, path.stat().st_gid) == service

@@ -12,7 +12,9 @@ import pytest
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.rows import RowColumns, encode
 from arkml.hive.protocol.segments import frame
-from arkml.server import backup
+from arkml.server import backup, restore
+from arkml.server.access.callers import AccessRole
+from arkml.server.access.token_file import TokenFile
 from arkml.server.backup import FORMAT, MANIFEST_NAME, write_backup
 from arkml.server.restore import restore_backup
 from arkml.server.upgrade import DATA_VERSION
@@ -273,6 +275,27 @@ def test_the_smallest_backup_is_restored(tmp_path):
 
     assert restore_backup(archive, tmp_path / "new" / "restored").runs == (RUN,)
     assert contents(tmp_path / "new" / "restored") == {GOOD[0].name: b"{}"}
+
+
+@pytest.mark.parametrize("created_at", [10**300, -1, 1 << 63, 1.5, True, None])
+def test_a_time_that_cannot_be_is_none(tmp_path, created_at):
+    archive = write_archive(tmp_path / "hive.tar", GOOD, listing(GOOD, created_at=created_at))
+
+    assert restore_backup(archive, tmp_path / "restored").created_at == 0
+
+
+def test_a_restore_names_the_tokens_that_are_valid_again(data, tmp_path, monkeypatch):
+    (data / "tokens.json").unlink()
+    tokens = TokenFile(data)
+    tokens.add("alice", AccessRole.ACT, None)
+    tokens.add("bob", AccessRole.ADMIN, 60)
+    write_backup(data, tmp_path / "hive.tar")
+    tokens.revoke("alice")
+    now = time.time()
+    monkeypatch.setattr(restore.time, "time", lambda: now + 61)
+    told = restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+
+    assert [one.name for one in told.tokens] == ["alice"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])

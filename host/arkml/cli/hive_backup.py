@@ -115,6 +115,7 @@ def _restore(archive: Path, data: Path, as_json: bool) -> int:
             "runs": list(summary.runs),
             "release": summary.release,
             "created_at": summary.created_at,
+            "tokens": [one.name for one in summary.tokens],
         }
         print_json(document)
         return GOOD
@@ -124,6 +125,13 @@ def _restore(archive: Path, data: Path, as_json: bool) -> int:
         f"{data}: {runs}, {summary.files:,} files, {size(summary.size)}, of"
         f" {moment.isoformat(' ', 'seconds')}\n"
     )
+    if summary.tokens:
+        names = ", ".join(one.name for one in summary.tokens)
+        are = "is" if len(summary.tokens) == 1 else "are"
+        sys.stderr.write(
+            f"{counted(len(summary.tokens), 'token')} of the backup {are} valid there, also if"
+            f" revoked since: {names}; arkml hive token revoke NAME --data {data}\n"
+        )
     return GOOD
 
 

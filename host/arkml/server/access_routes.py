@@ -20,13 +20,13 @@ async def _caller(call: HiveCall, _: Nothing) -> CallerInfo:
 
 async def _one_time_token(call: HiveCall, _: Nothing) -> OneTimeToken:
     """
-    Make a token that POST /login takes once, with the rights of the operator's token.
+    Make a token that POST /login takes once, with the rights of the caller's token.
 
-    409 if the hive has no such token.
+    It ends with that token. 409 if the hive needs none.
     """
-    if not call.hive.credentials.operator:
-        raise HiveRefused("this hive has no operator's token: set ARKML_HIVE_TOKEN", 409)
-    return OneTimeToken(call.hive.one_time.issue(), LIFE_SECONDS)
+    if not call.caller.source:
+        raise HiveRefused("this hive needs no token: its page opens without a login", 409)
+    return OneTimeToken(call.hive.one_time.issue(call.caller.source), LIFE_SECONDS)
 
 
 ACCESS_OPERATIONS: tuple[Operation[Any], ...] = (

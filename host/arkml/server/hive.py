@@ -81,7 +81,7 @@ class Hive:
         taken = options.workers
         self._workers = WorkerPool(taken, address)
         self.credentials = Credentials(options, self._workers.tokens)
-        self.one_time = OneTimeTokens(self.credentials.operator)
+        self.one_time = OneTimeTokens()
         self._index = Index(options.data / "index.sqlite")
         self.disk = DiskUse(options.data, options.limits.disk_bytes)
         self._places = LearnerPlaces(options.limits)

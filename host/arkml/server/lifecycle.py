@@ -104,7 +104,7 @@ class Lifecycle:
             has_begun=document.version_limit > 0,
         )
         seed = document.request.settings.seed
-        self.workers = RunWorkers(document.id, seed, parts.workers)
+        self.workers = RunWorkers(document.id, document.owner, seed, parts.workers)
         self._directory = directory
         self._document = document
         self._policies = policies
@@ -190,11 +190,17 @@ class Lifecycle:
         except (HiveError, OSError) as error:
             _log.error("run %s cannot be resumed as it was: %s", self._document.id, error)
 
-    async def leave(self, session: RunSession, *, stop: bool) -> None:
-        """End a session; the run stops with `stop` or if nothing else uses it. Raises OSError."""
+    async def leave(self, session: RunSession, *, stop: bool, may_end: bool) -> None:
+        """
+        End a session. Raises OSError.
+
+        The run stops with `stop`, and if all sessions have left and the one that leaves `may_end`
+        the run. A session that is only silent has not left: the run is paused without it.
+        """
         session.left = True
-        is_used = self.sessions
-        if stop or not (is_used or self.workers.are_kept):
+        sessions = self._document.sessions
+        is_used = self.sessions or sessions.has_vanished or self.workers.are_kept
+        if stop or (may_end and not is_used):
             await self.stop(for_all=stop)
         else:
             await self.save()

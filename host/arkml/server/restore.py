@@ -7,6 +7,7 @@ import os
 import shutil
 import tarfile
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,8 @@ from typing import IO, Any
 from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.files import sync_directory
 from arkml.hive.protocol.documents import parse_object
+from arkml.hive.protocol.wire import MAX_COUNT
+from arkml.server.access.token_file import TokenEntry, TokenFile
 from arkml.server.backup import FORMAT, MANIFEST_NAME, MODULES, PART, RUNS, Progress
 from arkml.server.upgrade import DATA_VERSION
 
@@ -28,13 +31,19 @@ Entries = dict[str, tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class RestoreSummary:
-    """The contents of a restored directory; `created_at` is in nanoseconds since the epoch."""
+    """
+    The contents of a restored directory; `created_at` is in nanoseconds since the epoch.
+
+    `tokens` are those that are valid there: all of the backup that have not expired, also such as
+    were revoked after it.
+    """
 
     files: int
     size: int
     runs: tuple[str, ...]
     release: str
     created_at: int
+    tokens: tuple[TokenEntry, ...]
 
 
 def restore_backup(
@@ -56,7 +65,9 @@ def restore_backup(
     part.mkdir(0o700)
     try:
         with archive.open("rb") as file:
-            summary = _Reader(archive, file, progress).extract(part)
+            reader = _Reader(archive, file, progress)
+            manifest = reader.extract(part)
+            summary = reader.summary(manifest, _tokens_in(part))
         (part / RUNS).mkdir(0o700, exist_ok=True)
         _sync(part)
         _rename(part, target)
@@ -77,8 +88,8 @@ class _Reader:
         self._length = os.fstat(file.fileno()).st_size
         self._found: Entries = {}
 
-    def extract(self, directory: Path) -> RestoreSummary:
-        """Extract all files into an empty directory. Raises HiveError and OSError."""
+    def extract(self, directory: Path) -> dict[str, Any]:
+        """Extract all files into an empty directory, and return the manifest. Raises HiveError."""
         manifest: dict[str, Any] | None = None
         while manifest is None:
             info = self._next()
@@ -87,6 +98,10 @@ class _Reader:
             else:
                 self._extract(info, directory)
         self._check(manifest)
+        return manifest
+
+    def summary(self, manifest: Mapping[str, Any], tokens: Iterable[TokenEntry]) -> RestoreSummary:
+        """Return what was extracted, with the tokens among it that have not expired."""
         runs = {name.split("/")[1] for name in self._found if name.startswith(f"{RUNS}/")}
         size = sum(size for size, _ in self._found.values())
         release, created = str(manifest.get("release", ""))[:64], manifest.get("created_at")
@@ -95,7 +110,8 @@ class _Reader:
             size,
             tuple(sorted(runs)),
             release,
-            created if isinstance(created, int) else 0,
+            created if type(created) is int and 0 <= created <= MAX_COUNT else 0,
+            tuple(one for one in tokens if not one.is_expired(time.time())),
         )
 
     def _next(self) -> tarfile.TarInfo:
@@ -185,6 +201,14 @@ class _Reader:
 
     def _refused(self, reason: str) -> HiveError:
         return HiveError(f"{self._path} is not a whole backup of a hive: {reason}")
+
+
+def _tokens_in(directory: Path) -> tuple[TokenEntry, ...]:
+    """Return the tokens of a restored hive, none of a damaged file: no hive opens with that."""
+    try:
+        return TokenFile(directory).read()
+    except HiveError:
+        return ()
 
 
 def _rename(part: Path, target: Path) -> None:

@@ -161,10 +161,10 @@ class Run:
         session.seen = time.monotonic()
         self.lifecycle.use()
 
-    async def leave(self, session: RunSession, *, stop: bool) -> None:
-        """End a session; the run stops with its last one, or with `stop`. Raises OSError."""
+    async def leave(self, session: RunSession, *, stop: bool, may_end: bool = True) -> None:
+        """End a session; the run stops with `stop`, or its last one that `may_end` it."""
         await self._rate(self._best.keep_waiting)
-        await self.lifecycle.leave(session, stop=stop)
+        await self.lifecycle.leave(session, stop=stop, may_end=may_end)
 
     def session_state(self, session: RunSession) -> SessionState:
         """Return the state of a session, which every answer to it holds."""

@@ -77,6 +77,7 @@ class HiveService:
         listening = _listen(options.host, options.port)
         with contextlib.closing(listening):
             port = listening.getsockname()[1]
+            _warn_if_open(options.data)
             self._hive = hive = await _open_hive(options, _worker_address(options, port))
             try:
                 config = HiveConfig(make_app(hive), options, _room(options.limits.connections))
@@ -88,7 +89,8 @@ class HiveService:
                 if self._is_ending:
                     server.should_exit = True
                 elif announce is not None and not serving.done():
-                    announce(options.host, port, hive.one_time.issue())
+                    page = hive.one_time.issue(hive.credentials.operator)
+                    announce(options.host, port, page)
                 await serving
             finally:
                 await hive.close()
@@ -202,6 +204,19 @@ async def _open_hive(options: ServeOptions, address: str) -> Hive:
         raise HiveError(f"the data directory {options.data}: {_describe(error)}") from error
 
 
+def _warn_if_open(data: Path) -> None:
+    """Log a warning if every user of this machine can read the data of a hive."""
+    mode = data.stat().st_mode & 0o777 if data.is_dir() else 0
+    if mode & 0o007:
+        _log.warning(
+            "the data directory %s is open to every user of this machine (mode %04o), who can read"
+            " rows, policies and configurations: chmod 700 %s",
+            data,
+            mode,
+            data,
+        )
+
+
 def _room(connections: int) -> int:
     """Return how many connections of those that are allowed there are open files for."""
     room = room_for_connections(connections)
@@ -228,6 +243,8 @@ def _write_problem(data: Path) -> str:
 
 def _describe(error: OSError) -> str:
     problem = "its disk is full" if error.errno in FULL else "it cannot be used"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        problem += f" by user {os.geteuid()}, as whom this hive runs"
     return f"{problem} ({error.strerror})"
 
 

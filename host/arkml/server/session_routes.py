@@ -55,11 +55,12 @@ async def _beat(call: HiveCall, _: Nothing) -> SessionState:
 
 
 async def _leave(call: HiveCall, request: LeaveRequest) -> LeaveReply:
-    """Leave a run, which stops with its last session."""
+    """Leave a run, which stops with its last session if the caller may stop it."""
     run, session = call.hive.session(call.key)
     if request.stop:
         require_own_run(call.caller, run, "stop")
-    await run.leave(session, stop=request.stop)
+    may_end = call.caller.owns(run.document.owner)
+    await run.leave(session, stop=request.stop, may_end=may_end)
     return LeaveReply(run.status)
 
 

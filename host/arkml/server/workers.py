@@ -112,8 +112,9 @@ class RunWorkers:
     refuses its job, is not.
     """
 
-    def __init__(self, run_id: str, run_seed: int, pool: WorkerPool) -> None:
+    def __init__(self, run_id: str, owner: str, run_seed: int, pool: WorkerPool) -> None:
         self._run_id = run_id
+        self._owner = owner
         self._run_seed = run_seed
         self._pool = pool
         self._places: list[_Place] = []
@@ -164,7 +165,8 @@ class RunWorkers:
             new = [_Place(number, request) for number in range(first, self._starts)]
             self._places, self._is_stopped = kept, False
             if not self._token:
-                self._token = self._pool.tokens.issue(WorkerGrant(self._run_id, request.module))
+                grant = WorkerGrant(self._run_id, request.module, self._owner)
+                self._token = self._pool.tokens.issue(grant)
             try:
                 await self._start_all(new)
             except BaseException:

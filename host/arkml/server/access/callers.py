@@ -42,14 +42,16 @@ class Caller:
     `role` is None for a stranger, who may use open routes alone, and for a rollout worker, which
     has the `grant` of its run. `name` is that of the token, for logs. `owner` is the id of the
     token, which the runs that it starts keep; empty for the operator's own token and where none is
-    needed. `is_valid` costs next to nothing and turns false once the token is revoked or expired,
-    or the session of the browser is over: a stream asks it every second, and ends then.
+    needed. `source` is the digest of the token, with which all ends that it made; empty where none
+    is needed. `is_valid` costs next to nothing and turns false once the token is revoked or
+    expired, or the session of the browser is over: a stream asks it every second, and ends then.
     """
 
     role: AccessRole | None
     name: str = ""
     owner: str = ""
     grant: WorkerGrant | None = None
+    source: bytes = b""
     is_valid: Callable[[], bool] = _always
 
     def require(self, enough: AccessRole, method: str, path: str) -> None:
@@ -71,10 +73,14 @@ class Caller:
             f"token {self.name!r} has the role {role}, and {method} {path} takes {enough}", 403
         )
 
+    def owns(self, owner: str) -> bool:
+        """Return whether the caller may end a run that the token `owner` started."""
+        is_own = bool(owner) and owner == self.owner
+        return self.role is AccessRole.ADMIN or (self.role is AccessRole.ACT and is_own)
+
     def require_own(self, run_id: str, owner: str, action: str) -> None:
         """Raise HiveRefused unless the caller may `action` a run that the token `owner` started."""
-        is_own = bool(owner) and owner == self.owner
-        if self.role is AccessRole.ADMIN or (self.role is AccessRole.ACT and is_own):
+        if self.owns(owner):
             return
         raise HiveRefused(
             f"token {self.name!r} has the role {self.role}, and may {action} the runs alone that it"

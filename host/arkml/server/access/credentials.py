@@ -11,16 +11,13 @@ from arkml.errors import HiveError, UsageError
 from arkml.loopback import is_loopback
 from arkml.server.access.callers import AccessRole, Caller
 from arkml.server.access.token_file import TokenEntry, TokenFile
-from arkml.server.access.worker_tokens import WorkerTokens, digest_of
+from arkml.server.access.worker_tokens import WorkerGrant, WorkerTokens, digest_of
 from arkml.server.options import ServeOptions
 
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 0.5
 """Seconds between two looks at the file, so that requests cost no system call each."""
-
-OPERATOR = Caller(AccessRole.ADMIN, "operator")
-"""The caller with the token of the environment, or of the host that embeds the hive."""
 
 OPEN = Caller(AccessRole.ADMIN, "")
 """The caller of a hive that needs no token."""
@@ -46,6 +43,13 @@ class WatchedTokens:
         self.look()
         entry = self._by_digest.get(digest)
         return None if entry is None or entry.is_expired(time.time()) else entry
+
+    def has(self, token_id: str) -> bool:
+        """Return whether a token with that id is valid now."""
+        self.look()
+        now = time.time()
+        entries = self._by_digest.values()
+        return any(one.id == token_id and not one.is_expired(now) for one in entries)
 
     def look(self, *, now: bool = False) -> None:
         """Read the file if it has changed, as far as the last look was long ago, or `now`."""
@@ -101,8 +105,8 @@ class Credentials:
     def find(self, digest: bytes) -> Caller | None:
         """Return the caller with the token of that digest, None if it is not valid."""
         if digest and digest == self._operator:
-            return OPERATOR
-        grant = self._workers.find(digest)
+            return Caller(AccessRole.ADMIN, "operator", source=digest)
+        grant = self._grant(digest)
         if grant is not None:
             is_valid = partial(self._is_worker, digest)
             return Caller(None, f"worker of run {grant.run_id}", grant=grant, is_valid=is_valid)
@@ -110,10 +114,17 @@ class Credentials:
         if entry is None:
             return None
         is_valid = partial(self._is_entry, digest)
-        return Caller(entry.role, entry.name, entry.id, is_valid=is_valid)
+        return Caller(entry.role, entry.name, entry.id, source=digest, is_valid=is_valid)
+
+    def _grant(self, digest: bytes) -> WorkerGrant | None:
+        """Return the grant of a worker's token, None once the token that started its run ended."""
+        grant = self._workers.find(digest)
+        if grant is None or not grant.owner or self._file.has(grant.owner):
+            return grant
+        return None
 
     def _is_worker(self, digest: bytes) -> bool:
-        return self._workers.find(digest) is not None
+        return self._grant(digest) is not None
 
     def _is_entry(self, digest: bytes) -> bool:
         return self._file.find(digest) is not None

@@ -17,27 +17,21 @@ class OneTimeTokens:
     Tokens that are taken once, within LIFE_SECONDS. Used by one event loop.
 
     Each stands for the token with the digest `source`, whose rights a session that begins with it
-    has; `default` is the source of those that name none. There are 64 at most: a new one takes the
+    has, and with which it ends. There are 64 at most: a new one takes the
     place of the oldest.
     """
 
-    def __init__(
-        self, default: bytes = b"", *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._default = default
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._issued: dict[bytes, tuple[float, bytes]] = {}
 
-    def issue(self, source: bytes | None = None) -> str:
-        """Return a new token."""
+    def issue(self, source: bytes) -> str:
+        """Return a new token, which is not valid for a `source` that is empty."""
         now = self._clock()
         live = {key: one for key, one in self._issued.items() if one[0] > now}
         self._issued = dict(list(live.items())[1 - _MOST :])
         token = secrets.token_urlsafe(32)
-        self._issued[digest_of(token)] = (
-            now + LIFE_SECONDS,
-            self._default if source is None else source,
-        )
+        self._issued[digest_of(token)] = now + LIFE_SECONDS, source
         return token
 
     def take(self, digest: bytes) -> bytes | None:

@@ -24,7 +24,7 @@ TOKENS_NAME = "tokens.json"
 """The name of the file in the data directory of a hive."""
 
 _VERSION = 1
-_PRIVATE = 0o600
+_PRIVATE, _PRIVATE_DIRECTORY = 0o600, 0o700
 _BYTES = 32  # of a token: 256 random bits
 _MOST = 10_000
 _LATEST = 1 << 60
@@ -150,19 +150,38 @@ class TokenFile:
     def _write(self, entries: Sequence[TokenEntry]) -> None:
         document = {"version": _VERSION, "tokens": [asdict(one) for one in entries]}
         data = json.dumps(document, indent=1).encode() + b"\n"
-        write_atomic(self.path, data, durable=True, mode=_PRIVATE)
+        owner = _owner_to_be(self.path.parent)
+        write_atomic(self.path, data, durable=True, mode=_PRIVATE, owner=owner)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Keep other commands from changing the file. Raises OSError."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(self.path.parent)
         name = self.path.with_name(f"{self.path.name}.lock")
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
         try:
+            if (owner := _owner_to_be(self.path.parent)) is not None:
+                os.fchown(descriptor, *owner)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory unless it exists, for the owner of the one that it lies in."""
+    if not directory.is_dir():
+        directory.mkdir(_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        if (owner := _owner_to_be(directory.parent)) is not None:
+            os.chown(directory, *owner)
+
+
+def _owner_to_be(directory: Path) -> tuple[int, int] | None:
+    """Return user and group that root gives its files in a directory: those of the service."""
+    if os.geteuid() != 0:
+        return None
+    found = directory.stat()
+    return found.st_uid, found.st_gid
 
 
 def _entries_in(document: Mapping[str, Any]) -> tuple[TokenEntry, ...]:

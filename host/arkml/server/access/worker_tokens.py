@@ -11,10 +11,15 @@ from arkml.errors import HiveRefused
 
 @dataclass(frozen=True, slots=True)
 class WorkerGrant:
-    """The run that the rollout workers with one token take part in, and the module they run."""
+    """
+    The run that the rollout workers with one token take part in, and the module they run.
+
+    `owner` is the id of the token that started the run, with which theirs ends; empty for none.
+    """
 
     run_id: str
     module: str
+    owner: str = ""
 
     def require_run(self, run_id: str) -> None:
         """Raise HiveRefused if the token is not good for that run."""
