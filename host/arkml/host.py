@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
 from arkml.limits import Limits
-from arkml.policies.files import read_policy_file
+from arkml.policies.files import PolicyFile, output_names, read_policy_file
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
@@ -34,9 +35,11 @@ class Host(Unique, Closing):
 
     `policy` takes the place of the snapshots that guests load: the path or the bytes of an ONNX or
     Cervo file, a `Policy`, or a function `(observations) -> actions` (float32, [n, F], and
-    float32, [n, A]). Training sessions act with the policy of their run all the same. `seed` and
-    `deterministic` rule the noise of stochastic policies. `wasi` grants WASI, `hive` what guests
-    may train on; `stub_missing` links unknown `ark-*` functions to stubs.
+    float32, [n, A]). A file that cannot act is refused here, with ModelRejected. `outputs` names
+    those of its outputs that act, where names and shapes do not tell; of several, the columns one
+    after another are the actions. Training sessions act with the policy of their run all the same.
+    `seed` and `deterministic` rule the noise of stochastic policies. `wasi` grants WASI, `hive`
+    what guests may train on; `stub_missing` links unknown `ark-*` functions to stubs.
     Guests may be used from any thread, each from one at a time, and keep their host alive. One
     that is dropped without `close` gives a ResourceWarning, as guests, fleets and environments do.
     """
@@ -45,6 +48,7 @@ class Host(Unique, Closing):
         self,
         *,
         policy: Source | Policy | PolicyFunction | None = None,
+        outputs: str | Sequence[str] = (),
         seed: int = 0,
         deterministic: bool = False,
         limits: Limits | None = None,
@@ -59,7 +63,7 @@ class Host(Unique, Closing):
         self.limits: Limits = limits or Limits()
         self.wasi = wasi
         self._stub_missing = stub_missing
-        override = _override(policy, self.limits)
+        override = _override(policy, output_names(outputs), self.limits)
         self._gateways = _Gateways(hive)
         self._loader = GuestLoader(
             self.limits,
@@ -198,10 +202,12 @@ def read_source(source: Source, name: str | None = None) -> tuple[bytes, str]:
 
 
 def _override(
-    policy: Source | Policy | PolicyFunction | None, limits: Limits
-) -> bytes | ObjectPolicy | PolicyFunction | None:
-    if policy is None or isinstance(policy, bytes):
-        return policy
+    policy: Source | Policy | PolicyFunction | None, outputs: tuple[str, ...], limits: Limits
+) -> PolicyFile | ObjectPolicy | PolicyFunction | None:
     if isinstance(policy, str | os.PathLike):
-        return read_policy_file(policy, limits)
-    return checked_policy(policy)
+        return PolicyFile(read_policy_file(policy, limits), outputs)
+    if isinstance(policy, bytes):
+        return PolicyFile(policy, outputs)
+    if outputs:
+        raise UsageError(f"outputs is {outputs!r}: it is about a policy that is a file")
+    return None if policy is None else checked_policy(policy)

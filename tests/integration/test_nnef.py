@@ -89,7 +89,8 @@ def test_every_asset_gives_what_cervo_gave(name, kind, count):
     feeds, expected = recorded(name)
     held, data = payload(f"{name}.{kind}")
     cache = ModelCache()
-    model = cache.onnx(data) if held == AssetKind.ONNX else cache.nnef(data)
+    file = cache.onnx(data) if held == AssetKind.ONNX else cache.nnef(data)
+    model = file.load(None)
     actions = np.zeros((count, 3), np.float32)
     rows = {key: np.ascontiguousarray(array[:count]) for key, array in feeds.items()}
     for call in model.prepare(count, rows, {"actions": actions}, RunLimit(PolicyWorkspace())):
@@ -237,7 +238,7 @@ def test_a_cache_ends_the_children_of_idle_models_before_it_starts_another():
     models = ModelCache(Limits(nnef_processes=1))
     models.nnef(payload("plain.nnef")[1])
 
-    assert models.nnef(payload("epsilon.nnef")[1]).inputs
+    assert models.nnef(payload("epsilon.nnef")[1]).layout.inputs
 
 
 def test_a_child_that_does_not_load_returns_its_place(monkeypatch):
@@ -253,8 +254,8 @@ def test_a_child_that_does_not_load_returns_its_place(monkeypatch):
 
 
 def test_a_model_counts_what_its_child_has_in_memory():
-    plain = ModelCache().nnef(payload("plain.nnef")[1])
-    large = ModelCache().nnef(changed(with_large_constants))
+    plain = ModelCache().nnef(payload("plain.nnef")[1]).load(None)
+    large = ModelCache().nnef(changed(with_large_constants)).load(None)
 
     assert plain.session_bytes > CHILD_BYTES
     assert large.session_bytes > plain.session_bytes + (16 << 20)

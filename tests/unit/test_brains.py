@@ -14,7 +14,7 @@ from arkml.errors import (
     Unavailable,
 )
 from arkml.limits import Limits
-from arkml.policies.signature import Port
+from arkml.policies.ports import Port
 from arkml.sessions.services import Services
 from arkml.testing import RecordingPolicies
 

@@ -353,14 +353,18 @@ def test_a_worker_that_is_closed_is_offered_no_version():
     [
         (build.linear(np.eye(3)), "the model takes 3 features (obs: 3), 2 are given"),
         (build.linear(np.ones((2, 3))), "the model has no output of 2 actions, only actions: 3"),
-        (b"not a model", ""),
     ],
 )
-def test_a_file_that_is_refused_or_does_not_fit_is_named_with_its_class(data, reason):
+def test_a_file_that_does_not_fit_is_named_with_its_class(data, reason):
     with pytest.raises(ModelRejected) as caught:
         opened(data)
 
     assert str(caught.value).startswith(f"mover.onnx cannot act for class 'mover': {reason}")
+
+
+def test_a_file_that_is_no_model_is_refused_when_it_is_given():
+    with pytest.raises(ModelRejected, match=r"mover\.onnx: not an ONNX model"):
+        StandIns([StandInFile("mover.onnx", b"not a model")])
 
 
 def test_a_file_for_a_class_that_the_guest_does_not_have_is_refused():

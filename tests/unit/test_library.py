@@ -15,6 +15,7 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
 from arkml.policies import onnx_model
+from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 
@@ -30,7 +31,7 @@ from pathlib import Path
 from arkml.policies.model_cache import ModelCache
 def threads(): return set(os.listdir("/proc/self/task"))
 before = threads()
-ModelCache().onnx(Path("{model}").read_bytes())
+ModelCache().onnx(Path("{model}").read_bytes()).load(None)
 for thread in threading.enumerate():
     if thread is not threading.main_thread():
         thread.join()
@@ -121,7 +122,7 @@ def test_a_snapshot_over_the_limit_is_refused():
 
 
 def test_an_override_takes_the_place_of_every_snapshot():
-    library = PolicyLibrary(ModelCache(), override=packed(build.linear([[3]])))
+    library = PolicyLibrary(ModelCache(), override=PolicyFile(packed(build.linear([[3]]))))
 
     assert acted(library.load(SMALL, ONNX, 1, 1), [[1]]).tolist() == [[3]]
     assert acted(library.load(b"", SnapshotFormat.TENSORFLOW, 1, 1), [[1]]).tolist() == [[3]]
@@ -164,9 +165,9 @@ def test_libraries_share_the_models_of_their_cache(monkeypatch):
 
 def test_a_cache_keeps_only_models_in_use_and_a_few_more():
     models = ModelCache()
-    used = models.onnx(build.linear([[0.5]]))
+    used = models.onnx(build.linear([[0.5]])).load(None)
     for number in range(40):
-        models.onnx(build.linear([[number]]))
+        models.onnx(build.linear([[number]])).load(None)
     gc.collect()
     few = len(models._models)
     models.close()
@@ -183,7 +184,7 @@ def test_threads_that_load_the_same_model_get_the_same():
 
     def load():
         start.wait()
-        loaded.append(models.onnx(SMALL))
+        loaded.append(models.onnx(SMALL).load(None))
 
     threads = [threading.Thread(target=load) for _ in range(4)]
     for thread in threads:
@@ -256,10 +257,10 @@ def test_onnxruntime_prints_nothing_about_a_model_it_refuses(library, capfd):
 def test_a_cache_keeps_no_large_models_that_nobody_uses(monkeypatch):
     datas = [build.linear([[number]]) for number in range(8)]
     models = ModelCache()
-    held = models.version(datas[0]).session_bytes
+    held = models.version(datas[0]).load(None).session_bytes
     monkeypatch.setattr("arkml.policies.model_cache._RECENT_BYTES", 3 * held)
     for data in datas:
-        models.onnx(data)
+        models.onnx(data).load(None)
     gc.collect()
 
     assert len(models._models) == 3

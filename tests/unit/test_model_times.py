@@ -79,7 +79,7 @@ class Unhindered(RunLimit):
 
 def run(data, rows):
     """Run a model on a batch. Returns the most CPU seconds of one of its runs, and their number."""
-    model = ModelCache().version(data)
+    model = ModelCache().version(data).load(None)
     feeds = {each.name: np.ones((rows, *each.shape), np.float32) for each in model.inputs}
     fetches = {each.name: np.zeros((rows, *each.shape), np.float32) for each in model.outputs}
     limit = Unhindered(PolicyWorkspace())
@@ -118,7 +118,7 @@ def test_numbers_below_the_normal_ones_do_not_make_a_large_model_slow():
     tiny = weight("w", np.full((768, 768), 1e-20))
     data = build.model(nodes, [port("x", "N", 768)], [port("y", "N", 768)], [tiny])
     pace = examine(data, Limits()).pace
-    model = ModelCache().version(data)
+    model = ModelCache().version(data).load(None)
     feeds = {"x": np.full((64, 768), 1e-20, np.float32)}
     y = np.ones((64, 768), np.float32)
     (call,) = model.prepare(64, feeds, {"y": y}, RunLimit(PolicyWorkspace()))
@@ -131,7 +131,7 @@ def test_numbers_below_the_normal_ones_do_not_make_a_large_model_slow():
 
 def test_a_small_model_computes_with_all_numbers():
     data = build.linear([[1e-20]])
-    model = ModelCache().version(data)
+    model = ModelCache().version(data).load(None)
     y = np.ones((1, 1), np.float32)
     (call,) = model.prepare(
         1, {"obs": np.full((1, 1), 1e-20, np.float32)}, {"actions": y}, RunLimit(PolicyWorkspace())

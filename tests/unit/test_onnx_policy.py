@@ -8,6 +8,7 @@ from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, ac
 
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies import library, load_time, model_cache, onnx_model, pace, run_limit
+from arkml.policies.files import PolicyFile
 from arkml.policies.onnx import is_of_guest, session_bytes
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -328,7 +329,7 @@ def deep(width, layers, *, remember):
 
 def test_a_batch_of_the_embedders_policy_that_takes_too_long_is_given_up_and_no_agent_moves_on():
     data = deep(256, 200, remember=True)
-    policy = load_fresh(data, seconds=0.3, override=data)
+    policy = load_fresh(data, seconds=0.3, override=PolicyFile(data))
     ones = np.ones((20_000, 256), np.float32)
     acted(policy, ones[:1])
 

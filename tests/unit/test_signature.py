@@ -1,7 +1,9 @@
 import pytest
 
 from arkml.errors import InvalidArguments
-from arkml.policies.signature import Port, find_roles, find_signature
+from arkml.policies.ports import Layout, Port
+from arkml.policies.roles import find_roles
+from arkml.policies.signature import Wanted, find_signature
 
 OBS = Port("obs", (8,))
 ACTIONS = Port("actions", (3,))
@@ -13,22 +15,21 @@ ML_AGENTS = [
 ]
 
 
-def signature(inputs, outputs, features=8, actions=3, *, deterministic=False):
-    return find_signature(
-        find_roles(inputs, outputs), features, actions, deterministic=deterministic
-    )
+def signature(inputs, outputs, features=8, actions=3, branches=(), acting=(), **wanted):
+    roles = find_roles(Layout(tuple(inputs), tuple(outputs)), features)
+    return find_signature(roles, Wanted(features, actions, branches, acting, **wanted))
 
 
 def chosen(outputs, actions=3, *, deterministic=False):
     """The names of the outputs taken for actions and values."""
     found = signature([OBS], outputs, 8, actions, deterministic=deterministic)
-    return found.actions.name, found.values.name if found.values else None
+    (acting,) = found.acting
+    return acting.name, found.values.name if found.values else None
 
 
-def paired(inputs, outputs):
-    pairs = find_roles(
-        [Port(*port) for port in inputs], [Port(*port) for port in outputs]
-    ).recurrent
+def paired(inputs, outputs, features=None, twins=()):
+    layout = Layout(tuple(Port(*p) for p in inputs), tuple(Port(*p) for p in outputs), twins)
+    pairs = find_roles(layout, features).recurrent
     return [(source.name, target.name) for source, target in pairs]
 
 
@@ -36,7 +37,7 @@ def test_the_plainest_model_has_observations_and_actions():
     found = signature([OBS], [ACTIONS])
 
     assert found.roles.observations == (OBS,)
-    assert found.actions == ACTIONS
+    assert found.acting == (ACTIONS,)
     assert found.values is None
     assert (found.num_features, found.num_actions) == (8, 3)
 
@@ -61,7 +62,7 @@ def test_names_of_tensorflow_are_cut_at_the_colon():
     )
 
     assert found.roles.observations[0].label == "vector_observation"
-    assert found.actions.name == "Identity:0"
+    assert found.acting[0].name == "Identity:0"
 
 
 def test_several_observations_share_the_features():
@@ -134,10 +135,175 @@ def test_the_value_is_called_so_or_is_the_other_output_of_width_one(name, shape,
     assert chosen([Port(name, shape), Port("policy", (3,))], count) == ("policy", name)
 
 
-def test_of_two_outputs_of_width_one_the_first_acts():
-    assert chosen([Port("a", (1,)), Port("b", (1,))], 1) == ("a", "b")
-    assert chosen([Port("value", (1,)), Port("b", (1,))], 1) == ("b", "value")
-    assert chosen([Port("a", (1,)), Port("b", (1,))], None) == ("a", "b")
+def refusal(outputs, *rest, **wanted):
+    """The sentence with which outputs are refused."""
+    with pytest.raises(InvalidArguments) as caught:
+        signature([OBS], outputs, 8, *rest, **wanted)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, None])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_of_two_outputs_of_width_one_none_acts_unless_a_name_tells(count, shape):
+    words = refusal([Port("a", shape), Port("b", shape)], count)
+
+    assert "2 outputs that could be the" in words
+    assert "(a: 1, b: 1)" in words
+    assert "--policy-output NAME, Host(outputs=NAME)" in words
+
+
+@pytest.mark.parametrize("name", ["53", "out", "Identity:0"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "value",
+        "values",
+        "critic",
+        "v_out",
+        "vf",
+        "vpred",
+        "baseline",
+        "state_value",
+        "stateValue",
+        "log_std",
+        "logstd",
+        "std",
+        "action_std",
+        "sigma",
+        "scale",
+        "log_prob",
+        "actions_log_prob",
+        "entropy",
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_known_words_say_which_output_does_not_act(name, other, is_first):
+    ports = [Port(other, (1,)), Port(name, (1,))]
+    found = signature([OBS], ports if is_first else ports[::-1], 8, 1)
+
+    assert [port.name for port in found.acting] == [name]
+
+
+@pytest.mark.parametrize(
+    ("acts", "other"),
+    [
+        ("mean", "std"), ("mu", "log_std"), ("loc", "scale"), ("actor", "critic"),
+        ("actor", "53"), ("pi", "vf"), ("policy", "baseline"), ("action_mean", "action_log_std"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("width", [1, 3])
+def test_pairs_of_trainers_act_by_the_right_one_in_any_order(acts, other, width):
+    ports = [Port(other, (width,)), Port(acts, (width,))]
+
+    assert signature([OBS], ports, 8, width).acting == (ports[1],)
+    assert signature([OBS], ports[::-1], 8, width).acting == (ports[1],)
+
+
+def test_a_whole_number_called_action_acts_beside_the_value():
+    found = signature([OBS], [Port("action", (), "int64"), Port("critic", (1,))], 8, 1)
+
+    assert [port.name for port in found.acting] == ["action"]
+    assert found.values.name == "critic"
+
+
+def test_an_output_of_width_one_does_not_act_beside_a_wider_one_that_may():
+    assert "(24: 1, 53: 4)" in refusal([Port("53", (4,)), Port("24", (1,))], 1)
+    assert "(24: 1, logits: 4)" in refusal([Port("logits", (4,)), Port("24", (1,))], 1)
+    assert "only critic: 1, logits: 4" in refusal([Port("critic", (1,)), Port("logits", (4,))], 1)
+
+
+def test_names_that_only_say_what_does_not_act_name_the_way_out():
+    words = refusal([Port("std", (2,)), Port("value", (1,))], 2)
+
+    assert "no output of 2 actions, only std: 2, value: 1" in words
+    assert "--policy-output" in words
+
+
+@pytest.mark.parametrize("names", [("53",), ("24",), ("51",)])
+def test_the_outputs_that_are_named_act(names):
+    ports = [Port("53", (1,)), Port("24", (1,)), Port("51", ())]
+    found = signature([OBS], ports, 8, 1, acting=names)
+
+    assert tuple(port.name for port in found.acting) == names
+    assert found.values is None
+
+
+def test_several_outputs_that_are_named_act_one_after_another():
+    ports = [Port("b", (2,)), Port("a", (1,)), Port("value", (1,))]
+    found = signature([OBS], ports, 8, 3, acting=("a", "b"))
+
+    assert [port.name for port in found.acting] == ["a", "b"]
+    assert found.num_actions == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (("c",), "no output 'c', only a: 1, b: 2"),
+        (("a", "a"), "an output is named twice: a, a"),
+        (("b",), r"have 2 columns \(b: 2\), not 3 actions"),
+    ],
+)
+def test_names_of_outputs_that_do_not_fit_are_refused(names, sentence):
+    with pytest.raises(InvalidArguments, match=sentence):
+        signature([OBS], [Port("a", (1,)), Port("b", (2,))], 8, 3, acting=names)
+
+
+def test_two_values_are_none():
+    found = signature([OBS], [ACTIONS, Port("critic1", (1,)), Port("critic2", (1,))])
+
+    assert found.values is None
+
+
+CHOICES = Port("discrete_actions", (2,), "int64")
+LIKELIEST = Port("deterministic_discrete_actions", (2,), "int64")
+SCALAR = Port("24", (1,))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "actions", "branches", "acting", "is_scored"),
+    [
+        ([CHOICES, LIKELIEST], 2, (3, 2), ["discrete_actions"], False),
+        ([ACTIONS, CHOICES], 3, (), ["actions"], False),
+        ([ML_AGENTS[2], CHOICES], 5, (3, 2), ["continuous_actions", "discrete_actions"], False),
+        ([Port("56", (), "int64"), SCALAR, Port("54", ())], 1, (4,), ["56"], False),
+        ([Port("106", (2,), "int64"), SCALAR], 2, (3, 2), ["106"], False),
+        ([Port("13", (4,))], 1, (4,), ["13"], True),
+        ([Port("q_values", (4,)), SCALAR], 1, (4,), ["q_values"], True),
+        ([Port("logits", (5,)), Port("value", (1,))], 2, (3, 2), ["logits"], True),
+        ([Port("actions", (5,))], 2, (3, 2), ["actions"], True),
+        ([Port("actions", (2,)), Port("logits", (5,))], 2, (3, 2), ["actions"], False),
+        ([Port("mu", (2,)), Port("logits", (3,)), SCALAR], 3, (3,), ["mu", "logits"], True),
+        ([Port("a", (2,)), Port("b", (1,), "int64"), SCALAR], 3, (3,), ["a", "b"], False),
+        ([Port("output", (5,)), SCALAR], 3, (3,), ["output"], True),
+    ],
+)
+def test_declared_branches_tell_choices_and_scores(outputs, actions, branches, acting, is_scored):
+    found = signature([OBS], outputs, 8, actions, branches)
+
+    assert [port.name for port in found.acting] == acting
+    assert found.branches == (branches if is_scored else ())
+    assert found.num_actions == actions
+
+
+def test_without_noise_the_likeliest_choices_of_agents_act():
+    found = signature([OBS], [CHOICES, LIKELIEST], 8, 2, (3, 2), deterministic=True)
+
+    assert found.acting == (LIKELIEST,)
+
+
+def test_parts_of_mixed_actions_that_could_be_two_are_refused():
+    ports = [Port("a", (2,)), Port("b", (2,)), Port("logits", (3,))]
+
+    assert "(a: 2, b: 2, logits: 3)" in refusal(ports, 3, (3,))
+
+
+def test_scores_without_declared_branches_name_the_declaration():
+    assert "declares its branches (arkml.spec)" in refusal([Port("logits", (4,))], 1)
+
+
+def test_a_number_that_may_be_a_choice_does_not_act_without_branches():
+    assert "2 outputs" in refusal([Port("56", (), "int64"), Port("24", (1,))], 1)
 
 
 def test_wrong_numbers_of_features_or_actions_name_both():
@@ -148,8 +314,87 @@ def test_wrong_numbers_of_features_or_actions_name_both():
 
 
 def test_outputs_that_could_both_be_the_actions_are_refused():
-    with pytest.raises(InvalidArguments, match=r"2 outputs .* \(mean: 3, log_std: 3\)"):
-        signature([OBS], [Port("mean", (3,)), Port("log_std", (3,))])
+    assert "2 outputs that could be the 3 actions (a: 3, b: 3)" in refusal(
+        [Port("a", (3,)), Port("b", (3,))]
+    )
+
+
+S, R = (1, 16), (16,)
+CONVENTIONS = {
+    "godot": ((), "state_ins", "state_outs"),
+    "rllib": (S, "state_in_0 state_in_1", "state_out_0 state_out_1"),
+    "rllib new": (S, "state_in_h state_in_c", "state_out_h state_out_c"),
+    "rsl_rl": (S, "h_in c_in", "h_out c_out"),
+    "torch": (S, "h0 c0", "hn cn"),
+    "torch, apart": (S, "h_0 c_0", "h_n c_n"),
+    "sample factory": (R, "rnn_states", "new_rnn_states"),
+    "torchrl": (S, "recurrent_state_h recurrent_state_c",
+                "next_recurrent_state_h next_recurrent_state_c"),
+    "out": (R, "hidden", "hidden_out"),
+    "new": (R, "hidden", "new_hidden"),
+    "both": (R, "in_state", "out_state"),
+    "next": (R, "h", "next_h"),
+    "cells": (R, "hx cx", "hx_new cx_new"),
+    "initial": (S, "initial_h initial_c", "final_h final_c"),
+    "two states": (R, "hidden_state cell_state", "hidden_state_out cell_state_out"),
+    "before": (R, "prev_state", "state"),
+    "camels": (R, "hiddenIn", "hiddenOut"),
+    "agents": (S, "recurrent_in", "recurrent_out"),
+    "actor's": (R, "actor_h_in", "actor_h_out"),
+    "numbers of an exporter": (S, "onnx::LSTM_1", "42"),
+    "numbers": (R, "1", "42"),
+    "last action": ((2,), "prev_action", "action"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_conventions_of_trainers_for_state_are_known(convention):
+    shape, inputs, outputs = CONVENTIONS[convention]
+    found = signature(
+        [OBS, *(Port(name, shape) for name in inputs.split())],
+        [Port("mean_out", (2,)), *(Port(name, shape) for name in outputs.split())],
+        8,
+        2,
+    )
+
+    assert [(a.name, b.name) for a, b in found.roles.recurrent] == list(
+        zip(inputs.split(), outputs.split(), strict=True)
+    )
+    assert found.acting[0].name == ("action" if convention == "last action" else "mean_out")
+
+
+def test_the_width_of_the_features_decides_what_is_state():
+    inputs = [OBS, Port("goal", (2,)), Port("prev_action", (2,))]
+    outputs = [Port("53", (2,)), Port("action", (2,))]
+
+    assert signature(inputs[:2], outputs, 10, 2).roles.recurrent == ()
+    assert signature(inputs[::2], outputs, 10, 2).roles.recurrent == ()
+    assert signature(inputs, outputs, 10, 2).roles.recurrent == ((inputs[2], outputs[1]),)
+    assert signature(inputs[:2], outputs, 8, 2).roles.recurrent == ((inputs[1], outputs[0]),)
+
+
+def test_states_that_could_be_two_are_refused():
+    inputs = (OBS, Port("1", (3,)), Port("2", (3, 1)))
+    outputs = (ACTIONS, Port("7", (3,)), Port("8", (3, 1)))
+
+    with pytest.raises(InvalidArguments, match="could be 1 or 2: export it with names as h_in"):
+        find_roles(Layout(inputs, outputs), 11)
+
+
+def test_a_goal_without_a_name_is_no_state_where_the_width_is_unknown():
+    assert paired([("obs", (8,)), ("goal", (2,))], [("53", (2,)), ("54", (1,))]) == []
+
+
+def test_an_input_that_reaches_its_twin_alone_is_state():
+    inputs, outputs = [("obs", (8,)), ("x", (2,))], [("53", (3,)), ("y", (2,))]
+
+    assert paired(inputs, outputs, twins=(("x", "y"),)) == [("x", "y")]
+    assert paired(inputs[1:], outputs[1:], twins=(("x", "y"),)) == []
+
+
+def test_too_many_features_name_the_way_out():
+    with pytest.raises(InvalidArguments, match="name and shape of an output, as h_in, h_out"):
+        signature([OBS, Port("extra", (4,))], [ACTIONS])
 
 
 def test_a_model_without_observations_takes_no_features():

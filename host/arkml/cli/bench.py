@@ -83,6 +83,7 @@ def command(
     ] = None,
     instances: options.Instances = 1,
     policy: options.Policy = None,
+    policy_output: options.PolicyOutputs = None,
     seed: options.Seed = 0,
     deterministic: options.Deterministic = False,
     limit: options.LimitValues = None,
@@ -97,7 +98,14 @@ def command(
     """Measure the time of a frame or a call."""
     level = log_level or (None if verbose or debug else "warning")
     host = HostGrants(
-        policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
+        policy,
+        seed,
+        deterministic,
+        tuple(limit or ()),
+        wasi,
+        tuple(directory or ()),
+        stub_missing,
+        outputs=tuple(policy_output or ()),
     )
     measurement = BenchOptions(
         guest=guest,

@@ -34,21 +34,26 @@ def command(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An ONNX or Cervo file.", show_default=False)
     ],
+    policy_output: options.PolicyOutputs = None,
     limit: options.ModelLimits = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> Job:
     """Show inputs, outputs, size and verdict of a model."""
-    return partial(describe_file, model, tuple(limit or ()), LogOptions(debug=debug), as_json)
+    outputs = tuple(policy_output or ())
+    logs = LogOptions(debug=debug)
+    return partial(describe_file, model, outputs, tuple(limit or ()), logs, as_json)
 
 
-def describe_file(path: Path, limits: tuple[str, ...], logs: LogOptions, as_json: bool) -> int:
+def describe_file(
+    path: Path, outputs: tuple[str, ...], limits: tuple[str, ...], logs: LogOptions, as_json: bool
+) -> int:
     """Describe one file, and return the exit code."""
     from arkml.policies.describe import ACCEPTED, describe
 
     logs.start()
     allowed = read_limits(limits)
-    report = describe(read_model(path, allowed), allowed)
+    report = describe(read_model(path, allowed), allowed, outputs)
     if as_json:
         print_json({"file": str(path), "accepted": report.verdict == ACCEPTED, **asdict(report)})
     else:
@@ -67,6 +72,10 @@ def _show(path: Path, report: ModelReport) -> None:
         rows.append(("opset", str(report.opset)))
     if report.producer:
         rows.append(("producer", report.producer))
+    if report.batch is not None:
+        rows.append(("batch", _batch(report.batch)))
+    if report.acts:
+        rows.append(("acts", report.acts))
     show(path.name, facts([*rows, ("verdict", report.verdict)]))
     for title, ports in (("Inputs", report.inputs), ("Outputs", report.outputs)):
         if ports:
@@ -74,4 +83,10 @@ def _show(path: Path, report: ModelReport) -> None:
 
 
 def _port(port: PortReport) -> tuple[str, str, str]:
-    return port.name, port.role, " x ".join(["rows", *map(str, port.shape)])
+    sizes = [*(["rows"] if port.has_rows else []), *map(str, port.shape)]
+    shape = " x ".join(sizes) or "one number"
+    return port.name, port.role, shape if port.type == "float32" else f"{shape}, {port.type}"
+
+
+def _batch(size: int) -> str:
+    return f"fixed at {size} row" + ("s" if size > 1 else "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from arkml.cli.exits import UNREAD, leave
 from arkml.cli.files import named, read_model
 from arkml.cli.values import read_directory, read_limits
-from arkml.errors import ModelRejected, UsageError
+from arkml.errors import AbiError, ModelRejected, UsageError
 from arkml.limits import Limits
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class HostGrants:
     directories: tuple[str, ...] = ()
     stub_missing: bool = False
     hive: HiveGrant | None = None
+    outputs: tuple[str, ...] = ()
 
     @property
     def has_budget(self) -> bool:
@@ -70,7 +71,11 @@ def open_host(
     """
     limits = read_limits(options.limits)
     wasi = _wasi(options, [name, *shlex.split(arguments)], keep_stdout=keep_stdout)
-    policy = None if options.policy is None else read_policy(options.policy, limits)
+    if options.policy is None and options.outputs:
+        raise UsageError("--policy-output is about a policy: it takes --policy")
+    policy = (
+        None if options.policy is None else read_policy(options.policy, limits, options.outputs)
+    )
     if options.hive is not None:
         require_hive(embedded=options.hive.is_embedded)
 
@@ -78,6 +83,7 @@ def open_host(
 
     return Host(
         policy=policy,
+        outputs=options.outputs,
         seed=options.seed,
         deterministic=options.deterministic,
         limits=limits,
@@ -87,14 +93,24 @@ def open_host(
     )
 
 
-def read_policy(path: Path, limits: Limits) -> bytes:
-    """Read the file of a policy that may act here. Raises UsageError and ModelRejected."""
-    from arkml.policies.describe import ACCEPTED, describe
+def read_policy(path: Path, limits: Limits, outputs: tuple[str, ...] = ()) -> bytes:
+    """
+    Read the file of a policy that may act here, by the outputs of these names.
+
+    Raises UsageError and ModelRejected.
+    """
+    from arkml.policies.describe import require_loadable
+    from arkml.policies.files import PolicyFile
+    from arkml.policies.model_cache import ModelCache
 
     data = read_model(path, limits)
-    verdict = describe(data, limits).verdict
-    if verdict != ACCEPTED:
-        raise ModelRejected(named(path, verdict))
+    models = ModelCache(limits)
+    try:
+        require_loadable(PolicyFile(data, outputs), models, limits)
+    except AbiError as error:
+        raise ModelRejected(named(path, str(error))) from error
+    finally:
+        models.close()
     return data
 
 

@@ -87,6 +87,17 @@ Policy = Annotated[
         show_default=False,
     ),
 ]
+PolicyOutputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy-output",
+        metavar="NAME",
+        help="The output of --policy that acts, where names and shapes do not tell; of several"
+        " (any number of times) the columns one after another.",
+        rich_help_panel=_HOST,
+        show_default=False,
+    ),
+]
 Seed = Annotated[
     int,
     typer.Option(

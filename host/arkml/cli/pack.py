@@ -43,24 +43,36 @@ def command(
             help="Path of the container: by default that of the model, with .crvo.",
         ),
     ] = None,
+    policy_output: Annotated[
+        str | None,
+        typer.Option(
+            "--policy-output",
+            metavar="NAME",
+            help="The output that acts: the container calls it actions.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> Job:
     """Pack an ONNX model into a Cervo container."""
-    return partial(pack, model, output, LogOptions(debug=debug), as_json)
+    return partial(pack, model, output, policy_output, LogOptions(debug=debug), as_json)
 
 
-def pack(model: Path, output: Path | None, logs: LogOptions, as_json: bool) -> int:
+def pack(
+    model: Path, output: Path | None, acting: str | None, logs: LogOptions, as_json: bool
+) -> int:
     """Check the model, write the container, and return the exit code."""
+    from arkml.policies.border import with_actions
     from arkml.policies.cervo import is_cervo, pack_onnx
 
     logs.start()
-    data = read_policy(model, Limits())
+    data = read_policy(model, Limits(), () if acting is None else (acting,))
     if is_cervo(data):
         raise UsageError(f"{model} is a Cervo container already: use it as it is")
     target = model.with_suffix(".crvo") if output is None else output
     keep_apart(target, model)
-    container = pack_onnx(data)
+    container = pack_onnx(data if acting is None else with_actions(data, acting))
     write_file(target, container)
     if as_json:
         print_json({"file": str(target), "bytes": len(container)})

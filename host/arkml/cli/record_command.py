@@ -39,6 +39,7 @@ class RecordOptions:
 
     guest: Path
     policy: Path
+    outputs: tuple[str, ...]
     output: Path
     episodes: int | None
     frames: int | None
@@ -71,6 +72,7 @@ def command(
             show_default=False,
         ),
     ],
+    policy_output: options.PolicyOutputs = None,
     episodes: Annotated[
         int | None,
         typer.Option(
@@ -98,6 +100,7 @@ def command(
         RecordOptions(
             guest=guest,
             policy=policy,
+            outputs=tuple(policy_output or ()),
             output=output,
             episodes=episodes,
             frames=frames,
@@ -119,7 +122,7 @@ def record(options: RecordOptions) -> int:
     options.logs.start()
     keep_apart(options.output, options.guest, options.policy)
     read_module(options.guest)
-    policy = read_policy(options.policy, options.limits)
+    policy = read_policy(options.policy, options.limits, options.outputs)
     by_frames = options.frames is not None and options.episodes is None
     total = options.frames if by_frames else options.episodes or EPISODES
     with ProgressBar(options.guest.name, total or 0) as bar:
@@ -127,6 +130,7 @@ def record(options: RecordOptions) -> int:
             options.guest,
             policy,
             options.output,
+            outputs=options.outputs,
             episodes=options.episodes,
             frames=options.frames,
             deterministic=not options.noise,

@@ -98,6 +98,7 @@ def command(
         ),
     ] = None,
     policy: options.Policy = None,
+    policy_output: options.PolicyOutputs = None,
     seed: options.Seed = 0,
     deterministic: options.Deterministic = False,
     limit: options.LimitValues = None,
@@ -128,7 +129,7 @@ def command(
             out=out,
             host=HostGrants(
                 policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()),
-                stub_missing, _grant(hive, allow_hive, data, fps),
+                stub_missing, _grant(hive, allow_hive, data, fps), tuple(policy_output or ()),
             ),
             logs=LogOptions(log_level, verbose, debug),
             as_json=as_json,

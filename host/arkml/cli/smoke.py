@@ -67,6 +67,7 @@ def command(
         ),
     ] = None,
     policy: options.Policy = None,
+    policy_output: options.PolicyOutputs = None,
     seed: options.Seed = 0,
     deterministic: options.Deterministic = False,
     limit: options.LimitValues = None,
@@ -82,7 +83,14 @@ def command(
     from arkml.cli.checks import SmokeTest
 
     host = HostGrants(
-        policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
+        policy,
+        seed,
+        deterministic,
+        tuple(limit or ()),
+        wasi,
+        tuple(directory or ()),
+        stub_missing,
+        outputs=tuple(policy_output or ()),
     )
     level = log_level or (None if verbose or debug else "warning")
     return partial(

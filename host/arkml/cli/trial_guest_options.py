@@ -70,6 +70,15 @@ Policies = Annotated[
         " (any number of times).",
     ),
 ]
+PolicyOutputs = Annotated[
+    list[str] | None,
+    _option(
+        "--policy-output",
+        metavar="[CLASS=]NAME",
+        help="The output of a file that acts, where names and shapes do not tell; of several (any"
+        " number of times) the columns one after another.",
+    ),
+]
 Deterministic = Annotated[
     bool, _option("--deterministic", help="Let these policies act without noise.")
 ]
@@ -164,6 +173,7 @@ class GuestTrialsChoice:
     runs: tuple[str, ...] = ()
     learn: str | None = None
     learn_rewards: str | None = None
+    policy_output: tuple[str, ...] = ()
 
     @property
     def learning(self) -> LearningOptions | None:
@@ -206,10 +216,20 @@ class GuestTrialsChoice:
         from arkml.guest_trials.stand_ins import StandInFile, StandIns
 
         files = []
+        by_class: dict[str | None, list[str]] = {}
+        for text in self.policy_output:
+            actor_class, name = _class_and_rest(text)
+            by_class.setdefault(actor_class, []).append(name)
         for text in self.policy:
-            actor_class, path = _class_and_file(text)
-            data = read_policy(path, host.limits)
-            files.append(StandInFile(path.name, data, actor_class))
+            actor_class, file = _class_and_rest(text)
+            outputs = tuple(by_class.pop(actor_class, ()))
+            data = read_policy(path := Path(file), host.limits, outputs)
+            files.append(StandInFile(path.name, data, actor_class, outputs))
+        if by_class:
+            unused = ", ".join(name for names in by_class.values() for name in names)
+            raise UsageError(
+                f"--policy-output {unused} is about a policy of the same class: it takes --policy"
+            )
         followed = () if self.learning is None else tuple(self.learning.runs)
         if not (files or followed):
             return None
@@ -300,7 +320,7 @@ def hosted_params(hosting: GuestHosting, given: TrialParams | None = None) -> Tr
     return params
 
 
-def _class_and_file(text: str) -> tuple[str | None, Path]:
-    """Return the class and the file of `[CLASS=]FILE`."""
+def _class_and_rest(text: str) -> tuple[str | None, str]:
+    """Return the class and the rest of `[CLASS=]FILE`."""
     match = _CLASS.fullmatch(text)
-    return (None, Path(text)) if match is None else (match[1], Path(match[2]))
+    return (None, text) if match is None else (match[1], match[2])

@@ -56,6 +56,7 @@ def play(
     limit: trial_guest_options.GuestLimits = None,
     wasi: trial_guest_options.Wasi = False,
     policy: trial_guest_options.Policies = None,
+    policy_output: trial_guest_options.PolicyOutputs = None,
     deterministic: trial_guest_options.Deterministic = False,
     tick_rate: trial_guest_options.TickRate = None,
     away: trial_guest_options.Away = None,
@@ -103,6 +104,7 @@ def play(
             guest, entry, args, configure, configure_numbers, spec, tuple(limit or ()), wasi
         ),
         policy=tuple(policy or ()),
+        policy_output=tuple(policy_output or ()),
         deterministic=deterministic,
         tick_rate=tick_rate,
         away=away,

@@ -177,6 +177,7 @@ def serve(
     ] = "127.0.0.1",
     guest: guests.Guest = None,
     policy: guests.Policies = None,
+    policy_output: guests.PolicyOutputs = None,
     deterministic: guests.Deterministic = False,
     tick_rate: guests.TickRate = None,
     away: guests.Away = None,
@@ -285,6 +286,7 @@ def serve(
         tuple(run or ()),
         learn,
         learn_rewards,
+        tuple(policy_output or ()),
     )
     if guest is None:
         played.require_guest()

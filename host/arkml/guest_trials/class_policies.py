@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState, SnapshotFormat
+from arkml.abi.codes import EpisodeState
 from arkml.batches import ROW, Batch, Floats
 from arkml.errors import ArkmlError
 from arkml.guest_trials.actions import ActionRule
 from arkml.guest_trials.options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
-from arkml.policies.cervo import is_cervo
+from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
 from arkml.policies.training import TrainingPolicy
@@ -95,10 +95,9 @@ class ClassPolicies:
         self._by_slot: dict[int, _Acting] | None = None
         self._file: Policy | None = None
 
-    def load_file(self, data: bytes, origin: str) -> None:
+    def load_file(self, file: PolicyFile, origin: str) -> None:
         """Act by an ONNX or Cervo file. Raises InvalidArguments if it is refused or misfits."""
-        kind = SnapshotFormat.CERVO if is_cervo(data) else SnapshotFormat.ONNX
-        self._file = self._library.load_for(data, kind, self._run)
+        self._file = self._library.load_file(file, self._run)
         self._newest = _Acting(self._file, origin, self._rule, self._run)
 
     def loaded(self, version: OfferedVersion) -> Policy:

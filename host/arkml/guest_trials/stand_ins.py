@@ -11,6 +11,8 @@ from arkml.guest_trials.class_policies import ClassPolicies, OfferedVersion, Onc
 from arkml.guest_trials.options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.limits import Limits
+from arkml.policies.describe import require_loadable
+from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 
@@ -23,12 +25,13 @@ class StandInFile:
     The bytes of an ONNX or Cervo file that stands in for the players of a class.
 
     `name` is its origin in logs. Without `actor_class` it is that of all classes that have no file
-    of their own.
+    of their own. `outputs` names those that act, where their names and shapes do not tell.
     """
 
     name: str
     data: bytes
     actor_class: str | None = None
+    outputs: tuple[str, ...] = ()
 
 
 class StandIns:
@@ -38,7 +41,7 @@ class StandIns:
     Classes act by their file, or by the versions of a run that are offered, from episode to
     episode. `run_classes` are those whose versions will be offered; they take no file. `seed` and
     `deterministic` rule the noise of stochastic policies. Raises UsageError for two files of one
-    class.
+    class, and ModelRejected for a file that cannot act.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class StandIns:
         self._deterministic = deterministic
         self._limits = limits
         self._models = ModelCache(limits)
+        for file in files:
+            _require_loadable(file, self._models, limits)
         self._warned = OnceWarned()
         self._lock = Lock()
         self._names: dict[str, str] = {}
@@ -200,9 +205,17 @@ def _by_class(
     return by_class
 
 
+def _require_loadable(file: StandInFile, models: ModelCache, limits: Limits) -> None:
+    """Raise ModelRejected with the name of a file that cannot act."""
+    try:
+        require_loadable(PolicyFile(file.data, file.outputs), models, limits)
+    except InvalidArguments as error:
+        raise ModelRejected(f"{file.name}: {error}") from error
+
+
 def _load(policies: ClassPolicies, file: StandInFile, actor_class: str) -> None:
     """Load a file. Raises ModelRejected with its name and the class."""
     try:
-        policies.load_file(file.data, file.name)
+        policies.load_file(PolicyFile(file.data, file.outputs), file.name)
     except InvalidArguments as error:
         raise ModelRejected(f"{file.name} cannot act for class {actor_class!r}: {error}") from error

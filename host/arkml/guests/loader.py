@@ -21,6 +21,8 @@ from arkml.guests.guest import Guest
 from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
+from arkml.policies.describe import require_loadable
+from arkml.policies.files import PolicyFile
 from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
@@ -52,7 +54,8 @@ class GuestLoader:
     """
     Makes the guests of one host, which keep it alive.
 
-    `override` answers every guest in the place of the models that it loads. `seed` and
+    `override` answers every guest in the place of the models that it loads; a file that may not is
+    refused, with ModelRejected. `seed` and
     `deterministic` rule the noise of stochastic policies. A loader that is dropped without
     `close` gives a ResourceWarning.
     """
@@ -64,12 +67,15 @@ class GuestLoader:
         limits: Limits,
         *,
         wasi: WasiGrant | None,
-        override: bytes | ObjectPolicy | PolicyFunction | None,
+        override: PolicyFile | ObjectPolicy | PolicyFunction | None,
         seed: int,
         deterministic: bool,
         gateways: Gateways,
     ) -> None:
         self.limits = limits
+        self._models = ModelCache(limits)
+        if isinstance(override, PolicyFile):
+            require_loadable(override, self._models, limits)
         self.wasi = wasi
         self._override = override
         self._seed = seed
@@ -77,7 +83,6 @@ class GuestLoader:
         self._gateways = gateways
         self.unclosed = Unclosed("<Host>")
         self._open_engine = Engine(limits)
-        self._models = ModelCache(limits)
         self._numbers = itertools.count()
         self._instances: dict[int, weakref.ref[Instance]] = {}
         self._keys = itertools.count()

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from arkml.batches import Floats, chunks
+from arkml.policies.ports import Port
 from arkml.policies.run_limit import RunLimit
-from arkml.policies.signature import Port
 
 Run = Callable[[Mapping[str, Floats]], Sequence[Floats]]
 """Runs a model on inputs by name, float32, [rows, *shape]; returns its outputs in order."""

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from arkml.errors import AbiError, InvalidArguments
+from arkml.errors import AbiError, InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
 from arkml.policies import cervo
-from arkml.policies.model_cache import ModelCache
-from arkml.policies.nnef import NnefModel
+from arkml.policies.border import find_rows
+from arkml.policies.files import PolicyFile
+from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.nnef_archive import read_archive
-from arkml.policies.operators.call import ElementType, Tensor
-from arkml.policies.signature import Port, find_roles, find_signature
-from arkml.policies.vetting import Vetted, examine
+from arkml.policies.operators.call import ROWS, grows
+from arkml.policies.ports import Layout, Port
+from arkml.policies.roles import Roles, find_roles
+from arkml.policies.signature import Signature, Wanted, find_signature
+from arkml.policies.vetting import examine
 
 ACCEPTED = "accepted"
 _LIMITS = Limits()
+_MOST_WIDTH = 4_096
+
+
+Size = int | str
+"""A number, or the name of one that is open, as `N`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortReport:
-    """An input or output: its name, its role, and its shape without the batch."""
+    """
+    An input or output: its name, its role, its shape without the batch, and its element type.
+
+    `has_rows` is False for an output without a row for each row of the inputs.
+    """
 
     name: str
     role: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
+    type: str = "float32"
+    has_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +49,9 @@ class ModelReport:
     """
     The description of a model file.
 
-    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. verdict: `ACCEPTED`, or
-    the reason why the model is refused, which leaves fields that could not be determined empty.
+    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. batch: the rows that the
+    graph is made for, None for any number. acts: which outputs act. verdict: `ACCEPTED`, or the
+    reason why the model is refused, which leaves fields that could not be determined empty.
     """
 
     kind: str
@@ -45,93 +60,173 @@ class ModelReport:
     nodes: int = 0
     opset: int = 0
     producer: str = ""
+    batch: int | None = None
     inputs: tuple[PortReport, ...] = ()
     outputs: tuple[PortReport, ...] = ()
+    acts: str = ""
     verdict: str = ACCEPTED
 
 
-def describe(data: bytes, limits: Limits = _LIMITS) -> ModelReport:
-    """Describe the bytes of a model file. Raises nothing, whatever they are."""
+def describe(data: bytes, limits: Limits = _LIMITS, outputs: tuple[str, ...] = ()) -> ModelReport:
+    """Describe the bytes of a model file, of which `outputs` act. Raises nothing."""
     report = ModelReport("onnx", len(data))
+    models = ModelCache(limits)
     try:
         if not cervo.is_cervo(data):
-            return _onnx(report, data, limits)
+            return _onnx(report, data, models, limits, outputs)
         kind, payload = cervo.unpack(data)
         report = replace(report, kind=f"cervo-{kind.name.lower()}")
         match kind:
             case cervo.AssetKind.ONNX:
-                return _onnx(report, payload, limits)
+                return _onnx(report, payload, models, limits, outputs)
             case cervo.AssetKind.NNEF:
-                return _nnef(report, payload, limits)
+                return _nnef(report, payload, models, limits, outputs)
             case _:
                 assert_never(kind)
     except AbiError as error:
         return replace(report, verdict=str(error))
 
 
-def _onnx(report: ModelReport, data: bytes, limits: Limits) -> ModelReport:
-    described = _vetted(report, examine(data, limits))
-    try:
-        ModelCache(limits).onnx(data)
-    except AbiError as error:
-        return replace(described, verdict=str(error))
-    return described
+def require_loadable(file: PolicyFile, models: ModelCache, limits: Limits) -> None:
+    """
+    Load the model of a file as most guests will have it.
+
+    Raises ModelRejected, also if it has not the outputs that are to act, SnapshotTooLarge, and
+    Unavailable.
+    """
+    if len(file.data) > limits.snapshot_bytes:
+        raise SnapshotTooLarge(
+            f"a policy of {len(file.data)} bytes is larger than {limits.snapshot_bytes}"
+        )
+    kind, payload = cervo.AssetKind.ONNX, file.data
+    if cervo.is_cervo(file.data):
+        kind, payload = cervo.unpack(file.data)
+    opened = models.onnx(payload) if kind is cervo.AssetKind.ONNX else models.nnef(payload)
+    signatures = list(_signatures(opened.layout, file.outputs))
+    if file.outputs and not signatures:
+        raise ModelRejected(_refusal(opened.layout, file.outputs))
+    opened.load(signatures[0].outputs if signatures else None)
 
 
-def _vetted(report: ModelReport, vetted: Vetted) -> ModelReport:
+def _onnx(
+    report: ModelReport, data: bytes, models: ModelCache, limits: Limits, outputs: tuple[str, ...]
+) -> ModelReport:
+    vetted = examine(data, limits)
+    opened = models.onnx(data)
     model, tensors = vetted.model, vetted.tensors
-    weights = {weight.name for weight in model.graph.initializer}
-    inputs = [port.name for port in model.graph.input if port.name not in weights]
-    rows = {tensors[name].shape[0] for name in inputs}
-    outputs = [port.name for port in model.graph.output]
-    by_row = [name for name in outputs if _has_rows(tensors[name], rows)]
     versions = {each.domain: each.version for each in model.opset_import}
     report = replace(
         report,
-        parameters=sum(tensors[name].count for name in weights),
+        parameters=sum(tensors[weight.name].count for weight in model.graph.initializer),
         nodes=len(model.graph.node),
         opset=versions.get("", versions.get("ai.onnx", 0)),
         producer=f"{model.producer_name} {model.producer_version}".strip()[:80],
+        batch=find_rows(vetted).block,
     )
-    report = _with_ports(
-        report,
-        [Port(name, tensors[name].shape[1:]) for name in inputs],
-        [Port(name, tensors[name].shape[1:]) for name in by_row],
-    )
-    others = [PortReport(n, "other", tensors[n].shape) for n in outputs if n not in by_row]
+    report = _with_ports(report, opened, outputs)
+    by_row = {port.name for port in opened.layout.outputs}
+    others = [
+        PortReport(
+            port.name,
+            "other",
+            tuple(map(_size, tensors[port.name].shape)),
+            tensors[port.name].kind.text,
+            has_rows=False,
+        )
+        for port in model.graph.output
+        if port.name not in by_row
+    ]
     return replace(report, outputs=(*report.outputs, *others))
 
 
-def _has_rows(tensor: Tensor, rows: set[int]) -> bool:
-    return tensor.kind == ElementType.FLOAT and tensor.shape[:1] != () and tensor.shape[0] in rows
+def _size(size: int) -> Size:
+    if not grows(size):
+        return size
+    return "N" if size == ROWS else f"{size // ROWS}N"
 
 
-def _nnef(report: ModelReport, payload: bytes, limits: Limits) -> ModelReport:
-    archive = read_archive(payload, limits)
-    model = NnefModel(payload, limits)
-    model.close()
-    report = replace(report, parameters=archive.parameters, nodes=archive.statements)
-    return _with_ports(report, model.inputs, model.outputs)
-
-
-def _with_ports(
-    report: ModelReport, inputs: Sequence[Port], outputs: Sequence[Port]
+def _nnef(
+    report: ModelReport,
+    payload: bytes,
+    models: ModelCache,
+    limits: Limits,
+    outputs: tuple[str, ...],
 ) -> ModelReport:
-    roles = find_roles(inputs, outputs)
+    archive = read_archive(payload, limits)
+    try:
+        opened = models.nnef(payload)
+        report = replace(report, parameters=archive.parameters, nodes=archive.statements)
+        return _with_ports(report, opened, outputs)
+    finally:
+        models.close()
+
+
+def _with_ports(report: ModelReport, opened: ModelFile, outputs: tuple[str, ...]) -> ModelReport:
+    layout = opened.layout
+    signatures = list(_signatures(layout, outputs))
+    roles = signatures[0].roles if signatures else find_roles(layout)
     names = dict.fromkeys(roles.observations, "observation")
     names |= dict.fromkeys(roles.masks, "mask")
     if roles.epsilon is not None:
         names[roles.epsilon] = "epsilon"
     results = dict.fromkeys(roles.outputs, "output")
     for source, target in roles.recurrent:
-        names[source], results[target] = "state", "state"
-    with suppress(InvalidArguments):  # named networks: none is surely the actions
-        signature = find_signature(roles, None, None, deterministic=False)
-        results[signature.actions] = "actions"
+        names[source] = "state"
+        results.setdefault(target, "state")
+    for signature in reversed(signatures):
         if signature.values is not None:
             results[signature.values] = "values"
-    return replace(
+    for signature in reversed(signatures):
+        results |= {port: _role(port, signature) for port in signature.acting}
+    described = replace(
         report,
-        inputs=tuple(PortReport(port.name, names[port], port.shape) for port in inputs),
-        outputs=tuple(PortReport(port.name, results[port], port.shape) for port in outputs),
+        inputs=tuple(PortReport(p.name, names[p], p.shape, p.type) for p in layout.inputs),
+        outputs=tuple(PortReport(p.name, results[p], p.shape, p.type) for p in layout.outputs),
+        acts="; or ".join(dict.fromkeys(each.sentence for each in signatures)),
     )
+    if not signatures:
+        return replace(described, verdict=_refusal(layout, outputs))
+    try:
+        opened.load(signatures[0].outputs)
+    except AbiError as error:
+        return replace(described, verdict=str(error))
+    return described
+
+
+def _role(port: Port, signature: Signature) -> str:
+    if signature.branches:
+        return "scores of choices"
+    return "choices" if port.is_whole else "actions"
+
+
+def _signatures(layout: Layout, outputs: tuple[str, ...]) -> Iterator[Signature]:
+    """Yield what acts for guests that leave their widths to the model, else for any guest."""
+    roles = find_roles(layout)
+    try:
+        yield find_signature(roles, Wanted(outputs=outputs))
+    except InvalidArguments:
+        yield from _of_guests(roles, outputs)
+
+
+def _of_guests(roles: Roles, outputs: tuple[str, ...]) -> Iterator[Signature]:
+    """Yield what acts for guests of some number of actions, or with branches."""
+    widths = sorted({port.width for port in roles.outputs} | {1})
+    widths = [width for width in widths if 0 < width <= _MOST_WIDTH]
+    asked = [Wanted(None, width, outputs=outputs) for width in widths]
+    asked += [Wanted(None, 1, (width,), outputs) for width in widths if width > 1]
+    seen = set()
+    for wanted in asked:
+        with suppress(InvalidArguments):
+            found = find_signature(roles, wanted)
+            if found.acting not in seen:
+                seen.add(found.acting)
+                yield found
+
+
+def _refusal(layout: Layout, outputs: tuple[str, ...]) -> str:
+    """Return the reason why no guest can use a model, but for those that name its outputs."""
+    try:
+        find_signature(find_roles(layout), Wanted(outputs=outputs))
+    except InvalidArguments as error:
+        return str(error)
+    return ""

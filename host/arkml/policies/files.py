@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,27 @@ from arkml.policies.operators.call import checked_type
 from arkml.policies.wire import walk
 
 _EXTERNAL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """
+    An ONNX or Cervo file of the embedder.
+
+    outputs: the names of those that act, whose columns one after another are the actions; none to
+    find them by their names and shapes.
+    """
+
+    data: bytes
+    outputs: tuple[str, ...] = ()
+
+
+def output_names(outputs: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of outputs that act. Raises UsageError for anything but names."""
+    names = (outputs,) if isinstance(outputs, str) else outputs
+    if not isinstance(names, Sequence) or not all(isinstance(n, str) and n for n in names):
+        raise UsageError(f"outputs is {outputs!r}: it takes the name of an output, or several")
+    return tuple(names)
 
 
 def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:

@@ -12,15 +12,17 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
+from arkml.policies.files import PolicyFile
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.masks import ChoiceMasks, MaskedPolicy
-from arkml.policies.model import Model
-from arkml.policies.model_cache import ModelCache
+from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.ort import onnxruntime
 from arkml.policies.policy import Policy
-from arkml.policies.signature import Port, find_roles, find_signature
+from arkml.policies.ports import Port
+from arkml.policies.roles import find_named_roles, find_roles
+from arkml.policies.signature import Signature, Wanted, find_signature
 from arkml.policies.training import TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -45,8 +47,8 @@ class PolicyLibrary:
     """
     Makes policies and networks from snapshots.
 
-    `override` replaces every snapshot that is loaded: it is a snapshot, or a policy of the
-    embedder. One thread at a time uses the policies and networks; another thread may load.
+    `override`, a file or a policy of the embedder, replaces every snapshot that is loaded. One
+    thread at a time uses the policies and networks; another thread may load.
     """
 
     def __init__(
@@ -55,14 +57,14 @@ class PolicyLibrary:
         *,
         seed: int = 0,
         deterministic: bool = False,
-        override: bytes | ObjectPolicy | PolicyFunction | None = None,
+        override: PolicyFile | ObjectPolicy | PolicyFunction | None = None,
         limits: Limits = _LIMITS,
     ) -> None:
         self._models = models
         self._seed = seed
         self._deterministic = deterministic
-        self._override = override if isinstance(override, bytes) else None
-        self._given = None if isinstance(override, bytes) else override
+        self._override = override if isinstance(override, PolicyFile) else None
+        self._given = None if isinstance(override, PolicyFile) else override
         self._limits = limits
         self._workspace = PolicyWorkspace()
         self._lock = Lock()
@@ -106,19 +108,22 @@ class PolicyLibrary:
         if self._given is not None and num_features is not None and num_actions is not None:
             widths = num_features, num_actions
             return self._given_policy(self._given, *widths, branches_of(*widths, None))
-        model, digest = self._model(snapshot, snapshot_format)
+        digest = self._digest(snapshot)
         brought = digest if is_of_guest and self._override is None else None
         if brought is not None:
             self._workspace.require_runnable(brought)
-        branches = _branches(model, num_features, num_actions, branches_of)
+        file = self._file(snapshot, snapshot_format)
+        branches = _branches(file, num_features, num_actions, branches_of)
         key = (digest, brought is not None, num_features, num_actions, branches)
         with self._lock:
             policy = self._policies.get(key)
-            if policy is None:
-                masks = ChoiceMasks(branches, self._workspace) if branches else None
-                policy = self._policy(model, num_features, num_actions, masks, brought)
-                policy = policy if masks is None else MaskedPolicy(policy, masks)
-                self._policies[key] = policy
+        if policy is None:
+            masks = ChoiceMasks(branches, self._workspace) if branches else None
+            wanted = self._wanted(num_features, num_actions, branches)
+            acting = self._policy(file, wanted, digest, masks, brought)
+            made = acting if masks is None else MaskedPolicy(acting, masks)
+            with self._lock:
+                policy = self._policies.setdefault(key, made)
         if self._given is not None:  # the guest leaves the numbers to its model
             widths = policy.num_features, policy.num_actions
             return self._given_policy(self._given, *widths, branches)
@@ -126,21 +131,21 @@ class PolicyLibrary:
 
     def load_override(self, policy: TrainingPolicy) -> Policy:
         """Return the policy that replaces every snapshot, to act for `policy`; raise as `load`."""
-        return self.load_for(b"", SnapshotFormat.ONNX, policy)
+        if self._override is not None and policy.masks is not None:
+            return self.load_file(self._override, policy)
+        shape = policy.num_features, policy.num_actions
+        return self._load(b"", SnapshotFormat.ONNX, *shape, is_of_guest=False)
 
-    def load_for(
-        self, snapshot: bytes, snapshot_format: SnapshotFormat, policy: TrainingPolicy
-    ) -> Policy:
+    def load_file(self, file: PolicyFile, policy: TrainingPolicy) -> Policy:
         """
-        Return the policy in a snapshot of the embedder, to act with the masks of `policy`.
+        Return the policy in a file of the embedder, to act with the masks of `policy`.
 
         Raises as `load`.
         """
-        shape = policy.num_features, policy.num_actions
-        if policy.masks is None or self._given is not None:
-            return self._load(snapshot, snapshot_format, *shape, is_of_guest=False)
-        model, _ = self._model(snapshot, snapshot_format)
-        return self._policy(model, *shape, policy.masks)
+        opened = self._opened(file.data, _format(file.data))
+        shape = policy.num_features, policy.num_actions, policy.branches
+        wanted = self._wanted(*shape, outputs=file.outputs)
+        return self._policy(opened, wanted, hashlib.sha256(file.data).digest(), policy.masks)
 
     @property
     def takes_snapshots(self) -> bool:
@@ -173,19 +178,19 @@ class PolicyLibrary:
             raise SnapshotTooLarge(
                 f"a policy of {len(data)} bytes is larger than {self._limits.snapshot_bytes}"
             )
-        model = self._models.version(data)
-        roles = find_roles(model.inputs, model.outputs)
-        if roles.recurrent:
-            raise ModelRejected("the policy of a run has recurrent inputs")
-        signature = find_signature(
-            roles,
+        file = self._models.version(data)
+        wanted = Wanted(
             policy.num_features,
             policy.num_actions,
+            policy.branches,
             deterministic=policy.deterministic,
             raw=True,
         )
+        signature = _signature(file, wanted)
+        if signature.roles.recurrent:
+            raise ModelRejected("the policy of a run has recurrent inputs")
         return OnnxPolicy(
-            model,
+            file.load(signature.outputs),
             signature,
             seed=policy.seed,
             deterministic=policy.deterministic,
@@ -208,14 +213,15 @@ class PolicyLibrary:
                 "the policy of the host is an object or a function, which cannot answer brains of"
                 " ark-ml-inference-v0: give the host a model"
             )
-        model, digest = self._model(snapshot, snapshot_format)
+        file = self._file(snapshot, snapshot_format)
         return Network(
-            model,
+            file.load(None),
+            find_named_roles(file.layout),
             key=key,
             seed=self._seed,
             deterministic=self._deterministic,
             workspace=self._workspace,
-            snapshot=digest if self._override is None else None,
+            snapshot=self._digest(snapshot) if self._override is None else None,
         )
 
     def _given_policy(
@@ -244,23 +250,21 @@ class PolicyLibrary:
 
     def _policy(
         self,
-        model: Model,
-        num_features: int | None,
-        num_actions: int | None,
+        file: ModelFile,
+        wanted: Wanted,
+        digest: bytes,
         masks: ChoiceMasks | None = None,
         snapshot: bytes | None = None,
     ) -> OnnxPolicy:
-        roles = find_roles(model.inputs, model.outputs)
         try:
-            signature = find_signature(
-                roles, num_features, num_actions, deterministic=self._deterministic
-            )
+            signature = _signature(file, wanted)
         except InvalidArguments as error:
             if self._override is None:
                 raise
             raise InvalidArguments(f"the policy that overrides the guest's: {error}") from error
+        self._models.log_once(digest, signature.sentence)
         return OnnxPolicy(
-            model,
+            file.load(signature.outputs),
             signature,
             seed=self._seed,
             deterministic=self._deterministic,
@@ -269,10 +273,30 @@ class PolicyLibrary:
             snapshot=snapshot,
         )
 
-    def _model(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Model, bytes]:
+    def _wanted(
+        self,
+        num_features: int | None,
+        num_actions: int | None,
+        branches: tuple[int, ...],
+        outputs: tuple[str, ...] = (),
+    ) -> Wanted:
         if self._override is not None:
-            snapshot = self._override
-            snapshot_format = SnapshotFormat.CERVO if is_cervo(snapshot) else SnapshotFormat.ONNX
+            outputs = self._override.outputs
+        return Wanted(
+            num_features, num_actions, branches, outputs, deterministic=self._deterministic
+        )
+
+    def _digest(self, snapshot: bytes) -> bytes:
+        data = snapshot if self._override is None else self._override.data
+        return hashlib.sha256(data).digest()
+
+    def _file(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> ModelFile:
+        if self._override is not None:
+            snapshot = self._override.data
+            snapshot_format = _format(snapshot)
+        return self._opened(snapshot, snapshot_format)
+
+    def _opened(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> ModelFile:
         if len(snapshot) > self._limits.snapshot_bytes:
             raise SnapshotTooLarge(
                 f"a snapshot of {len(snapshot)} bytes is larger than {self._limits.snapshot_bytes}"
@@ -280,19 +304,26 @@ class PolicyLibrary:
         kind, payload = _unpacked(snapshot, snapshot_format)
         match kind:
             case AssetKind.ONNX:
-                model = self._models.onnx(payload)
+                return self._models.onnx(payload)
             case AssetKind.NNEF:
-                model = self._models.nnef(payload)
+                return self._models.nnef(payload)
             case _:
                 assert_never(kind)
-        return model, hashlib.sha256(snapshot).digest()
+
+
+def _format(data: bytes) -> SnapshotFormat:
+    return SnapshotFormat.CERVO if is_cervo(data) else SnapshotFormat.ONNX
+
+
+def _signature(file: ModelFile, wanted: Wanted) -> Signature:
+    return find_signature(find_roles(file.layout, wanted.num_features), wanted)
 
 
 def _branches(
-    model: Model, num_features: int | None, num_actions: int | None, branches_of: BranchesOf
+    file: ModelFile, num_features: int | None, num_actions: int | None, branches_of: BranchesOf
 ) -> tuple[int, ...]:
     """Return the branches of the sessions that a model answers."""
-    roles = find_roles(model.inputs, model.outputs)
+    roles = find_roles(file.layout, num_features)
     features = _width(roles.observations) if num_features is None else num_features
     return branches_of(features, num_actions, _width(roles.masks) if roles.masks else None)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from arkml.batches import Floats
+from arkml.policies.ports import Port
 from arkml.policies.run_limit import RunLimit
-from arkml.policies.signature import Port
 
 Call = Callable[[], object]
 """Runs a model, or a part of it, on arrays that it was prepared with."""

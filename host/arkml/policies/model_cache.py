@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from threading import Lock
 from weakref import WeakValueDictionary
 
 from arkml.limits import Limits
+from arkml.loggers import SafeLogger
 from arkml.policies.blocks import BlockModel
 from arkml.policies.model import Model
 from arkml.policies.nnef import NnefModel
 from arkml.policies.nnef_process import ChildPlaces
-from arkml.policies.onnx_model import load_onnx
-from arkml.policies.signature import Port
+from arkml.policies.onnx_model import OnnxFile
+from arkml.policies.ports import Layout, Port
 
 SECONDS = 2.0
 """Seconds of the processor to load a model and to run it on a row, and of a clock for one batch."""
@@ -22,6 +24,23 @@ SECONDS = 2.0
 _LIMITS = Limits()
 _RECENT = 16
 _RECENT_BYTES = 64 << 20
+_LAYOUTS = 64
+_LOGGED = 256  # policies whose outputs are logged
+
+log = SafeLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """
+    A file that passed vetting: its layout, and a function that loads its model.
+
+    `load` takes the names of the outputs that are used, None for all, and raises ModelRejected or
+    Unavailable.
+    """
+
+    layout: Layout
+    load: Callable[[Collection[str] | None], Model]
 
 
 class ModelCache:
@@ -39,19 +58,45 @@ class ModelCache:
         self._lock = Lock()
         self._models: WeakValueDictionary[bytes, Model] = WeakValueDictionary()
         self._recent: OrderedDict[bytes, tuple[Model, int]] = OrderedDict()
+        self._logged: set[bytes] = set()
+        self._layouts: OrderedDict[bytes, Layout] = OrderedDict()
 
-    def onnx(self, data: bytes) -> Model:
-        """Return the model in the bytes of an ONNX file. Raises ModelRejected."""
-        return self._load(
-            b"onnx", data, lambda: load_onnx(data, self._limits, seconds=self._seconds)
-        )
+    def onnx(self, data: bytes) -> ModelFile:
+        """Return what is in the bytes of an ONNX file. Raises ModelRejected or Unavailable."""
+        digest = hashlib.sha256(data).digest()
+        with self._lock:
+            layout = self._layouts.get(digest)
+        files: list[OnnxFile] = []  # vetted once for its layout and the first model
+        if layout is None:
+            files.append(self._file(data))
+            layout = files[0].layout
+        with self._lock:
+            self._layouts[digest] = layout
+            self._layouts.move_to_end(digest)
+            while len(self._layouts) > _LAYOUTS:
+                self._layouts.popitem(last=False)
 
-    def version(self, data: bytes) -> Model:
-        """Load a policy version, an ONNX file, without keeping it. Raises ModelRejected."""
-        return load_onnx(data, self._limits, seconds=self._seconds)
+        def load(outputs: Collection[str] | None) -> Model:
+            names = [p.name for p in layout.outputs if outputs is None or p.name in outputs]
 
-    def nnef(self, data: bytes) -> Model:
-        """Return the model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
+            def loaded() -> Model:
+                file = files.pop() if files else self._file(data)
+                return file.load(names)
+
+            return self._load(b"onnx", digest + repr(names).encode(), loaded)
+
+        return ModelFile(layout, load)
+
+    def version(self, data: bytes) -> ModelFile:
+        """Return a policy version, an ONNX file, that is not kept. Raises as `onnx`."""
+        file = self._file(data)
+        return ModelFile(file.layout, file.load)
+
+    def _file(self, data: bytes) -> OnnxFile:
+        return OnnxFile(data, self._limits, seconds=self._seconds)
+
+    def nnef(self, data: bytes) -> ModelFile:
+        """Return what is in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
 
         def load() -> Model:
             with self._lock:  # each idle one has a process, of which there may be few
@@ -63,15 +108,33 @@ class ModelCache:
             # It pads its blocks itself.
             return BlockModel(inputs, outputs, model.run, session_bytes=model.session_bytes)
 
-        return self._load(b"nnef", data, load)
+        kept = self._load(b"nnef", data, load)
+        layout = Layout(tuple(kept.inputs), tuple(kept.outputs))
+
+        def all_outputs(outputs: Collection[str] | None) -> Model:
+            del outputs  # it has them all
+            return kept
+
+        return ModelFile(layout, all_outputs)
+
+    def log_once(self, digest: bytes, sentence: str) -> None:
+        """Log which outputs of a policy act, once for each policy and meaning."""
+        key = digest + sentence.encode()
+        with self._lock:
+            is_new = key not in self._logged
+            if is_new and len(self._logged) < _LOGGED:
+                self._logged.add(key)
+        if is_new and len(self._logged) <= _LOGGED:
+            log.info("policy %s: %s", digest.hex()[:8], sentence)
 
     def close(self) -> None:
         """Drop all models that are not in use."""
         with self._lock:
             self._recent.clear()
+            self._layouts.clear()
 
-    def _load(self, kind: bytes, data: bytes, load: Callable[[], Model]) -> Model:
-        key = kind + hashlib.sha256(data).digest()
+    def _load(self, kind: bytes, key: bytes, load: Callable[[], Model]) -> Model:
+        key = kind + hashlib.sha256(key).digest()
         with self._lock:
             model = self._models.get(key)
         if model is None:

@@ -14,8 +14,9 @@ from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import GUEST_BITS, AgentTable
 from arkml.policies.model import ALIKE, Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
+from arkml.policies.ports import Port
+from arkml.policies.roles import Roles
 from arkml.policies.run_limit import RunLimit
-from arkml.policies.signature import Port, Roles
 from arkml.policies.workspace import PolicyWorkspace
 
 Rows = npt.NDArray[np.int64]
@@ -25,6 +26,8 @@ States = npt.NDArray[np.uint32]
 _TERMINAL = np.uint32(EpisodeState.TERMINAL)
 _INTERRUPTED = np.uint32(EpisodeState.INTERRUPTED)
 _INITIAL = np.uint32(EpisodeState.INITIAL)
+
+_RUNNING = ("arkml.policies.", "numpy", "onnxruntime")  # modules whose functions run models
 
 
 class BoundBatch:
@@ -94,7 +97,8 @@ class ModelRunner:
         self._constants = [(port, 1.0) for port in roles.masks]
         if deterministic and roles.epsilon is not None:
             self._constants.append((roles.epsilon, 0.0))
-        self._targets = [target for _, target in roles.recurrent]
+        # The action that is fed back is fetched by the caller.
+        self._targets = [target for _, target in roles.recurrent if target not in roles.outputs]
         self._inputs = [source for source, _ in roles.recurrent]
         if self._drawn is not None:
             self._inputs.append(self._drawn)
@@ -241,12 +245,25 @@ def execute(calls: Sequence[Call]) -> None:
     except AbiError:
         raise
     except Exception as error:
+        if not is_of_model(error):
+            raise
         raise failed(error) from error
+
+
+def is_of_model(error: Exception) -> bool:
+    """Return True for an error of a model that ran, False for one that a signal handler raised."""
+    place = error.__traceback__
+    while place is not None:
+        if not str(place.tb_frame.f_globals.get("__name__")).startswith(_RUNNING):
+            return False
+        place = place.tb_next
+    return True
 
 
 def failed(error: Exception) -> Unavailable:
     """Return the error to raise for one inside of a model: out of memory, most likely."""
-    return Unavailable(f"the model failed: {str(error).strip().splitlines()[0][:300]}")
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return Unavailable(f"the model failed: {lines[0][:300]}")
 
 
 def _guests(keys: Words, count: int) -> dict[int, int]:

@@ -11,7 +11,8 @@ from arkml.batches import Floats
 from arkml.errors import InvalidArguments
 from arkml.policies.model import Model
 from arkml.policies.model_runner import ModelRunner
-from arkml.policies.signature import Port, find_roles
+from arkml.policies.ports import Port
+from arkml.policies.roles import Roles
 from arkml.policies.workspace import PolicyWorkspace
 
 
@@ -27,6 +28,7 @@ class Network:
     def __init__(
         self,
         model: Model,
+        roles: Roles,
         *,
         workspace: PolicyWorkspace,
         key: int = 0,
@@ -34,7 +36,6 @@ class Network:
         deterministic: bool = False,
         snapshot: bytes | None = None,
     ) -> None:
-        roles = find_roles(model.inputs, model.outputs)
         hosts = {source for source, _ in roles.recurrent} | {roles.epsilon}
         self.inputs: tuple[Port, ...] = tuple(p for p in model.inputs if p not in hosts)
         self.outputs: tuple[Port, ...] = roles.outputs

@@ -17,8 +17,8 @@ from arkml.policies.load_time import PATIENCE
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.nnef_child import frame
 from arkml.policies.nnef_process import Child, ChildPlaces
+from arkml.policies.ports import Port
 from arkml.policies.run_limit import RunLimit
-from arkml.policies.signature import Port
 from arkml.policies.vetting import MAX_FEATURES
 
 SECONDS = 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -11,9 +12,10 @@ from arkml.errors import AbiError, InvalidArguments
 from arkml.policies.agents import AgentTable
 from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.model import Call, Model
-from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed
+from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed, is_of_model
 from arkml.policies.policy import Policy
-from arkml.policies.signature import Port, Signature
+from arkml.policies.ports import Port
+from arkml.policies.signature import Signature
 from arkml.policies.workspace import PolicyWorkspace
 
 Copy = tuple[Floats, Floats]
@@ -28,11 +30,12 @@ class BoundPolicyBatch(BoundBatch):
     The arrays and calls for one `Batch`, kept in its `scratch`.
 
     before, after: copies to make around the calls. masks: float32, [n, choices], the feed of the
-    model's masks where the policy has some, or None. `only` is the one call that answers the whole
-    batch, where nothing else is to do, or None.
+    model's masks where the policy has some, or None. scores: float32, [n, width] each, the columns
+    that end with a score for each choice, none where the model gives the actions. `only` is the one
+    call that answers the whole batch, where nothing else is to do, or None.
     """
 
-    __slots__ = ("after", "before", "masks", "only")
+    __slots__ = ("after", "before", "masks", "only", "scores")
 
     def __init__(self, bound: BoundBatch, before: Sequence[Copy], after: Sequence[Copy]) -> None:
         super().__init__(
@@ -47,12 +50,13 @@ class BoundPolicyBatch(BoundBatch):
         self.before = before
         self.after = after
         self.masks: Floats | None = None
+        self.scores: Sequence[Floats] = ()
         self.only: Call | None = None
 
     def release(self) -> None:
         """Let go of the arrays; the batch has to be bound again."""
         super().release()
-        self.before, self.after = (), ()
+        self.before, self.after, self.scores = (), (), ()
         self.masks = self.only = None
 
 
@@ -62,7 +66,8 @@ class OnnxPolicy:
 
     The model reads features from the batch's arrays and writes actions and values there. Arrays are
     bound to the model once for each `Batch` object. `masks` are those of each batch, for a model
-    that takes masks; without them all choices are allowed. Raises InvalidArguments if the model
+    that takes masks or gives a score for each choice, of which the highest allowed one is taken;
+    without them all choices are allowed. Raises InvalidArguments if the model
     takes masks of another number of choices. `snapshot` is the digest of the snapshot that a guest
     brought, None for a policy of the embedder or of a run.
     """
@@ -79,9 +84,13 @@ class OnnxPolicy:
         masks: ChoiceMasks | None = None,
         snapshot: bytes | None = None,
     ) -> None:
-        self._masks = masks if masks is not None and signature.roles.masks else None
-        if self._masks is not None:
+        is_masked = bool(signature.roles.masks or signature.branches)
+        self._masks = masks if masks is not None and is_masked else None
+        if self._masks is not None and signature.roles.masks:
             _require_choices(signature, self._masks.choices)
+        scored = len(signature.branches)
+        self._continuous = signature.num_actions - scored if scored else 0
+        self._starts = list(accumulate(signature.branches, initial=self._continuous))
         self.num_features = signature.num_features
         self.num_actions = signature.num_actions
         self._signature = signature
@@ -124,6 +133,8 @@ class OnnxPolicy:
             except AbiError:
                 raise
             except Exception as error:
+                if not is_of_model(error):
+                    raise
                 raise failed(error) from error
         elif len(batch):
             self._act(batch, bound)
@@ -135,7 +146,7 @@ class OnnxPolicy:
     def _act(self, batch: Batch, bound: BoundPolicyBatch) -> None:
         for target, source in bound.before:
             np.copyto(target, source)
-        if bound.masks is not None and self._masks is not None:
+        if bound.masks is not None and self._masks is not None:  # an input of the model
             self._masks.write(bound.masks)
         if self._runner.is_stateless:
             execute(bound.calls)
@@ -143,6 +154,25 @@ class OnnxPolicy:
             self._runner.run(bound, batch.keys, batch.rows["id"], batch.rows["state"])
         for target, source in bound.after:
             np.copyto(target, source)
+        if bound.scores:
+            self._choose(bound.scores, batch.actions)
+
+    def _choose(self, columns: Sequence[Floats], actions: Floats) -> None:
+        """
+        Write the actions of columns that end with a score for each choice.
+
+        The highest score of a branch is its choice, NaN if one of its scores is NaN.
+        """
+        scores = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+        actions[:, : self._continuous] = scores[:, : self._continuous]
+        masks = None if self._masks is None else self._masks.rows
+        if masks is not None:
+            masked = np.where(masks == 0, -np.inf, scores[:, self._continuous :])
+            scores = np.concatenate((scores[:, : self._continuous], masked), axis=1)
+        for branch, (start, end) in enumerate(pairwise(self._starts), self._continuous):
+            of_branch = scores[:, start:end]
+            actions[:, branch] = of_branch.argmax(axis=1)
+            actions[np.isnan(of_branch).any(axis=1), branch] = np.nan
 
     def _bind(self, batch: Batch) -> BoundPolicyBatch:
         count = len(batch)
@@ -151,13 +181,21 @@ class OnnxPolicy:
         for port in self._signature.roles.observations:
             sources.append((port, batch.features[:, start : start + port.width]))
             start += port.width
-        targets: list[Columns] = [(self._signature.actions, batch.actions)]
+        targets: list[Columns] = []
+        extra: list[Port] = []
+        if self._signature.branches:
+            extra += self._signature.acting
+        else:
+            start = 0
+            for port in self._signature.acting:
+                targets.append((port, batch.actions[:, start : start + port.width]))
+                start += port.width
         if self._signature.values is not None:
             targets.append((self._signature.values, batch.values[:, None]))
         feeds, inputs = _in_place(sources)
         fetches, outputs = _in_place(targets)
         masks = None
-        if self._masks is not None:
+        if self._masks is not None and self._signature.roles.masks:
             (port,) = self._signature.roles.masks
             masks = self._masks.room(count)
             feeds[port.name] = masks.reshape(count, *port.shape)
@@ -167,14 +205,15 @@ class OnnxPolicy:
             feeds,
             fetches,
             inputs=[port for port, _ in inputs],
-            outputs=[port for port, _ in outputs],
+            outputs=[*extra, *(port for port, _ in outputs)],
         )
         before = [(bound.feeds[port.name].reshape(own.shape), own) for port, own in inputs]
         after = [(own, bound.fetches[port.name].reshape(own.shape)) for port, own in outputs]
         answer = BoundPolicyBatch(bound, before, after)
         answer.masks = masks
+        answer.scores = [bound.fetches[p.name].reshape(count, p.width) for p in extra]
         is_one_call = self._runner.is_stateless and len(bound.calls) == 1
-        if is_one_call and masks is None and not before and not after:
+        if is_one_call and masks is None and not (before or after or extra):
             answer.only = bound.calls[0]
         else:
             self._runner.keep(answer)

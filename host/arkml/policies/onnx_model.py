@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,15 +16,25 @@ from arkml.errors import ModelRejected
 from arkml.limits import Limits
 from arkml.loggers import SafeLogger
 from arkml.policies.blocks import rows_of, run_block
+from arkml.policies.border import (
+    RowAxes,
+    conform,
+    find_rows,
+    inputs_of,
+    opened,
+    outputs_of,
+    ports_of,
+    prune,
+)
+from arkml.policies.graph_search import twins_of
 from arkml.policies.load_time import LoadTime
 from arkml.policies.model import ALIKE, Call
 from arkml.policies.ort import bindings, open_session, reason, run_options
 from arkml.policies.pace import ModelTime
-from arkml.policies.rebatch import fixed_batch, is_rowwise, with_free_batch
+from arkml.policies.ports import Layout, Port
 from arkml.policies.run_limit import RunLimit
-from arkml.policies.signature import Port
 from arkml.policies.subnormals import call_flushed
-from arkml.policies.vetting import Vetted, examine
+from arkml.policies.vetting import Vetted, examine, examined
 
 log = SafeLogger(__name__)
 
@@ -38,6 +49,7 @@ _TRIAL_ROWS = 3
 _TRIAL_RUNS = 5
 _TRIAL_FLOATS = 1 << 24
 _TRIAL_SECONDS = 0.1
+_ALIKE = 1e-3  # of the numbers of one row, computed alone and among others
 _QUICK = 0.025
 """CPU seconds; batches that take fewer with any numbers, by estimate, run without a watch."""
 
@@ -84,6 +96,29 @@ class OnnxModel:
         self._slowness = slowness
         self._seconds = seconds
         self._options = run_options()
+
+    def run(
+        self,
+        count: int,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        time_left: LoadTime,
+    ) -> None:
+        """Run the model while it is loaded. Raises ModelRejected, or as `LoadTime.late`."""
+        options = run_options()
+
+        def cancel() -> None:
+            options.terminate = True
+
+        calls = [self._call(part, feeds, fetches, options) for part in chunks(count, self.chunk)]
+        with time_left.watched(cancel) as watch:
+            try:
+                for call in calls:
+                    call_flushed(call) if self._pace.is_flushed else call()
+            except Exception as error:
+                if watch.reason is not None:
+                    raise time_left.late(watch.reason, f"run on {count} rows") from error
+                raise ModelRejected(f"the model fails on {count} rows: {reason(error)}") from error
 
     def prepare(
         self,
@@ -132,27 +167,107 @@ class OnnxModel:
         return partial(self._session.run_with_iobinding, binding, options)
 
 
-def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
+class OnnxFile:
     """
-    Vet a model, load it and run it on a few rows.
+    An ONNX file that passed vetting, from which models are loaded.
 
-    Raises ModelRejected, also if that takes more than `seconds` of the processor, and Unavailable
-    if the machine is too busy for it.
+    `layout` has all of its ports that have rows. Loading may take `seconds` of the processor, from
+    now on. Raises ModelRejected, and Unavailable if the machine is too busy.
     """
-    time_left = LoadTime(seconds)
-    vetted = examine(data, limits)
-    time_left.require()
-    block = fixed_batch(vetted.model)
-    if block is not None and is_rowwise(vetted.model):
+
+    def __init__(self, data: bytes, limits: Limits, *, seconds: float) -> None:
+        self._time = LoadTime(seconds)
+        self._vetted = examine(data, limits)
+        self._time.require()
+        self._rows = find_rows(self._vetted)
+        model = self._vetted.model
+        self.layout = Layout(
+            tuple(ports_of(self._vetted, self._rows, inputs_of(model))),
+            tuple(ports_of(self._vetted, self._rows, outputs_of(model))),
+            twins_of(model),
+        )
+
+    def load(self, outputs: Collection[str] | None = None) -> OnnxModel:
+        """
+        Load a model with some outputs, by default all, and run it on a few rows. Used once.
+
+        What only other outputs need is left out. Raises as the constructor does.
+        """
+        known = [port.name for port in self.layout.outputs]
+        names = known if outputs is None else [name for name in known if name in outputs]
+        if not names:
+            raise ModelRejected("no output of the model has a row for each row of its inputs")
+        if len(self.layout.inputs) < len(inputs_of(self._vetted.model)):
+            raise ModelRejected("an input of the model has no axis for the rows of a batch")
+        vetted, rows = self._vetted, self._rows
+        is_pruned = prune(vetted.model, names)
+        if rows.block is None:
+            is_changed = conform(vetted.model, rows, vetted.tensors)
+            return _load(examined(vetted.model) if is_pruned or is_changed else vetted, self._time)
+        opened_one = self._opened(vetted, rows, names)
+        conform(vetted.model, rows, vetted.tensors)
+        fixed = _load(examined(vetted.model), self._time, rows.block)
+        if opened_one is None:
+            return fixed
         try:
-            freed = examine(with_free_batch(vetted.model).SerializeToString(), limits)
-            return _load(freed, None, time_left)
+            free = _load(opened_one, self._time)
+            _require_alike(free, fixed, self._time)
         except ModelRejected as error:
-            log.debug("the model keeps its batch size of %d: %s", block, error)
-    return _load(vetted, block, time_left)
+            self._time.require()
+            log.debug("the model keeps its batch of %d rows: %s", rows.block, error)
+            return fixed
+        return free
+
+    def _opened(self, vetted: Vetted, rows: RowAxes, names: Sequence[str]) -> Vetted | None:
+        """Return the model for any number of rows, None if it cannot be."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(vetted.model)
+        shapes = {port.name: port.shape for port in (*self.layout.inputs, *self.layout.outputs)}
+        for _ in opened(model, rows, vetted.tensors):
+            self._time.require()
+            with suppress(ModelRejected):
+                found = examined(model)
+                place = find_rows(found)
+                ports = ports_of(found, place, [*inputs_of(model), *names])
+                if len(ports) == len(self.layout.inputs) + len(names) and all(
+                    port.shape == shapes[port.name] for port in ports
+                ):
+                    conform(model, place, found.tensors)
+                    return examined(model)
+        return None
 
 
-def _load(vetted: Vetted, block: int | None, time_left: LoadTime) -> OnnxModel:
+def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
+    """Vet a model and load it with all outputs. Raises as `OnnxFile` does."""
+    return OnnxFile(data, limits, seconds=seconds).load()
+
+
+def _require_alike(free: OnnxModel, fixed: OnnxModel, time_left: LoadTime) -> None:
+    """Raise ModelRejected unless two models compute each row of a few alike."""
+    rows = 2 * fixed.chunk + 1
+    if rows * sum(port.width for port in free.inputs) > _TRIAL_FLOATS:
+        raise ModelRejected(f"the inputs of the model are too large for {rows} rows")
+    random = np.random.default_rng(0)
+    feeds = {
+        port.name: random.standard_normal((rows, *port.shape)).astype(np.float32)
+        for port in free.inputs
+    }
+    results = []
+    for model in (free, fixed):
+        fetches = {p.name: np.zeros((rows, *p.shape), np.float32) for p in model.outputs}
+        model.run(rows, feeds, fetches, time_left)
+        results.append(fetches)
+    for name, values in results[0].items():
+        others = results[1][name]
+        if values.shape != others.shape or not np.allclose(
+            values, others, rtol=_ALIKE, atol=_ALIKE, equal_nan=True
+        ):
+            raise ModelRejected(f"output {name[:80]!r} of a row depends on other rows")
+
+
+def _load(vetted: Vetted, time_left: LoadTime, block: int | None = None) -> OnnxModel:
     pace, cost = vetted.pace, vetted.cost
     # The vetted model, not its bytes: another parser might read those differently.
     data = vetted.model.SerializeToString()
@@ -187,7 +302,7 @@ def _load(vetted: Vetted, block: int | None, time_left: LoadTime) -> OnnxModel:
 
 
 def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> TrialRun:
-    names = [meta.name for meta in session.outputs_meta if meta.type == "tensor(float)"]
+    names = [meta.name for meta in session.outputs_meta]
     ports = _input_ports(session)
     if rows * sum(port.width for port in ports) > _TRIAL_FLOATS:
         raise ModelRejected(f"the inputs of the model are too large for {rows} rows")
@@ -214,14 +329,13 @@ def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> T
             if watch.reason is not None:
                 raise time_left.late(watch.reason, f"run on {rows} rows") from error
             raise ModelRejected(f"the model fails on {rows} rows: {reason(error)}") from error
-    outputs = tuple(
-        Port(name, result.shape[1:])
-        for name, result in zip(names, results, strict=True)
-        if result.shape[:1] == (rows,)
-    )
-    if not outputs:
-        raise ModelRejected(f"no float output of the model has {rows} rows, as its inputs have")
-    return TrialRun(outputs, min(times))
+    for name, result in zip(names, results, strict=True):
+        if result.shape[:1] != (rows,):
+            raise ModelRejected(
+                f"output {name[:80]!r} has the shape {list(result.shape)} for {rows} rows"
+            )
+    outputs = [Port(name, r.shape[1:]) for name, r in zip(names, results, strict=True)]
+    return TrialRun(tuple(outputs), min(times))
 
 
 def _input_ports(session: Any) -> tuple[Port, ...]:

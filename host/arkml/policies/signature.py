@@ -1,206 +1,311 @@
-"""The roles of a model's inputs and outputs, by their names and shapes."""
+"""The outputs of a model that act, by their names, types and widths."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from arkml.errors import InvalidArguments
+from arkml.policies.port_names import DESCRIPTIVE, Meaning
+from arkml.policies.ports import Port, listed
+from arkml.policies.roles import Roles
 
-_ACTIONS = ("actions", "action")
+_EXACT = ("actions", "action")
 _SAMPLED = "continuous_actions"
 _MEAN = "deterministic_continuous_actions"
+_CHOSEN = "discrete_actions"
+_LIKELIEST = "deterministic_discrete_actions"
+_AGENTS = frozenset({_SAMPLED, _MEAN, _CHOSEN, _LIKELIEST})
 _RAW = "raw_actions"
 _VALUES = ("values", "value")
-_MASKS = ("action_masks", "action_mask")
-_DESCRIPTIVE = {
-    "version_number",
-    "memory_size",
-    "is_continuous_control",
-    "action_output_shape",
-    "continuous_action_output_shape",
-    "discrete_action_output_shape",
-    "discrete_actions",
-    "deterministic_discrete_actions",
-}
-"""Outputs by which ML-Agents describes a model, and actions that are not floats."""
 
-_SIDE = re.compile(r"[._](in|out|input|output|prev|next|new)$", re.IGNORECASE)
-_NUMBERED = re.compile(r"[._](\d+|n)$|(?<=^[hc])[0n]$", re.IGNORECASE)
+WAY_OUT = "say which acts: --policy-output NAME, Host(outputs=NAME)"
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
-    """A float32 input or output of a model. `shape` is without the batch dimension."""
-
-    name: str
-    shape: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        """Floats in one row."""
-        return math.prod(self.shape)
-
-    @property
-    def label(self) -> str:
-        """The name without the colon and output number that TensorFlow appends."""
-        return self.name.split(":", 1)[0]
-
-    @property
-    def stem(self) -> str:
-        """The label in lower case without the `_0` that NNEF appends, for comparisons."""
-        return self.label.lower().removesuffix("_0")
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
+class Wanted:
     """
-    The ports of a model, by role.
+    A session's demands on a policy.
 
-    observations: the inputs that the caller feeds. recurrent: pairs of an input and the output that
-    is fed back into it. outputs: all other outputs.
+    num_features, num_actions: None takes the number that the model has. branches: the choices of
+    each of the last actions, which are discrete. outputs: the names of those that act, none to find
+    them. With `raw` the actions are `raw_actions`, which are not clipped, where the model has them.
     """
 
-    observations: tuple[Port, ...]
-    epsilon: Port | None
-    masks: tuple[Port, ...]
-    recurrent: tuple[tuple[Port, Port], ...]
-    outputs: tuple[Port, ...]
+    num_features: int | None = None
+    num_actions: int | None = None
+    branches: tuple[int, ...] = ()
+    outputs: tuple[str, ...] = ()
+    deterministic: bool = False
+    raw: bool = False
+
+    @property
+    def continuous(self) -> int | None:
+        """The actions that are not choices."""
+        return None if self.num_actions is None else self.num_actions - len(self.branches)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The ports that a policy uses. Features fill the observations in order."""
+    """
+    The ports that a policy uses. Features fill the observations in order.
+
+    acting: the outputs that act, whose columns one after another are the actions. branches: where
+    it is not empty, the last columns are a score for each choice of these instead of choices.
+    """
 
     roles: Roles
-    actions: Port
+    acting: tuple[Port, ...]
     values: Port | None
+    branches: tuple[int, ...] = ()
 
     @property
     def num_features(self) -> int:
         """Features of one row."""
-        return sum(port.width for port in self.roles.observations)
+        return self.roles.num_features
 
     @property
     def num_actions(self) -> int:
         """Actions of one row."""
-        return self.actions.width
+        width = sum(port.width for port in self.acting)
+        return width - sum(self.branches) + len(self.branches)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of all outputs that are used."""
+        ports = [*self.acting, *(target for _, target in self.roles.recurrent)]
+        if self.values is not None:
+            ports.append(self.values)
+        return tuple(dict.fromkeys(port.name for port in ports))
+
+    @property
+    def sentence(self) -> str:
+        """The names of what acts, for a log."""
+        acting = " and ".join(port.label for port in self.acting)
+        if self.branches:
+            acting += f" (the highest score of {_joined(self.branches)} choices)"
+        value = "no value" if self.values is None else f"the value is {self.values.label}"
+        states = ", ".join(f"{a.label} from {b.label}" for a, b in self.roles.recurrent)
+        return f"{acting} acts, {value}" + (f", states: {states}" if states else "")
 
 
-def find_roles(inputs: Sequence[Port], outputs: Sequence[Port]) -> Roles:
-    """Find the roles of a model's ports."""
-    recurrent = _recurrent(inputs, outputs)
-    fed_back = {port for pair in recurrent for port in pair}
-    free = [port for port in inputs if port not in fed_back]
-    epsilon = next((port for port in free if port.stem == "epsilon"), None)
-    masks = tuple(port for port in free if port.stem in _MASKS)
-    return Roles(
-        tuple(port for port in free if port != epsilon and port not in masks),
-        epsilon,
-        masks,
-        recurrent,
-        tuple(port for port in outputs if port not in fed_back),
+def find_signature(roles: Roles, wanted: Wanted) -> Signature:
+    """Find the ports of a policy. Raises InvalidArguments if the model does not fit."""
+    if wanted.num_features not in (None, roles.num_features):
+        raise InvalidArguments(_misfit(roles, wanted))
+    acting = _Outputs(roles.outputs, wanted).acting()
+    values = _values(roles.outputs, acting)
+    total = sum(port.width for port in acting)
+    is_scored = bool(wanted.branches) and _is_scored(total, wanted, acting)
+    signature = Signature(roles, acting, values, wanted.branches if is_scored else ())
+    if roles.epsilon is not None and roles.epsilon.width != total:
+        raise InvalidArguments(
+            f"the model takes epsilon of width {roles.epsilon.width} for {total} actions"
+        )
+    return signature
+
+
+def _misfit(roles: Roles, wanted: Wanted) -> str:
+    text = (
+        f"the model takes {roles.num_features} features ({listed(roles.observations)}),"
+        f" {wanted.num_features} are given"
     )
+    if len(roles.observations) > 1:
+        text += "; an input of recurrent state has the name and shape of an output, as h_in, h_out"
+    return text
 
 
-def find_signature(
-    roles: Roles,
-    num_features: int | None,
-    num_actions: int | None,
-    *,
-    deterministic: bool,
-    raw: bool = False,
-) -> Signature:
-    """
-    Find the ports of a policy for `num_features` and `num_actions`.
+class _Outputs:
+    """The outputs of a model, from which those that act are chosen for what a session wants."""
 
-    None takes the number that the model has. With `raw` the actions are `raw_actions`, which are
-    not clipped, where the model has them. Raises InvalidArguments if the model does not fit.
-    """
-    width = sum(port.width for port in roles.observations)
-    if num_features is not None and width != num_features:
-        raise InvalidArguments(
-            f"the model takes {width} features ({_listed(roles.observations)}),"
-            f" {num_features} are given"
+    def __init__(self, ports: Sequence[Port], wanted: Wanted) -> None:
+        self._ports = ports
+        self._wanted = wanted
+
+    def acting(self) -> tuple[Port, ...]:
+        """Return the outputs that act. Raises InvalidArguments."""
+        wanted = self._wanted
+        if wanted.outputs:
+            return self._given(wanted.outputs)
+        raw = [port for port in self._ports if wanted.raw and port.stem == _RAW]
+        if raw and raw[0].width == wanted.num_actions:
+            return (raw[0],)
+        agents = self._of_agents()
+        exact = [port for port in self._fitting() if port.stem in _EXACT]
+        if exact:
+            return (min(exact, key=lambda port: _EXACT.index(port.stem)),)
+        return agents or self._mixed() or (self._only(),)
+
+    def _given(self, names: Sequence[str]) -> tuple[Port, ...]:
+        chosen = []
+        for name in names:
+            named = [port for port in self._ports if port.name == name]
+            named = named or [port for port in self._ports if port.label == name]
+            if len(named) != 1:
+                raise InvalidArguments(
+                    f"the model has no output {name!r}, only {listed(self._ports)}"
+                )
+            chosen += named
+        if len(set(chosen)) < len(chosen):
+            raise InvalidArguments(f"an output is named twice: {', '.join(names)}")
+        if not self._fits(sum(port.width for port in chosen)):
+            raise InvalidArguments(
+                f"the outputs that act have {_sum(chosen)} columns ({listed(chosen)}), not"
+                f" {self._count}"
+            )
+        return tuple(chosen)
+
+    def _of_agents(self) -> tuple[Port, ...]:
+        """Return the actions of ML-Agents: continuous, choices, or both."""
+        named = {port.stem: port for port in self._ports}
+        order = (_MEAN, _SAMPLED) if self._wanted.deterministic else (_SAMPLED, _MEAN)
+        chosen = (_LIKELIEST, _CHOSEN) if self._wanted.deterministic else (_CHOSEN, _LIKELIEST)
+        parts = [next((named[name] for name in names if name in named), None)
+                 for names in (order, chosen)]  # fmt: skip
+        found = [part for part in parts if part is not None]
+        if not found or not self._fits(_sum(found)):
+            return ()
+        return tuple(found)
+
+    def _mixed(self) -> tuple[Port, ...]:
+        """Return the actions and the choices of a model that has both apart. Raises as `acting`."""
+        wanted = self._wanted
+        if not wanted.branches or not wanted.continuous:
+            return ()
+        free = [port for port in self._unexplained() if port.stem not in _AGENTS]
+        choices = [port for port in free if port.is_whole and port.width == len(wanted.branches)]
+        choices += [p for p in free if _has_scores(p) and p.width == sum(wanted.branches)]
+        if not choices:
+            return ()
+        floats = [p for p in free if not (p.is_whole or _has_scores(p))]
+        floats = [port for port in floats if port.width == wanted.continuous]
+        floats = [port for port in floats if port.meaning is Meaning.ACTIONS] or floats
+        if len(choices) == len(floats) == 1:
+            return (*floats, *choices)
+        raise InvalidArguments(self._ambiguous([*floats, *choices]))
+
+    def _only(self) -> Port:
+        """Return the one output that can be the actions. Raises InvalidArguments."""
+        fitting = [port for port in self._fitting() if port.stem not in _AGENTS]
+        for among in (
+            [port for port in fitting if port.meaning is Meaning.ACTIONS],
+            self._choices(fitting),
+            [port for port in fitting if port.meaning is Meaning.UNKNOWN],
+        ):
+            if self._wanted.num_actions is None:
+                # Of two outputs the one of width 1 is the value, if only one of them has it.
+                among = [port for port in among if port.width != 1] or among
+            if len(among) == 1 and not self._is_doubtful(among[0]):
+                return among[0]
+            if among:
+                others = [p for p in self._unexplained() if p not in among and len(among) == 1]
+                raise InvalidArguments(self._ambiguous([*among, *others]))
+        raise InvalidArguments(self._missing())
+
+    def _choices(self, fitting: Sequence[Port]) -> list[Port]:
+        """Return the outputs that are choices, or scores of choices, for a session with some."""
+        wanted = self._wanted
+        if not wanted.branches:
+            return [p for p in fitting if p.meaning is Meaning.SCORES]
+        plain = [port for port in fitting if port.meaning is not Meaning.ACTIONS]
+        whole = [port for port in plain if port.is_whole]
+        scores = [port for port in plain if port.meaning is Meaning.SCORES]
+        if whole or scores:
+            return whole or scores
+        return [port for port in plain if _is_scored(port.width, wanted, (port,))]
+
+    def _is_doubtful(self, port: Port) -> bool:
+        """Return True if a nameless output of width 1 may be the value beside the actions."""
+        if port.width != 1 or port.is_whole or port.meaning is not Meaning.UNKNOWN:
+            return False
+        return len(self._unexplained()) > 1
+
+    def _unexplained(self) -> list[Port]:
+        """Return the outputs whose names do not say that they are anything but actions."""
+        apart = (Meaning.VALUE, Meaning.ASIDE)
+        return [
+            port
+            for port in self._ports
+            if port.meaning not in apart and port.stem not in {*DESCRIPTIVE, _RAW}
+        ]
+
+    def _fitting(self) -> list[Port]:
+        return [port for port in self._unexplained() if self._fits(port.width)]
+
+    def _fits(self, width: int) -> bool:
+        wanted = self._wanted
+        if wanted.num_actions is None:
+            return width >= len(wanted.branches)
+        return width in (wanted.num_actions, _scored_width(wanted))
+
+    @property
+    def _count(self) -> str:
+        wanted = self._wanted
+        text = "actions" if wanted.num_actions is None else f"{wanted.num_actions} actions"
+        if wanted.branches and wanted.num_actions is not None:
+            text += f", nor {_scored_width(wanted)} with a score for each choice"
+        return text
+
+    def _missing(self) -> str:
+        wanted = self._wanted
+        text = f"the model has no output of {self._count}, only {listed(self._ports)}"
+        scores = [p for p in self._unexplained() if p.width > 1 and not p.is_whole]
+        if scores and not wanted.branches and wanted.num_actions == 1:
+            text += (
+                "; a guest that declares its branches (arkml.spec) gets the choice of the highest"
+                " of such scores"
+            )
+        fitting = [port for port in self._ports if self._fits(port.width)]
+        return f"{text}; {WAY_OUT}" if fitting else text
+
+    def _ambiguous(self, ports: Sequence[Port]) -> str:
+        wanted = self._wanted
+        count = "actions" if wanted.num_actions is None else f"{wanted.num_actions} actions"
+        return (
+            f"the model has {len(ports)} outputs that could be the {count} ({listed(ports)}),"
+            f" and their names do not tell: {WAY_OUT}"
         )
-    actions = next((port for port in roles.outputs if raw and port.stem == _RAW), None)
-    if actions is None or actions.width != num_actions:
-        actions = _actions(roles.outputs, num_actions, deterministic=deterministic)
-    if roles.epsilon is not None and roles.epsilon.width != actions.width:
-        raise InvalidArguments(
-            f"the model takes epsilon of width {roles.epsilon.width} for {actions.width} actions"
-        )
-    return Signature(roles, actions, _values(roles.outputs, actions))
 
 
-def _recurrent(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[Port, Port], ...]:
-    pairs: dict[Port, Port] = {}
-    for leniency in (0, 1, 2):
-        sources = _by_state((p for p in inputs if p not in pairs), leniency)
-        paired = set(pairs.values())
-        targets = _by_state((p for p in outputs if p not in paired), leniency)
-        for state, group in sources.items():
-            match group, targets.get(state, []):
-                case [source], [target] if target.stem not in (*_ACTIONS, _SAMPLED, _MEAN):
-                    pairs[source] = target
-    return tuple((port, pairs[port]) for port in inputs if port in pairs)
+def _scored_width(wanted: Wanted) -> int | None:
+    """Return the columns of actions with a score for each choice."""
+    if wanted.continuous is None or not wanted.branches:
+        return None
+    return wanted.continuous + sum(wanted.branches)
 
 
-def _by_state(
-    ports: Iterable[Port], leniency: int
-) -> dict[tuple[str, tuple[int, ...]], list[Port]]:
-    groups: dict[tuple[str, tuple[int, ...]], list[Port]] = {}
-    for port in ports:
-        groups.setdefault((_state_name(port, leniency), port.shape), []).append(port)
-    return groups
+def _is_scored(width: int, wanted: Wanted, acting: Sequence[Port]) -> bool:
+    """Return True if outputs of this width have scores in the place of choices."""
+    if not wanted.branches or width == wanted.num_actions:
+        return False
+    if wanted.num_actions is None:
+        return not acting[-1].is_whole and width == sum(wanted.branches)
+    return width == _scored_width(wanted)
 
 
-def _state_name(port: Port, leniency: int) -> str:
-    """Return the name without `_in` or `_out`, at leniency 2 also without numbers: `h_0`, `hn`."""
-    name = port.label.lower()
-    if leniency >= 1:
-        name = _SIDE.sub("", name)
-    if leniency >= 2:
-        name = _NUMBERED.sub("", name)
-    return name
-
-
-def _actions(outputs: Sequence[Port], wanted: int | None, *, deterministic: bool) -> Port:
-    fitting = [
+def _values(outputs: Sequence[Port], acting: Sequence[Port]) -> Port | None:
+    known = {*DESCRIPTIVE, *_AGENTS, _RAW}
+    rest = [
         port
         for port in outputs
-        if port.stem not in _DESCRIPTIVE and (wanted is None or port.width == wanted)
+        if port not in acting and port.width == 1 and not port.is_whole and port.stem not in known
     ]
-    named = {port.stem: port for port in reversed(fitting)}
-    agents = (_MEAN, _SAMPLED) if deterministic else (_SAMPLED, _MEAN)
-    for name in (*_ACTIONS, *agents):
-        if name in named:
-            return named[name]
-    unnamed = [port for port in fitting if port.stem not in _VALUES]
-    if wanted is None:
-        # Of two outputs the one of width 1 is the value, if only one of them has it.
-        unnamed = [port for port in unnamed if port.width != 1] or unnamed
-    if len(unnamed) == 1 or (len(unnamed) == 2 and unnamed[0].width == 1):
-        return unnamed[0]
-    count = "actions" if wanted is None else f"{wanted} actions"
-    if not unnamed:
-        raise InvalidArguments(f"the model has no output of {count}, only {_listed(outputs)}")
-    raise InvalidArguments(
-        f"the model has {len(unnamed)} outputs that could be the {count} ({_listed(unnamed)}),"
-        f" and none is called actions"
-    )
+    for name in _VALUES:
+        if named := [port for port in rest if port.stem == name]:
+            return named[0]
+    for kind in (Meaning.VALUE, Meaning.UNKNOWN):
+        if found := [port for port in rest if port.meaning is kind]:
+            return found[0] if len(found) == 1 else None
+    return None
 
 
-def _values(outputs: Sequence[Port], actions: Port) -> Port | None:
-    known = {*_DESCRIPTIVE, _SAMPLED, _MEAN, _RAW}
-    rest = [p for p in outputs if p != actions and p.width == 1 and p.stem not in known]
-    named = [port for port in rest if port.stem in _VALUES]
-    if named:
-        return named[0]
-    return rest[0] if len(rest) == 1 else None
+def _has_scores(port: Port) -> bool:
+    return port.meaning is Meaning.SCORES
 
 
-def _listed(ports: Iterable[Port]) -> str:
-    return ", ".join(f"{port.label}: {port.width}" for port in ports) or "none"
+def _sum(ports: Iterable[Port]) -> int:
+    return sum(port.width for port in ports)
+
+
+def _joined(numbers: Iterable[int]) -> str:
+    return " and ".join(map(str, numbers))

@@ -115,6 +115,7 @@ class TrainingPolicy:
         self.seed = seed
         self.workspace = workspace
         self.deterministic = deterministic
+        self.branches = tuple(branches)
         self.masks: ChoiceMasks | None = ChoiceMasks(branches, workspace) if branches else None
         self._continuous = num_actions - len(branches)
         self.agents = AgentTable(workspace=workspace)

@@ -11,15 +11,7 @@ from typing import Any
 from arkml.errors import ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
 from arkml.policies.operators import RULES
-from arkml.policies.operators.call import (
-    MAX_RANK,
-    ROWS,
-    Call,
-    ElementType,
-    Tensor,
-    checked_type,
-    grows,
-)
+from arkml.policies.operators.call import MAX_RANK, ROWS, Call, Tensor, checked_type, grows
 from arkml.policies.pace import ModelTime
 from arkml.policies.weights import attributes, stored
 from arkml.policies.wire import walk
@@ -103,15 +95,18 @@ def examine(data: bytes, limits: Limits) -> Vetted:
     walk(data)
     model = _parsed(data)
     try:
-        return _examined(model)
+        vetted = examined(model)
+        if not _is_partly_open(vetted):
+            return vetted
     except ModelRejected:
         # Some exporters claim any batch size for a graph that is valid for one row only.
         single = _single(model)
         if single is None:
             raise
         with suppress(ModelRejected):
-            return _examined(single)
+            return examined(single)
         raise
+    return examined(_single(model))
 
 
 def _parsed(data: bytes) -> Any:
@@ -127,19 +122,32 @@ def _parsed(data: bytes) -> Any:
     return model
 
 
+def _is_partly_open(vetted: Vetted) -> bool:
+    """Return True if some inputs take any number of rows, and others one."""
+    graph = vetted.model.graph
+    weights = {weight.name for weight in graph.initializer}
+    shapes = [vetted.tensors[p.name].shape for p in graph.input if p.name not in weights]
+    return len({any(map(grows, shape)) for shape in shapes}) > 1
+
+
 def _single(model: Any) -> Any:
     """Return the model for a batch of one, or None if no input or output leaves its batch open."""
     weights = {weight.name for weight in model.graph.initializer}
     changed = False
     for port in (*model.graph.input, *model.graph.output):
         sizes = port.type.tensor_type.shape.dim
-        if port.name not in weights and sizes and not sizes[0].HasField("dim_value"):
-            sizes[0].dim_value = 1
-            changed = True
+        free = [size for size in sizes if not size.HasField("dim_value")]
+        if port.name in weights or not free:
+            continue
+        if len(free) > 1 and port in model.graph.input:
+            return None  # which of them is the batch?
+        free[0].dim_value = 1
+        changed = True
     return model if changed else None
 
 
-def _examined(model: Any) -> Vetted:
+def examined(model: Any) -> Vetted:
+    """Vet an `onnx.ModelProto`, whose bytes were walked. Raises ModelRejected."""
     graph = model.graph
     version = _opset(model)
     if not 0 < len(graph.node) <= MAX_NODES:
@@ -215,21 +223,25 @@ def _input(port: Any) -> Tensor:
     if port.type.WhichOneof("value") != "tensor_type":
         raise ModelRejected("it is not a tensor")
     kind = checked_type(port.type.tensor_type.elem_type)
-    if kind != ElementType.FLOAT:
-        raise ModelRejected(f"it takes {kind.name}, not FLOAT")
     dimensions = port.type.tensor_type.shape.dim
     if not 1 <= len(dimensions) <= MAX_RANK:
         raise ModelRejected(f"it has {len(dimensions)} dimensions, not 1 to {MAX_RANK}")
-    first, *rest = dimensions
-    if not all(size.HasField("dim_value") for size in rest):
-        raise ModelRejected("a dimension after the first has no fixed size")
-    rows = first.dim_value if first.HasField("dim_value") else ROWS
-    features = tuple(size.dim_value for size in rest)
-    if rows < 1 or min(features, default=0) < 0:
-        raise ModelRejected(f"its shape is {[first.dim_value, *features]}")
-    if prod(features) > MAX_FEATURES or rows > MAX_BATCH:
-        raise ModelRejected(f"a batch of {rows} times {list(features)} is too large")
-    return Tensor(kind, (rows, *features))
+    free = [axis for axis, size in enumerate(dimensions) if not size.HasField("dim_value")]
+    if len(free) > 1:
+        raise ModelRejected(
+            f"its dimensions {' and '.join(map(str, free))} have no fixed size: export it with one"
+            " open dimension, that of the batch"
+        )
+    shape = [size.dim_value for size in dimensions]
+    axis = free[0] if free else 0
+    features = shape[:axis] + shape[axis + 1 :]
+    if free:
+        shape[axis] = ROWS
+    if min(shape) < 0 or shape[axis] < 1:
+        raise ModelRejected(f"its shape is {shape}")
+    if prod(features) > MAX_FEATURES or shape[axis] > MAX_BATCH:
+        raise ModelRejected(f"a batch of {shape[axis]} times {features} is too large")
+    return Tensor(kind, tuple(shape))
 
 
 def _node(
@@ -299,5 +311,3 @@ def _check_outputs(ports: Any, tensors: dict[str, Tensor]) -> None:
             raise ModelRejected(
                 f"output {_shown(port.name)}: it is {list(tensor.shape)}, not what it claims"
             )
-    if all(tensors[port.name].kind != ElementType.FLOAT for port in ports):
-        raise ModelRejected("no output is FLOAT")

@@ -12,7 +12,7 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.batches import Floats
 from arkml.errors import AbiError, InvalidArguments, NotFound, Unavailable
 from arkml.policies.network import Network
-from arkml.policies.signature import Port
+from arkml.policies.ports import Port
 from arkml.sessions import brains, runtimes
 from arkml.sessions.brains import Brain
 from arkml.sessions.futures import Future

@@ -10,7 +10,7 @@ import numpy as np
 from arkml.batches import Floats
 from arkml.errors import AbiError, InvalidArguments, ModelRejected, NotFound, TooManyRows
 from arkml.policies.network import Network
-from arkml.policies.signature import Port
+from arkml.policies.ports import Port
 from arkml.sessions.brain_memory import BrainMemory
 from arkml.sessions.leases import Lease
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
@@ -135,6 +135,7 @@ class HostOptions(TypedDict, total=False):
     """Keyword arguments of `arkml.Host`, which explains them."""
 
     policy: Source | Policy | PolicyFunction | None
+    outputs: str | Sequence[str]
     seed: int
     deterministic: bool
     limits: Limits | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,6 +25,7 @@ def evaluate(
     module: Source,
     policy: Source | Policy | PolicyFunction,
     *,
+    outputs: str | Sequence[str] = (),
     episodes: int = EPISODES,
     frames: int | None = None,
     deterministic: bool = True,
@@ -35,14 +37,13 @@ def evaluate(
     Play episodes of a guest with a policy, and return their returns and lengths.
 
     `module` is the path or the bytes of a guest that starts trainings, `policy` a path, bytes, a
-    `Policy` or a function, as `Host` takes it: it answers in the place of the run that the guest
-    starts, and there is no hive and no learner. `episodes` are shared out evenly among the agents
-    before they begin, and the guest is stepped as fast as it can until all of them have ended: the
-    first that end would be the short ones. After `frames` frames, by
-    default 500 for each episode and at least 5,000, as many episodes of each agent come back as all
-    of them have ended, and `shortfall` says so. `deterministic` leaves out the
-    noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of
-    frames.
+    `Policy` or a function, and `outputs` those of a file that act, as `Host` takes them: it answers
+    in the place of the run that the guest starts, and there is no hive and no learner. `episodes`
+    are shared out evenly among the agents before they begin, and the guest is stepped as fast as it
+    can until all of them have ended: the first that end would be the short ones. After `frames`
+    frames, by default 500 for each episode and at least 5,000, as many episodes of each agent come
+    back as all of them have ended, and `shortfall` says so. `deterministic` leaves out the noise,
+    `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
 
     Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
     with; InvalidArguments if the policy does not fit it; and NotFound if it starts no training or
@@ -55,7 +56,9 @@ def evaluate(
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     data, label = read_source(module)
-    with Host(policy=policy, seed=seed, deterministic=deterministic, limits=limits) as host:
+    with Host(
+        policy=policy, outputs=outputs, seed=seed, deterministic=deterministic, limits=limits
+    ) as host:
         compiled = compile_module(host, data, label)
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:

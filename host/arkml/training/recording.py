@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +107,7 @@ def record(
     policy: Source | Policy | PolicyFunction,
     path: str | os.PathLike[str],
     *,
+    outputs: str | Sequence[str] = (),
     episodes: int | None = None,
     frames: int | None = None,
     deterministic: bool = True,
@@ -118,12 +119,12 @@ def record(
     """
     Play episodes of a guest with a policy, and write its rows as demonstrations.
 
-    `module` and `policy` are as for `evaluate`. `path` is FILE.npz, or NAME-v0 for the directory of
-    a Minari dataset, which needs h5py. The guest is stepped as fast as it can until `episodes` have
-    ended or for `frames`, by default 100 episodes within 100,000 frames; the first of both counts.
-    `episodes` are shared out evenly among the agents before they begin, as for `evaluate`, and the
-    file has no rows of others; without them it has all rows of the frames, and the last episodes
-    are cut.
+    `module`, `policy` and `outputs` are as for `evaluate`. `path` is FILE.npz, or NAME-v0 for the
+    directory of a Minari dataset, which needs h5py. The guest is stepped as fast as it can until
+    `episodes` have ended or for `frames`, by default 100 episodes within 100,000 frames; the first
+    of both counts. `episodes` are shared out evenly among the agents before they begin, as for
+    `evaluate`, and the file has no rows of others; without them it has all rows of the frames, and
+    the last episodes are cut.
     `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet
     that is run in the place of frames. `progress` is called after each frame with the number of
     frames and of episodes that have ended.
@@ -145,7 +146,9 @@ def record(
         episodes = EPISODES if frames is None else frames * _ALL
     data, label = read_source(module)
     recorder = RowRecorder()
-    with Host(policy=policy, seed=seed, deterministic=deterministic, limits=limits) as host:
+    with Host(
+        policy=policy, outputs=outputs, seed=seed, deterministic=deterministic, limits=limits
+    ) as host:
         compiled = compile_module(host, data, label)
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:

@@ -36,6 +36,11 @@ class ElementType(IntEnum):
         """Bytes of one element."""
         return _SIZES[self]
 
+    @property
+    def text(self) -> str:
+        """The name that numpy has for it."""
+        return _TEXTS[self]
+
 
 _SIZES = {
     ElementType.FLOAT: 4,
@@ -44,6 +49,15 @@ _SIZES = {
     ElementType.BOOL: 1,
     ElementType.FLOAT16: 2,
     ElementType.DOUBLE: 8,
+}
+
+_TEXTS = {
+    ElementType.FLOAT: "float32",
+    ElementType.INT32: "int32",
+    ElementType.INT64: "int64",
+    ElementType.BOOL: "bool",
+    ElementType.FLOAT16: "float16",
+    ElementType.DOUBLE: "float64",
 }
 
 FLOATS = frozenset({ElementType.FLOAT, ElementType.FLOAT16, ElementType.DOUBLE})

@@ -1,0 +1,357 @@
+"""The border of an ONNX graph, rewritten to float32 with the rows of the batch first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from arkml.errors import ModelRejected
+from arkml.policies.operators.call import ROWS, ElementType, Tensor, grows
+from arkml.policies.ports import Port
+
+if TYPE_CHECKING:
+    import onnx
+
+    from arkml.policies.vetting import Vetted
+
+_NEW = -1  # the axis of rows that an input has not, and is given
+
+
+@dataclass(frozen=True, slots=True)
+class RowAxes:
+    """
+    The place of the rows in a graph's inputs and outputs.
+
+    block: the rows that the graph takes, None for any number. axes: the axis of the rows in each
+    port, by name, None for a port without one. Ports that are not named have no rows.
+    """
+
+    block: int | None
+    axes: Mapping[str, int | None]
+
+
+def inputs_of(model: onnx.ModelProto) -> list[str]:
+    """Return the names of the inputs that are not weights."""
+    weights = {weight.name for weight in model.graph.initializer}
+    return [port.name for port in model.graph.input if port.name not in weights]
+
+
+def outputs_of(model: onnx.ModelProto) -> list[str]:
+    """Return the names of the outputs."""
+    return [port.name for port in model.graph.output]
+
+
+def find_rows(vetted: Vetted) -> RowAxes:
+    """Return the place of the rows in a vetted model. Raises ModelRejected."""
+    tensors = vetted.tensors
+    inputs, outputs = inputs_of(vetted.model), outputs_of(vetted.model)
+    if any(grows(size) for name in inputs for size in tensors[name].shape):
+        return RowAxes(None, _growing(tensors, (*inputs, *outputs)))
+    block = _block(
+        [tensors[name].shape for name in inputs], [tensors[name].shape for name in outputs]
+    )
+    if block is None:
+        return RowAxes(1, dict.fromkeys((*inputs, *outputs)))
+    axes: dict[str, int | None] = {name: _axis(tensors[name].shape, block) for name in inputs}
+    for name in outputs:
+        axis = _axis(tensors[name].shape, block)
+        if axis is not None or block == 1:
+            axes[name] = axis
+    return RowAxes(block, axes)
+
+
+def _block(inputs: Collection[tuple[int, ...]], outputs: Collection[tuple[int, ...]]) -> int | None:
+    """Return the fixed number of rows of these shapes, None if they have no axis for rows."""
+    wide = [shape for shape in inputs if len(shape) > 1]
+    leading = {shape[0] for shape in wide} | {shape[1] for shape in wide if len(shape) > 2}
+    possible = sorted(leading & {shape[0] for shape in outputs if shape})
+    for size in possible:
+        if all(_axis(shape, size) is not None for shape in inputs):
+            return size
+    return 1 if 1 in possible else None
+
+
+def _growing(tensors: Mapping[str, Tensor], names: Collection[str]) -> dict[str, int | None]:
+    axes: dict[str, int | None] = {}
+    for name in names:
+        shape = tensors[name].shape
+        found = [axis for axis, size in enumerate(shape) if grows(size)]
+        if len(found) == 1 and shape[found[0]] == ROWS:
+            axes[name] = found[0]
+    return axes
+
+
+def _axis(shape: tuple[int, ...], block: int) -> int | None:
+    """Return the axis of a fixed number of rows: the first, or that behind the layers."""
+    return next((axis for axis, size in enumerate(shape[:2]) if size == block), None)
+
+
+def ports_of(vetted: Vetted, rows: RowAxes, names: Collection[str]) -> list[Port]:
+    """Return those of the named inputs or outputs that have rows, as they are outside."""
+    ports = []
+    for name in names:
+        if name in rows.axes:
+            tensor, axis = vetted.tensors[name], rows.axes[name]
+            shape = tensor.shape if axis is None else _without(tensor.shape, axis)
+            ports.append(Port(name, shape, tensor.kind.text))
+    return ports
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def prune(model: onnx.ModelProto, outputs: Collection[str]) -> bool:
+    """
+    Remove all that `outputs` do not need, and return True if that was something.
+
+    Inputs stay, also those that nothing reads any more.
+    """
+    graph = model.graph
+    dropped = [port for port in graph.output if port.name not in outputs]
+    needed = {port.name for port in graph.output if port.name in outputs}
+    keep = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            keep.append(node)
+            needed.update(node.input)
+    if not keep or (not dropped and len(keep) == len(graph.node)):
+        return False
+    for port in dropped:
+        graph.output.remove(port)
+    _replace(graph.node, keep[::-1])
+    inputs = {port.name for port in graph.input}
+    kept = [weight for weight in graph.initializer if weight.name in needed | inputs]
+    if len(kept) < len(graph.initializer):
+        _replace(graph.initializer, kept)
+    return True
+
+
+def _replace(field: Any, items: Sequence[Any]) -> None:
+    copies = [type(item)() for item in items]
+    for copy, item in zip(copies, items, strict=True):
+        copy.CopyFrom(item)
+    del field[:]
+    field.extend(copies)
+
+
+def conform(model: onnx.ModelProto, rows: RowAxes, tensors: Mapping[str, Tensor]) -> bool:
+    """
+    Cast inputs and outputs from and to float32, and move their rows to the first axis.
+
+    Returns True if anything was changed. Raises ModelRejected for an input that is an output, too.
+    """
+    names = _Names(model)
+    before: list[onnx.NodeProto] = []
+    after: list[onnx.NodeProto] = []
+    outputs = set(outputs_of(model))
+    for port in model.graph.input:
+        if port.name in rows.axes and _differs(tensors[port.name], rows.axes[port.name]):
+            if port.name in outputs:
+                raise ModelRejected(f"{port.name[:80]!r} is an input and an output")
+            before += _entering(model, port, rows, tensors[port.name], names)
+    for port in model.graph.output:
+        if port.name in rows.axes and _differs(tensors[port.name], rows.axes[port.name]):
+            after += _leaving(model, port, rows, tensors[port.name], names)
+    if not (before or after):
+        return False
+    nodes = [*before, *model.graph.node, *after]
+    _replace(model.graph.node, nodes)
+    return True
+
+
+def _differs(tensor: Tensor, axis: int | None) -> bool:
+    return tensor.kind is not ElementType.FLOAT or axis != 0
+
+
+def _entering(
+    model: onnx.ModelProto, port: onnx.ValueInfoProto, rows: RowAxes, tensor: Tensor, names: _Names
+) -> list[onnx.NodeProto]:
+    """Return the nodes that make an input's old form of its new one."""
+    axis, inside = rows.axes[port.name], names.new(port.name)
+    _rename(model, port.name, inside, of_outputs=False)
+    steps: list[tuple[str, dict[str, Any]]] = []
+    if tensor.kind is not ElementType.FLOAT:
+        steps.append(("Cast", {"to": int(tensor.kind)}))
+    if axis is None:
+        steps.append(("Reshape", {"shape": tensor.shape}))
+    elif axis:
+        rank = len(tensor.shape)
+        order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+        steps.append(("Transpose", {"perm": order}))
+    shape = tensor.shape if axis is None else _without(tensor.shape, axis)
+    _declare(port, rows.block, shape)
+    return _chain(model, names, port.name, inside, steps)
+
+
+def _leaving(
+    model: onnx.ModelProto, port: onnx.ValueInfoProto, rows: RowAxes, tensor: Tensor, names: _Names
+) -> list[onnx.NodeProto]:
+    """Return the nodes that make an output's new form of its old one."""
+    axis, inside = rows.axes[port.name], names.new(port.name)
+    _rename(model, port.name, inside, of_outputs=True)
+    steps: list[tuple[str, dict[str, Any]]] = []
+    if axis is None:
+        steps.append(("Reshape", {"shape": (1, *tensor.shape)}))
+    elif axis:
+        order = [axis, *(other for other in range(len(tensor.shape)) if other != axis)]
+        steps.append(("Transpose", {"perm": order}))
+    if tensor.kind is not ElementType.FLOAT:
+        steps.append(("Cast", {"to": int(ElementType.FLOAT)}))
+    shape = tensor.shape if axis is None else _without(tensor.shape, axis)
+    _declare(port, rows.block, shape)
+    return _chain(model, names, inside, port.name, steps)
+
+
+def _declare(port: onnx.ValueInfoProto, block: int | None, shape: tuple[int, ...]) -> None:
+    """Give a port its new type."""
+    kind = port.type.tensor_type
+    kind.elem_type = int(ElementType.FLOAT)
+    del kind.shape.dim[:]
+    first = kind.shape.dim.add()
+    if block is None:
+        first.dim_param = "N"
+    else:
+        first.dim_value = block
+    for size in shape:
+        kind.shape.dim.add().dim_value = size
+
+
+def _chain(
+    model: onnx.ModelProto,
+    names: _Names,
+    source: str,
+    target: str,
+    steps: list[tuple[str, dict[str, Any]]],
+) -> list[onnx.NodeProto]:
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    nodes = []
+    for number, (op, given) in enumerate(steps):
+        result = target if number == len(steps) - 1 else names.new(target)
+        inputs = [source]
+        if op == "Reshape":
+            inputs.append(names.new(f"{target}_shape"))
+            shape = np.array(given.pop("shape"), np.int64)
+            model.graph.initializer.append(numpy_helper.from_array(shape, inputs[1]))
+        nodes.append(helper.make_node(op, inputs, [result], **given))
+        source = result
+    return nodes
+
+
+def _rename(model: onnx.ModelProto, name: str, new: str, *, of_outputs: bool) -> None:
+    for node in model.graph.node:
+        for place, each in enumerate(node.input):
+            if each == name:
+                node.input[place] = new
+        if of_outputs:
+            for place, each in enumerate(node.output):
+                if each == name:
+                    node.output[place] = new
+
+
+class _Names:
+    """Makes names that no tensor of a model has."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self._taken = {port.name for port in (*graph.input, *graph.output)}
+        self._taken.update(weight.name for weight in graph.initializer)
+        for node in graph.node:
+            self._taken.update(node.input, node.output)
+
+    def new(self, name: str) -> str:
+        number = 0
+        while (found := f"{name[:200]}/border{number}") in self._taken:
+            number += 1
+        self._taken.add(found)
+        return found
+
+
+def with_actions(data: bytes, name: str) -> bytes:
+    """Return a vetted ONNX file whose output `name` is called `actions`."""
+    import onnx
+
+    model = onnx.ModelProto.FromString(data)
+    names = _Names(model)
+    for old, new in (("actions", names.new("actions")), (name, "actions")):
+        if old != name or name != "actions":
+            _rename(model, old, new, of_outputs=True)
+            for port in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+                if port.name == old:
+                    port.name = new
+            for weight in model.graph.initializer:
+                if weight.name == old:
+                    weight.name = new
+    return model.SerializeToString()
+
+
+def opened(
+    model: onnx.ModelProto, rows: RowAxes, tensors: Mapping[str, Tensor]
+) -> Iterator[Mapping[str, int | None]]:
+    """
+    Open the batch of a model for a fixed number of rows, in each way that it may be meant.
+
+    Yields the axes of the inputs that were opened, and at each step changes `model` anew: the
+    caller vets it before it is used.
+    """
+    shapes = {name: tensors[name].shape for name in inputs_of(model)}
+    block = rows.block or 1
+    plain = {name: _NEW if rows.axes[name] is None else rows.axes[name] for name in shapes}
+    behind = {
+        name: 1 if len(shape) > 2 and shape[1] == block else plain[name]
+        for name, shape in shapes.items()
+    }
+    ways = [behind, plain]
+    if _NEW in plain.values():
+        ways.append(dict.fromkeys(shapes, _NEW))
+    ways = [way for place, way in enumerate(ways) if way not in ways[:place]]
+    _open_reshapes(model, rows.block or 1)
+    for port in model.graph.output:
+        port.type.tensor_type.ClearField("shape")
+    for way in ways:
+        for port in model.graph.input:
+            if port.name in way:
+                _open(port, shapes[port.name], way[port.name])
+        yield way
+
+
+def _open(port: onnx.ValueInfoProto, shape: tuple[int, ...], axis: int | None) -> None:
+    """Open one dimension of an input, or give it one."""
+    sizes: list[int | None] = [*shape]
+    if axis == _NEW:
+        sizes.insert(0, None)
+    elif axis is not None:
+        sizes[axis] = None
+    field = port.type.tensor_type.shape.dim
+    del field[:]
+    for size in sizes:
+        dimension = field.add()
+        if size is None:
+            dimension.dim_param = "N"
+        else:
+            dimension.dim_value = size
+
+
+def _open_reshapes(model: onnx.ModelProto, block: int) -> None:
+    """Have constant shapes of Reshape that begin with the fixed batch copy its size."""
+    from onnx import numpy_helper
+
+    constants: dict[str, onnx.TensorProto] = {w.name: w for w in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+    names = _Names(model)
+    for node in model.graph.node:
+        if node.op_type != "Reshape" or node.input[1] not in constants:
+            continue
+        if any(each.name == "allowzero" and each.i for each in node.attribute):
+            continue
+        values = numpy_helper.to_array(constants[node.input[1]])
+        if values.ndim == 1 and len(values) > 1 and values[0] == block:
+            values = values.copy()
+            values[0] = 0
+            node.input[1] = names.new(node.input[1])
+            model.graph.initializer.append(numpy_helper.from_array(values, node.input[1]))

@@ -1,0 +1,172 @@
+"""The words by which trainers name the inputs and outputs of a model."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import lru_cache
+from itertools import pairwise
+
+DESCRIPTIVE = frozenset(
+    {
+        "version_number",
+        "memory_size",
+        "is_continuous_control",
+        "action_output_shape",
+        "continuous_action_output_shape",
+        "discrete_action_output_shape",
+    }
+)
+"""Outputs by which ML-Agents describes a model."""
+
+
+class Meaning(Enum):
+    """The meaning of an output by its name."""
+
+    ACTIONS = "actions"
+    SCORES = "scores of choices"
+    VALUE = "value"
+    ASIDE = "figures beside the actions"
+    UNKNOWN = "unknown"
+
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_OUTPUT_NUMBER = re.compile(r":\d+$")  # which TensorFlow appends
+
+_ASIDE = frozenset(
+    [
+        "std",
+        "stds",
+        "stddev",
+        "stdev",
+        "logstd",
+        "sigma",
+        "sigmas",
+        "scale",
+        "scales",
+        "var",
+        "variance",
+        "logvar",
+        "deviation",
+        "logprob",
+        "logprobs",
+        "logp",
+        "neglogp",
+        "neglogprob",
+        "entropy",
+        "reward",
+        "rewards",
+        "done",
+        "dones",
+        "terminated",
+        "truncated",
+    ]
+)
+_ASIDE_PAIRS = frozenset(
+    {
+        *(("log", word) for word in ("std", "stds", "sigma", "scale", "var", "variance")),
+        *(("log", word) for word in ("prob", "probs", "probability", "probabilities", "p")),
+    }
+)
+_SCORES = frozenset(
+    {"q", "qvalue", "qvalues", "qvals", "logit", "logits", "probs", "probabilities"}
+)
+_SCORES_PAIRS = frozenset({("action", "value"), ("action", "values")})
+_VALUE = frozenset(
+    ["value", "values", "critic", "critics", "baseline", "baselines", "v", "vf", "vpred", "vpreds"]
+)
+_ACTIONS = frozenset(
+    [
+        "action",
+        "actions",
+        "act",
+        "acts",
+        "actor",
+        "mu",
+        "mean",
+        "means",
+        "loc",
+        "policy",
+        "pi",
+        "control",
+        "controls",
+        "ctrl",
+    ]
+)
+
+_SIDES = frozenset(
+    [
+        "in",
+        "ins",
+        "input",
+        "inputs",
+        "out",
+        "outs",
+        "output",
+        "outputs",
+        "prev",
+        "previous",
+        "last",
+        "next",
+        "new",
+        "initial",
+        "init",
+        "final",
+        "cur",
+        "current",
+        "old",
+        "updated",
+    ]
+)
+_BEFORE = frozenset({"prev", "previous", "last", "old"})
+_SHORT = {"hn": ("h", "n"), "cn": ("c", "n")}  # of torch
+
+
+@lru_cache(maxsize=512)
+def words(name: str) -> tuple[str, ...]:
+    """Return the words and numbers of a name in lower case: `hiddenOut_1` has three."""
+    found: list[str] = []
+    for word in _WORDS.findall(_OUTPUT_NUMBER.sub("", name)):
+        found += _SHORT.get(word.lower(), (word.lower(),))
+    return tuple(found)
+
+
+@lru_cache(maxsize=512)
+def meaning(name: str) -> Meaning:
+    """Return the meaning of an output with this name."""
+    found = words(name)
+    own, pairs = set(found), set(pairwise(found))
+    if own & _ASIDE or pairs & _ASIDE_PAIRS:
+        return Meaning.ASIDE
+    if own & _SCORES or pairs & _SCORES_PAIRS:
+        return Meaning.SCORES
+    if own & _VALUE:
+        return Meaning.VALUE
+    return Meaning.ACTIONS if own & _ACTIONS else Meaning.UNKNOWN
+
+
+@lru_cache(maxsize=512)
+def state_name(name: str, leniency: int) -> tuple[str, ...]:
+    """
+    Return what is common to the names of an input of recurrent state and of its output.
+
+    Without the words for sides at leniency 1, also without numbers at 2: `h_0` and `h_n`.
+    """
+    if leniency == 0:
+        return (name.lower(),)
+    found = [word for word in words(name) if word not in _SIDES]
+    if leniency == 2:
+        found = [word for word in found if not (word.isdigit() or word == "n")]
+    return tuple(found)
+
+
+def is_action(name: str) -> bool:
+    """Return True if all words of a name say that it is the actions, as `mean_actions` does."""
+    found = set(words(name)) - _SIDES
+    return bool(found) and found <= _ACTIONS | {"continuous", "discrete", "deterministic"}
+
+
+def is_last_action(name: str) -> bool:
+    """Return True for an input that takes the action before: `prev_action`."""
+    found = set(words(name))
+    return bool(found & _BEFORE) and bool(found & {"action", "actions"})

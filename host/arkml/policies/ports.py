@@ -1,0 +1,72 @@
+"""The inputs and outputs of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from arkml.policies.port_names import Meaning, meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """
+    An input or output of a model, used as float32. `shape` is without the batch dimension.
+
+    `type` is the name of its element type in the file, as numpy has it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str = "float32"
+
+    @property
+    def width(self) -> int:
+        """Numbers in one row."""
+        return math.prod(self.shape)
+
+    @property
+    def label(self) -> str:
+        """The name without the colon and output number that TensorFlow appends."""
+        return self.name.split(":", 1)[0]
+
+    @property
+    def stem(self) -> str:
+        """The label in lower case without the `_0` that NNEF appends, for comparisons."""
+        return self.label.lower().removesuffix("_0")
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it has whole numbers in the file."""
+        return self.type.startswith("int")
+
+    @property
+    def meaning(self) -> Meaning:
+        """Its meaning as an output, by its name."""
+        return meaning(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """
+    The ports of a model.
+
+    twins: names of inputs and outputs that the graph shows to be one state: the state of a
+    recurrent operator, or an input that reaches this output alone.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    twins: tuple[tuple[str, str], ...] = ()
+
+
+def listed(ports: Iterable[Port]) -> str:
+    """Return the ports with their widths and types, for a sentence."""
+    return (
+        ", ".join(
+            f"{port.label}: {port.width}" + ("" if port.type == "float32" else f" {port.type}")
+            for port in ports
+        )
+        or "none"
+    )

@@ -1,0 +1,171 @@
+"""The roles of a model's inputs: observations, and recurrent state with the outputs fed back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+
+from arkml.errors import InvalidArguments
+from arkml.policies.port_names import Meaning, is_action, is_last_action, state_name
+from arkml.policies.ports import Layout, Port
+
+_MASKS = ("action_masks", "action_mask")
+_MOST_BY_SHAPE = 8  # inputs among which the states are looked for by their widths
+
+Pairs = tuple[tuple[Port, Port], ...]
+"""Inputs of recurrent state, each with the output that is fed back into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """
+    The ports of a model, by role.
+
+    observations: the inputs that the caller feeds. recurrent: pairs of an input and the output that
+    is fed back into it. outputs: all other outputs, and actions that are fed back.
+    """
+
+    observations: tuple[Port, ...]
+    epsilon: Port | None
+    masks: tuple[Port, ...]
+    recurrent: Pairs
+    outputs: tuple[Port, ...]
+
+    @property
+    def num_features(self) -> int:
+        """Features of one row."""
+        return sum(port.width for port in self.observations)
+
+
+def find_roles(layout: Layout, num_features: int | None = None) -> Roles:
+    """
+    Find the roles of a model's ports.
+
+    Where `num_features` is known, states are what leaves observations of that width. Raises
+    InvalidArguments if inputs of several widths could be.
+    """
+    named = _named(layout)
+    with_twins = _with_twins(layout, named)
+    complete = _with_last_action(layout, with_twins)
+    if num_features is None:
+        return _roles(layout, _ordered(layout, complete))
+    candidates = [_ordered(layout, pairs) for pairs in (complete, with_twins, named, {})]
+    for pairs in candidates:
+        if (roles := _roles(layout, pairs)).num_features == num_features:
+            return roles
+    roles = _roles(layout, candidates[0])
+    found = [_roles(layout, pairs) for pairs in _by_width(layout, roles, num_features)]
+    if len(found) > 1:
+        options = " or ".join(
+            " and ".join(source.label for source, _ in one.recurrent) for one in found[:3]
+        )
+        raise InvalidArguments(
+            f"the inputs of the model that are state could be {options}: export it with names as"
+            " h_in and h_out"
+        )
+    return found[0] if found else roles
+
+
+def find_named_roles(layout: Layout) -> Roles:
+    """Find the roles of the ports of a network, whose guest knows them by their names."""
+    return _roles(layout, _ordered(layout, _named(layout)))
+
+
+def _roles(layout: Layout, recurrent: Pairs) -> Roles:
+    fed = {source for source, _ in recurrent}
+    back = {target for _, target in recurrent if not is_action(target.name)}
+    free = [port for port in layout.inputs if port not in fed]
+    epsilon = next((port for port in free if port.stem == "epsilon"), None)
+    masks = tuple(port for port in free if port.stem in _MASKS)
+    return Roles(
+        tuple(port for port in free if port != epsilon and port not in masks),
+        epsilon,
+        masks,
+        recurrent,
+        tuple(port for port in layout.outputs if port not in back),
+    )
+
+
+def _ordered(layout: Layout, pairs: dict[Port, Port]) -> Pairs:
+    return tuple((port, pairs[port]) for port in layout.inputs if port in pairs)
+
+
+def _named(layout: Layout) -> dict[Port, Port]:
+    """Return inputs and outputs of one name and shape, but for the words for their sides."""
+    pairs: dict[Port, Port] = {}
+    for leniency in (0, 1, 2):
+        sources = _by_state((p for p in layout.inputs if p not in pairs), leniency)
+        paired = set(pairs.values())
+        targets = _by_state((p for p in layout.outputs if p not in paired), leniency)
+        for state, group in sources.items():
+            twins = targets.get(state, [])
+            if len(group) == len(twins) == 1 and not is_action(twins[0].name):
+                pairs[group[0]] = twins[0]
+    return pairs
+
+
+def _by_state(
+    ports: Iterable[Port], leniency: int
+) -> dict[tuple[tuple[str, ...], tuple[int, ...]], list[Port]]:
+    groups: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Port]] = {}
+    for port in ports:
+        if name := state_name(port.name, leniency):
+            groups.setdefault((name, port.shape), []).append(port)
+    return groups
+
+
+def _with_twins(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Port]:
+    """Add the twins in the graph, as long as an observation and an output are left."""
+    inputs = {port.name: port for port in layout.inputs}
+    outputs = {port.name: port for port in layout.outputs}
+    found = dict(pairs)
+    for source, target in layout.twins:
+        port, other = inputs[source], outputs[target]
+        if port not in found and other not in found.values() and port.shape == other.shape:
+            found[port] = other
+    is_all = len(found) == len(layout.inputs) or len(found) == len(layout.outputs)
+    return pairs if is_all else found
+
+
+def _with_last_action(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Port]:
+    """Add the input of the last action, which is fed back from the output that acts."""
+    found = dict(pairs)
+    for source in layout.inputs:
+        targets = [p for p in layout.outputs if is_action(p.name) and p.shape == source.shape]
+        targets = [p for p in targets if p.stem in ("action", "actions")] or targets
+        if source not in found and is_last_action(source.name) and len(targets) == 1:
+            found[source] = targets[0]
+    return pairs if len(found) == len(layout.inputs) else found
+
+
+def _alike(layout: Layout, pairs: dict[Port, Port]) -> list[tuple[Port, Port]]:
+    """Return the inputs and outputs that are left, whose shape one of either has."""
+    sources = [port for port in layout.inputs if port not in pairs]
+    targets = [
+        port
+        for port in layout.outputs
+        if port not in pairs.values() and port.meaning is Meaning.UNKNOWN
+    ]
+    found = []
+    for source in sources:
+        twins = [port for port in targets if port.shape == source.shape]
+        siblings = [port for port in sources if port.shape == source.shape]
+        if len(twins) == len(siblings) == 1:
+            found.append((source, twins[0]))
+    return found
+
+
+def _by_width(layout: Layout, roles: Roles, num_features: int) -> list[Pairs]:
+    """Return the pairs of one shape that leave as many features, and an output."""
+    pairs = dict(roles.recurrent)
+    alike = _alike(layout, pairs)[:_MOST_BY_SHAPE]
+    surplus = roles.num_features - num_features
+    found = []
+    for count in range(1, len(alike) + 1):
+        for chosen in combinations(alike, count):
+            if sum(source.width for source, _ in chosen) == surplus:
+                states = pairs | dict(chosen)
+                if len(states) < min(len(layout.inputs), len(layout.outputs)):
+                    found.append(_ordered(layout, states))
+    return found

@@ -1,0 +1,275 @@
+"""Models whose graphs have other types, or their rows elsewhere, than the host."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.unit import policy_models as build
+
+from arkml.errors import InvalidArguments, ModelRejected
+from arkml.limits import Limits
+from arkml.policies.model_cache import ModelCache
+from arkml.policies.onnx_model import OnnxFile
+
+RANDOM = np.random.default_rng(3)
+WEIGHTS = RANDOM.standard_normal((8, 2)).astype(np.float32)
+FEATURES = RANDOM.standard_normal((7, 8)).astype(np.float32)
+
+
+def typed(name, kind, *shape):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def integers(name, *values):
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def perceptron(batch, *, extra=()):
+    """actions = tanh(flatten(obs) @ w), as torch exports it for one example."""
+    nodes = [
+        build.node("Flatten", "obs", "flat"),
+        build.node("Gemm", "flat w", "h"),
+        build.node("Tanh", "h", "actions"),
+        *extra,
+    ]
+    outputs = [build.port("actions", batch, 2)]
+    outputs += [build.port("value", batch, 1)] if extra else []
+    weights = [build.weight("w", WEIGHTS), build.weight("v", WEIGHTS[:, :1])]
+    return build.model(nodes, [build.port("obs", batch, 8)], outputs, weights)
+
+
+def loaded(data, outputs=None):
+    return ModelCache().onnx(data).load(outputs)
+
+
+def reshaped(batch):
+    """actions = obs @ w by shapes that hold the size of the batch."""
+    nodes = [
+        build.node("Reshape", "obs wide", "a"),
+        build.node("MatMul", "a w", "b"),
+        build.node("Reshape", "b narrow", "actions"),
+    ]
+    return build.model(
+        nodes,
+        [build.port("obs", batch, 8)],
+        [build.port("actions", batch, 2)],
+        [build.weight("w", WEIGHTS), integers("wide", batch, 1, 8), integers("narrow", batch, -1)],
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("make", [perceptron, reshaped])
+def test_a_fixed_batch_is_opened(make, batch):
+    model = loaded(make(batch))
+    acting = build.acted(build.load(make(batch)), FEATURES)
+    expected = FEATURES @ WEIGHTS
+
+    assert model.block is None
+    assert np.allclose(acting, np.tanh(expected) if make is perceptron else expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("Concat", "obs obs", "a", {"axis": 0}), ("Slice", "a from to", "actions", {})],
+        [("ReduceMean", "obs", "mean", {"axes": [0]}), ("Sub", "obs mean", "actions", {})],
+        [("MatMul", "mix obs", "actions", {})],
+        [("Softmax", "obs", "actions", {"axis": 0})],
+        [("Add", "obs own", "actions", {})],
+    ],
+    ids=lambda nodes: nodes[0][0],
+)
+def test_a_fixed_batch_stays_where_rows_depend_on_others(nodes):
+    made = [build.node(name, inputs, to, **given) for name, inputs, to, given in nodes]
+    weights = [
+        build.weight("mix", RANDOM.standard_normal((4, 4))),
+        build.weight("own", RANDOM.standard_normal((4, 3))),
+        integers("from", 2),
+        integers("to", 6),
+    ]
+    ports = [build.port("obs", 4, 3)], [build.port("actions", 4, 3)]
+    model = loaded(build.model(made, *ports, weights))
+
+    assert model.block == 4
+
+
+def test_outputs_that_are_not_used_are_not_computed_and_do_not_fix_the_batch():
+    mixing = [build.node("ReduceMean", "h", "m"), build.node("Expand", "m one", "value")]
+    data = perceptron(1, extra=mixing)
+    model = onnx.ModelProto.FromString(data)
+    model.graph.initializer.append(integers("one", 1, 1))
+    file = ModelCache().onnx(model.SerializeToString())
+
+    assert file.load(["actions"]).block is None
+    assert [port.name for port in file.load(["actions"]).outputs] == ["actions"]
+    assert file.load(None).block == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "atol"),
+    [(TensorProto.FLOAT16, np.float16, 2e-2), (TensorProto.DOUBLE, np.float64, 1e-6)],
+)
+def test_other_floats_are_cast_at_the_border(kind, type_, atol):
+    data = build.model(
+        [build.node("MatMul", "obs w", "actions")],
+        [typed("obs", kind, "N", 8)],
+        [typed("actions", kind, "N", 2)],
+        [numpy_helper.from_array(WEIGHTS.astype(type_), "w")],
+    )
+    acting = build.acted(build.load(data, 8, 2), FEATURES)
+
+    assert np.allclose(acting, FEATURES @ WEIGHTS, atol=atol)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.INT32])
+def test_whole_numbers_are_cast_at_the_border(kind):
+    data = build.model(
+        [
+            build.node("Cast", "obs", "real", to=TensorProto.FLOAT),
+            build.node("MatMul", "real w", "scores"),
+            build.node("ArgMax", "scores", "chosen", axis=1, keepdims=0),
+            build.node("Cast", "chosen", "action", to=kind),
+        ],
+        [typed("obs", kind, "N", 8)],
+        [typed("action", kind, "N")],
+        [build.weight("w", WEIGHTS)],
+    )
+    features = np.trunc(10 * FEATURES)
+    acting = build.acted(build.load(data, 8, 1), features)
+
+    assert acting[:, 0].tolist() == (features @ WEIGHTS).argmax(axis=1).tolist()
+
+
+def recurrent(operator, layers, batch, *, hidden=3, names=("h_in", "h_out")):
+    """Layers of an LSTM or GRU with the batch behind the layers, as torch exports them."""
+    gates = 4 if operator == "LSTM" else 3
+    states = ["h", "c"] if operator == "LSTM" else ["h"]
+    nodes = [build.node("Unsqueeze", "obs zero", "x0")]
+    weights = [integers("zero", 0), integers("split", *[1] * layers)]
+    random = np.random.default_rng(7)
+    inputs = [build.port("obs", batch, 4)]
+    outputs = [build.port("actions", batch, hidden)]
+    for state in states:
+        source, target = (name.replace("h", state) for name in names)
+        inputs.append(build.port(source, layers, batch, hidden))
+        outputs.append(build.port(target, layers, batch, hidden))
+        parts = " ".join(f"{state}{layer}" for layer in range(layers))
+        nodes.append(build.node("Split", f"{source} split", parts, axis=0))
+    for layer in range(layers):
+        width = 4 if layer == 0 else hidden
+        weights += [
+            build.weight(f"W{layer}", random.standard_normal((1, gates * hidden, width))),
+            build.weight(f"R{layer}", random.standard_normal((1, gates * hidden, hidden))),
+            build.weight(f"B{layer}", random.standard_normal((1, 2 * gates * hidden))),
+        ]
+        inputs_of = [f"x{layer}", f"W{layer}", f"R{layer}", f"B{layer}", ""]
+        inputs_of += [f"{state}{layer}" for state in states]
+        results = [f"y{layer}", *(f"{state}n{layer}" for state in states)]
+        nodes.append(helper.make_node(operator, inputs_of, results, hidden_size=hidden))
+        nodes.append(build.node("Squeeze", f"y{layer} one", f"x{layer + 1}"))
+    weights.append(integers("one", 1))
+    nodes.append(build.node("Squeeze", f"x{layers} zero", "actions"))
+    for state in states:
+        target = names[1].replace("h", state)
+        last = [f"{state}n{layer}" for layer in range(layers)]
+        nodes.append(helper.make_node("Concat", last, [target], axis=0))
+    return build.model(nodes, inputs, outputs, weights)
+
+
+def played(data, features):
+    """The actions that onnxruntime gives row by row for steps of agents: [steps, n, hidden]."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(data)
+    rest = [meta for meta in session.get_inputs() if meta.name != "obs"]
+    answers = np.zeros((*features.shape[:2], 3), np.float32)
+    for agent in range(features.shape[1]):
+        states = {meta.name: np.zeros((meta.shape[0], 1, 3), np.float32) for meta in rest}
+        for step in range(len(features)):
+            results = session.run(None, {"obs": features[step, agent : agent + 1], **states})
+            answers[step, agent] = results[0]
+            states = dict(zip(states, results[1:], strict=True))
+    return answers
+
+
+@pytest.mark.parametrize("batch", [1, "N"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_states_whose_batch_is_behind_the_layers_are_kept(operator, layers, batch):
+    data = recurrent(operator, layers, batch)
+    features = RANDOM.standard_normal((4, 5, 4)).astype(np.float32)
+    policy = build.load(data, 4, 3)
+    answers = [build.acted(policy, rows) for rows in features]
+
+    assert np.allclose(answers, played(data, features), atol=1e-5)
+    assert loaded(data).block is None
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_states_without_names_are_found_by_the_operator_that_has_them(operator):
+    data = recurrent(operator, 2, 1, names=("onnx::h_1", "onnx::h_7"))
+    features = RANDOM.standard_normal((3, 5, 4)).astype(np.float32)
+    policy = build.load(data, 4, 3)
+
+    assert np.allclose(
+        [build.acted(policy, rows) for rows in features], played(data, features), atol=1e-5
+    )
+
+
+def without_batch(*, mixes):
+    """actions of shape [2] for one observation of shape [8]."""
+    nodes = [build.node("MatMul", "obs w", "h"), build.node("Tanh", "h", "actions")]
+    if mixes:  # a sum over all that there is
+        nodes = [
+            build.node("MatMul", "obs w", "h"),
+            build.node("ReduceSum", "h", "s", keepdims=0),
+            build.node("Div", "h s", "actions"),
+        ]
+    return build.model(
+        nodes, [build.port("obs", 8)], [build.port("actions", 2)], [build.weight("w", WEIGHTS)]
+    )
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_a_model_without_a_batch_runs_for_any_number_of_rows(mixes):
+    data = without_batch(mixes=mixes)
+    expected = FEATURES @ WEIGHTS
+    expected = expected / expected.sum(axis=1, keepdims=True) if mixes else np.tanh(expected)
+
+    assert np.allclose(build.acted(build.load(data, 8, 2), FEATURES), expected, atol=1e-5)
+    assert loaded(data).block == (1 if mixes else None)
+
+
+def test_a_choice_of_one_observation_is_a_row():
+    data = build.model(
+        [build.node("MatMul", "obs w", "h"), build.node("ArgMax", "h", "action", keepdims=0)],
+        [build.port("obs", 8)],
+        [typed("action", TensorProto.INT64)],
+        [build.weight("w", WEIGHTS)],
+    )
+    acting = build.acted(build.load(data, 8, 1), FEATURES)
+
+    assert acting[:, 0].tolist() == (FEATURES @ WEIGHTS).argmax(axis=1).tolist()
+
+
+def test_two_open_dimensions_are_refused_with_the_way_out():
+    data = build.model(
+        [build.node("Identity", "obs", "actions")],
+        [build.port("obs", "N", "T")],
+        [build.port("actions", "N", "T")],
+    )
+
+    with pytest.raises(ModelRejected, match="dimensions 0 and 1 have no fixed size: export it"):
+        OnnxFile(data, Limits(), seconds=2.0)
+
+
+def test_outputs_without_rows_do_not_act():
+    data = build.model(
+        [build.node("MatMul", "obs w", "h"), build.node("ReduceMean", "h", "actions")],
+        [build.port("obs", "N", 8)],
+        [build.port("actions", 1, 1)],
+        [build.weight("w", WEIGHTS)],
+    )
+
+    with pytest.raises(InvalidArguments, match="no output of 1 actions, only none"):
+        build.load(data, 8, 1)
