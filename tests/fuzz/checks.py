@@ -89,8 +89,7 @@ def check_module(data: bytes) -> None:
 def _compare(normalized: Normalized, exports: list[str]) -> None:
     module = wasmtime.Module(_engine(), normalized.wasm)
     theirs = [entry.name for entry in module.exports]
-    added = ["arkml:start"] if normalized.has_start else []
-    assert theirs == exports + added, f"exports {theirs}, read as {exports}"
+    assert theirs == exports + list(normalized.added), f"exports {theirs}, read as {exports}"
     binary = normalized.binary
     imports = [(entry.module, entry.name) for entry in module.imports]
     ours = [(entry.module, entry.name) for entry in binary.imports]

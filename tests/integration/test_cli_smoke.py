@@ -16,6 +16,11 @@ ASK = """(import "ark-ml-v1" "ml__can_connect_to_hive"
 (func $ask
   (drop (call $can_connect (i32.const 8) (i32.const 0) (i32.const 1) (i32.const 16))))"""
 LEAK = f'(module {ASK} (func (export "ark_applet_update") (call $ask)))'
+GROWING = """(module (memory (export "memory") 1)
+  (func (export "ark_applet_update") (drop (memory.grow (i32.const 1)))))"""
+FILLING = """(module (memory (export "memory") 1)
+  (func (export "ark_applet_update")
+    (if (i32.lt_u (memory.size) (i32.const 80)) (then (drop (memory.grow (i32.const 1)))))))"""
 LEAKING_CMDLET = f"""(module {ASK}
 (func (export "ark_cmdlet_run") (param i32 i32) (result i32) (call $ask) (i32.const 0))
 (func (export "ark_alloc") (param i32 i32) (result i32) (i32.const 64))
@@ -30,14 +35,15 @@ def test_good_guests_pass_with_a_line_for_each_check(tmp_path):
 
     assert run.status == 0, run.out
     lines = [line.split() for line in run.out.splitlines() if line.startswith(("  ok", "  FAIL"))]
-    assert [line[1] for line in lines] == CHECKS * 3
+    with_frames = [*CHECKS[:5], "memory", *CHECKS[5:]]
+    assert [line[1] for line in lines] == [*with_frames, *CHECKS, *CHECKS]
     assert {line[0] for line in lines} == {"ok"}
     assert "120 frames of ark_applet_update, no trap" in run.out
     assert "1 handle live after 120 calls, 1 after 60" in run.out
     assert "960 rows, all finite" in run.out
     assert "3 of 3 guests passed" in run.out
     assert [suite.get("failures") for suite in suites] == ["0", "0", "0"]
-    assert [case.get("name") for case in suites[0]] == CHECKS
+    assert [case.get("name") for case in suites[1]] == CHECKS
 
 
 def test_a_failed_check_is_exit_code_1_and_a_failure_in_junit(tmp_path):
@@ -55,6 +61,8 @@ def test_a_failed_check_is_exit_code_1_and_a_failure_in_junit(tmp_path):
 def test_each_way_to_fail_has_its_check(tmp_path):
     texts = {
         "leak.wat": LEAK,
+        "growing.wat": GROWING,
+        "filling.wat": FILLING,
         "cmdlet.wat": LEAKING_CMDLET,
         "loop.wat": LOOP,
         "import.wat": '(module (import "ark-fog-v1" "fog__roll" (func)))',
@@ -85,6 +93,8 @@ def test_each_way_to_fail_has_its_check(tmp_path):
     assert run.json["passed"] is False
     assert failed == {
         "leak.wat": ["handles"],
+        "growing.wat": ["memory"],
+        "filling.wat": [],
         "cmdlet.wat": ["handles"],
         "loop.wat": ["limits"],
         "import.wat": ["link"],

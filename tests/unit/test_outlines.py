@@ -41,7 +41,7 @@ def outline():
 def test_an_outline_is_loaded_as_it_was_saved(outline):
     assert load_outline(DIGEST) == outline
     assert outline.code == hashlib.sha256(normalize(WASM, Limits()).wasm).hexdigest()
-    assert outline.has_start
+    assert outline.info.startup.functions == ("arkml:start",)
     assert [export.name for export in outline.info.exports] == ["memory", "ark_applet_update", "f"]
 
 
@@ -91,9 +91,7 @@ def test_a_kept_module_is_not_read_again(monkeypatch):
 
     assert again.info == first.info
     assert again.functions == first.functions
-    assert (again.memory, again.has_start, again.linkage) == (
-        first.memory, first.has_start, first.linkage,
-    )  # fmt: skip
+    assert (again.memory, again.linkage) == (first.memory, first.linkage)
     assert again.table_share == 17
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from arkml.host import Host
     from arkml.runtime.compiled_module import CompiledModule
 
+_MANY = 8  # calls after which memory that grows is noticed
 _PATIENCE = 60.0  # seconds of wasm for one call that is not a frame
 _OVER_LIMITS = (
     GuestTimeout,
@@ -95,7 +97,11 @@ class SmokeTest:
         except GuestError as error:
             yield _failed("initialize", error, path)
             return
-        yield Check("initialize", True, "no trap")
+        startup = module.info.startup
+        done = f"no trap: {startup}" if startup.functions or startup.deferred else "no trap"
+        yield Check("initialize", True, done)
+        if startup.note:
+            yield Check("start", not startup.loses_state, startup.note)
         yield from self._task_checks(guest, module, ready)
 
     def _task_checks(
@@ -116,6 +122,7 @@ class SmokeTest:
             yield Check("run", True, performance.outcome())
         yield from _spec(guest)
         yield performance.handles()
+        yield from performance.memory()
         yield _actions(guest, self.host)
         *others, last = performance.limits()
         yield from others
@@ -137,13 +144,17 @@ class _CountedRun:
         self._status = 0
         self.uses = LimitUses(guest, self._budget, compile_seconds)
         self._halfway = self._live()
+        self._grown: list[int] = []  # bytes of memory after each quarter
 
     def run(self) -> None:
         """Run all steps. Raises GuestError."""
         for _ in range(self.count):
             self._step()
-            if len(self.steps.timings) == self.count // 2:
+            done = len(self.steps.timings)
+            if done == self.count // 2:
                 self._halfway = self._live()
+            if self.count >= _MANY and done in _quarters(self.count):
+                self._grown.append(self._guest.account.memory_bytes)
 
     def outcome(self) -> str:
         """Return what ran, as the detail of a check."""
@@ -170,6 +181,18 @@ class _CountedRun:
         if self.count > 1:
             detail += f" after {self.count:,} calls, {self._halfway:,} after {self.count // 2:,}"
         return Check("handles", live <= self._halfway, detail)
+
+    def memory(self) -> Iterator[Check]:
+        """Check that the memory of the guest does not grow in each quarter of many calls."""
+        sizes = self._grown
+        if not sizes:
+            return
+        grows = all(before < after for before, after in pairwise(sizes))
+        shown = " → ".join(map(size, sizes)) if grows else size(sizes[-1])
+        detail = f"{shown} after {self.count:,} calls"
+        if grows:
+            detail += ": it grew in each quarter of them, and would reach its limit"
+        yield Check("memory", not grows, detail)
 
     def limits(self) -> Iterator[Check]:
         """Check that no import call reached a limit; tell how near the run came to the others."""
@@ -217,6 +240,10 @@ def _count(task: Task, test: SmokeTest) -> int:
             return 1
         case ModuleKind.SERVLET | ModuleKind.MODULE_RUN | ModuleKind.PLAIN:
             return 2 if task.function else 0
+
+
+def _quarters(count: int) -> tuple[int, ...]:
+    return tuple(count * part // 4 for part in range(1, 5))
 
 
 def _linked(module: CompiledModule) -> str:

@@ -78,6 +78,12 @@ def _document(inspection: Inspection) -> dict[str, Any]:
         "crate_version": info.crate_version,
         "memory": None if info.memory is None else str(info.memory),
         "takes_bytes": info.takes_bytes,
+        "startup": {
+            "functions": list(info.startup.functions),
+            "deferred": info.startup.deferred,
+            "note": info.startup.note,
+            "loses_state": info.startup.loses_state,
+        },
         "refused": inspection.refused,
         "spec": {
             "refused": inspection.undeclared,
@@ -126,6 +132,7 @@ def _show(inspection: Inspection, *, verbose: bool) -> None:
         ("ark-api crate", info.crate_version or "not named"),
         ("memory", memory_text(info.memory)),
         ("takes bytes", "yes" if info.takes_bytes else "no: it has no ark_alloc and ark_free"),
+        ("started by", "\n".join(filter(None, (str(info.startup), info.startup.note)))),
         ("entry points", entries or "none"),
         ("missing", "\n".join(f"{m.module}.{m.name}" for m in inspection.missing) or "nothing"),
     ]

@@ -29,10 +29,11 @@ _EPILOG = options.epilog(
     'arkml smoke tool.wasm --cmdlet "infer all"',
     notes="""
 A guest passes if it loads, finds every import, initializes and does its task without a trap and
-within its limits; if no handle is live after a cmdlet, and no more after N frames than after N/2;
-and if all actions were finite. Without --cmdlet a cmdlet runs without arguments; without --input
-any status of a servlet passes. Below the checks is a line for each limit, with the most that the
-guest used of it at once. The exit code is 1 if any check fails.
+within its limits; if its exports do not run its constructors again; if no handle is live after a
+cmdlet, and no more after N frames than after N/2; if its memory does not grow in each quarter of
+the frames; and if all actions were finite. Without --cmdlet a cmdlet runs without arguments;
+without --input any status of a servlet passes. Below the checks is a line for each limit, with the
+most that the guest used of it at once. The exit code is 1 if any check fails.
 """,
 )
 

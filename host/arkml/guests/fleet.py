@@ -12,7 +12,14 @@ from arkml.errors import GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
-from arkml.guests.guest import Guest, calls_of, initializers
+from arkml.guests.guest import (
+    Guest,
+    calls_of,
+    deferred_start,
+    initializers,
+    is_start,
+    take_start,
+)
 from arkml.guests.instance import SharedResources
 from arkml.guests.shares import FleetShares
 from arkml.limits import RUN_SECONDS, Budget, call_limits
@@ -46,6 +53,7 @@ class Fleet(Unique, Closing):
         self._limits = self._module.limits
         self._call_guard = shared.call_guard
         self._make = make
+        self._has_deferred_start = guests[0].info.startup.deferred is not None
         self._parts = FleetParts(
             shared.call_guard,
             shared.lockstep,
@@ -83,6 +91,8 @@ class Fleet(Unique, Closing):
         after Ctrl-C, with every call dropped.
         """
         wanted = _Wanted(function, None if only is None else tuple(only))
+        if self._has_deferred_start:
+            self._start_before(function, wanted.only, budget)
         return self._run(lambda: self._call(wanted), arguments, budget)
 
     def update(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
@@ -164,6 +174,16 @@ class Fleet(Unique, Closing):
                 f"{guest!r} is not in {self!r}: it takes one of its guests, as fleet.guests[0]"
             )
         return self._guests.index(guest)
+
+    def _start_before(self, function: str, only: tuple[int, ...] | None, budget: Budget) -> None:
+        """Start guests that may as well be run as commands, before another call of them."""
+        start = deferred_start(self._module, function)
+        if start is None and not is_start(self._module, function):
+            return
+        guests = self._guests if only is None else self._choose(only)
+        waiting = [calls_of(guest) for guest in guests if take_start(guest)]
+        if start is not None and waiting:
+            self._run(partial(FleetCall, self._parts, waiting, start), (), budget)
 
     def _place(self, indices: Sequence[int]) -> list[Guest]:
         """

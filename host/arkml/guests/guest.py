@@ -15,9 +15,10 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
 from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
-from arkml.runtime.module.normalize import START_NAME
 
-INITIALIZERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
+_COMMAND = "_start"
+_RESERVED = ("ark_", "__")  # a host or a language calls them, before a command too
+INITIALIZERS = ("ark_register_panic_hook", "ark_initialize")
 SEED_EXPORT = "arkml_seed"
 """The export that takes the seed of an environment, an i64."""
 
@@ -34,6 +35,7 @@ class Guest(Unique, Closing):
     def __init__(self, calls: CallLoop) -> None:
         self._calls = calls
         self._instance = calls.instance
+        self._waits_for_start = calls.instance.module.info.startup.deferred is not None
 
     def __repr__(self) -> str:
         return f"<Guest {self.name} {self._instance.state}>"
@@ -89,6 +91,8 @@ class Guest(Unique, Closing):
         GuestBusy, GuestFailed, EntryPointMissing, UsageError, GuestTrap, GuestTimeout, GuestExit,
         and KeyboardInterrupt after Ctrl-C.
         """
+        if self._waits_for_start:
+            self._start_before(function, budget)
         return self._calls.call(function, arguments, budget)
 
     async def call_async(
@@ -100,6 +104,8 @@ class Guest(Unique, Closing):
         They run where the guest waits, and after each 10 ms that it ran. Takes, returns and raises
         what `call` does.
         """
+        if self._waits_for_start and (start := self._start_of(function)) is not None:
+            await self._calls.call_async(start, (), budget)
         return await self._calls.call_async(function, arguments, budget)
 
     def cancel(self) -> None:
@@ -143,8 +149,9 @@ class Guest(Unique, Closing):
 
     def run_command(self, *, budget: Budget = None) -> int:
         """Run a WASI command and return its exit status."""
+        self._waits_for_start = False
         try:
-            self._calls.call("_start", (), budget)
+            self._calls.call(_COMMAND, (), budget)
         except GuestExit as leaving:
             return leaving.status
         return 0
@@ -156,6 +163,8 @@ class Guest(Unique, Closing):
         The bytes lie in memory from `ark_alloc` while the function runs. Raises EntryPointMissing
         if the module does not export the function or, with bytes to give, the allocator.
         """
+        if self._waits_for_start:
+            self._start_before(function, budget)
         return self._calls.invoke(function, data, budget)
 
     def request(self, data: bytes, *, budget: Budget = RUN_SECONDS) -> bytes:
@@ -211,6 +220,18 @@ class Guest(Unique, Closing):
         """Free the guest. Raises GuestBusy while a call is in progress. Safe to call again."""
         self._instance.close()
 
+    def _start_before(self, function: str, budget: Budget) -> None:
+        """Start a module that may as well be run as a command, before another call."""
+        if (start := self._start_of(function)) is not None:
+            self._calls.call(start, (), budget)
+
+    def _start_of(self, function: str) -> str | None:
+        """Return the function that starts the guest before `function`, once, or None."""
+        start = deferred_start(self.module, function)
+        if start is not None or is_start(self.module, function):
+            self._waits_for_start = False
+        return start
+
     def _successful(self, function: str, data: bytes, budget: Budget) -> bytes:
         reply = self.invoke(function, data, budget=budget)
         if reply.status:
@@ -227,19 +248,44 @@ def calls_of(guest: Guest) -> CallLoop:
     return guest._calls  # noqa: SLF001
 
 
+def take_start(guest: Guest) -> bool:
+    """Return whether a guest has yet to be started by its deferred start, and note that it is."""
+    waits, guest._waits_for_start = guest._waits_for_start, False  # noqa: SLF001
+    return waits
+
+
 def initializers(module: CompiledModule) -> list[str]:
     """Return the functions that a new instance runs before any other, in this order."""
     names = [name for name in INITIALIZERS if name in module.functions]
-    return [START_NAME, *names] if module.has_start else names
+    return [*module.info.startup.functions, *names]
 
 
-def seeded_initializers(module: CompiledModule) -> list[str]:
-    """Return the initializers with SEED_EXPORT, if the module has it, before `ark_initialize`."""
+def seeded_initializers(module: CompiledModule, function: str) -> list[str]:
+    """
+    Return the functions that a new instance runs before `function`.
+
+    They are the initializers with SEED_EXPORT, if the module has it, before `ark_initialize`.
+    """
     names = initializers(module)
+    if (start := deferred_start(module, function)) is not None:
+        names.insert(len(module.info.startup.functions), start)
     if SEED_EXPORT in module.functions:
         last = names.index("ark_initialize") if "ark_initialize" in names else len(names)
         names.insert(last, SEED_EXPORT)
     return names
+
+
+def is_start(module: CompiledModule, function: str) -> bool:
+    """Return whether a call of `function` starts an instance by itself."""
+    return function in (_COMMAND, module.info.startup.deferred)
+
+
+def deferred_start(module: CompiledModule, function: str) -> str | None:
+    """Return the function that starts an instance before the first call of `function`, or None."""
+    start = module.info.startup.deferred
+    if function == SEED_EXPORT or function not in module.functions or is_start(module, function):
+        return None
+    return None if function.startswith(_RESERVED) else start
 
 
 def _joined(arguments: str | Sequence[str]) -> str:

@@ -61,7 +61,6 @@ class CompiledModule(Unique):
         self.linkage: Linkage = compiled.linkage
         self.memory: MemoryPlan | None = compiled.memory
         self.table_share: int = compiled.table_share
-        self.has_start: bool = compiled.has_start
         self.module: Any = compiled.module
         self.stubs: wasmtime.Module | None = compiled.stubs
         self.functions: dict[str, FunctionType] = compiled.functions
@@ -113,7 +112,7 @@ def _compile(
     return ModuleCode(
         binary, info, linkage, outline.memory,
         table_share(outline.binary.tables, limits.table_elements),
-        outline.has_start, module, stubs, functions,
+        module, stubs, functions,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
-from arkml.runtime.module.normalize import START_NAME
+from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import frame
@@ -29,6 +29,7 @@ from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
 from arkml.runtime.wasi.linking import WasiGrant, config, free_descriptors
 
+_STARTING = (START_NAME, CONSTRUCTORS_NAME)
 _BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however slow, not cut short
 
 
@@ -96,7 +97,10 @@ class Sandbox:
         """Return the exported function `name`, or None."""
         entry = self.entries.get(name)
         if entry is None:
-            kind = FunctionType() if name == START_NAME else self.program.functions.get(name)
+            kind = self.program.functions.get(name)
+            startup = self.program.info.startup
+            if name in _STARTING and name in (*startup.functions, startup.deferred):
+                kind = FunctionType()
             if kind is None:
                 return None
             entry = self.entries[name] = ExportedFunction(

@@ -42,7 +42,6 @@ class ModuleCode:
     linkage: Linkage
     memory: MemoryPlan | None
     table_share: int
-    has_start: bool
     module: Any
     stubs: wasmtime.Module | None
     functions: dict[str, FunctionType]

@@ -80,7 +80,7 @@ class GuestRunner:
         if seed is None:
             self.guest.initialize()
             return
-        for name in seeded_initializers(self.guest.module):
+        for name in seeded_initializers(self.guest.module, self._task.function):
             self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
 
     @property
@@ -152,7 +152,7 @@ class FleetRunner:
         if seed is None:
             self._fleet.initialize()
         else:
-            for name in seeded_initializers(self._fleet.guests[0].module):
+            for name in seeded_initializers(self._fleet.guests[0].module, self._task.function):
                 self._call_all(name, seed)
         self._gather_failures()
 

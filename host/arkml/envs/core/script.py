@@ -84,7 +84,7 @@ class Script:
 
     def calls(self, guest: CallLoop, seed: int) -> Calls:
         """Yield the calls of a new instance, one after another."""
-        for name in seeded_initializers(self._module):
+        for name in seeded_initializers(self._module, self._entry):
             yield partial(guest.begin, name, (seed,) if name == SEED_EXPORT else ())
         yield from self._configuring(guest, seed)
         yield from self._playing(guest, seed)

@@ -32,7 +32,6 @@ class Outline:
     binary: Binary
     info: ModuleInfo
     memory: MemoryPlan | None
-    has_start: bool
     code: str
 
 
@@ -41,7 +40,7 @@ def outlined(normalized: Normalized) -> Outline:
     binary = normalized.binary
     bare = Binary(b"", tables=binary.tables, memories=binary.memories, bodies=binary.bodies)
     code = hashlib.sha256(normalized.wasm).hexdigest()
-    return Outline(bare, describe(binary), normalized.memory, normalized.has_start, code)
+    return Outline(bare, describe(binary), normalized.memory, code)
 
 
 def load_outline(digest: str) -> Outline | None:

@@ -116,11 +116,16 @@ class DataSegment:
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """Number of function bodies, index of the largest one or None, and its size in bytes."""
+    """
+    Number of function bodies, index of the largest one or None, and its size in bytes.
+
+    `exported` has the byte ranges of the bodies of exported functions, by index.
+    """
 
     count: int = 0
     largest: int | None = None
     largest_size: int = 0
+    exported: Mapping[int, slice] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

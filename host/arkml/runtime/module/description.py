@@ -8,11 +8,13 @@ from enum import Enum
 from arkml.abi.catalog import APIS
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import Binary, ExternKind
+from arkml.runtime.module.startup import Startup, find_wrappers, startup_of
 from arkml.runtime.module.wasm_types import ExternalType, FunctionType, MemoryType
 
 NOTHING = FunctionType()
 BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))
 
+_NO_STARTUP = Startup()
 _VERSION_NAME = "ARK_PACKED_FFI_CRATE_VERSION"
 _API_PREFIX = "ARK_API_"
 _SPEC = "arkml.spec"
@@ -100,6 +102,8 @@ class ModuleInfo:
     """True if it exports `ark_alloc` and `ark_free`, through which it takes bytes."""
     spec: bytes | None = None
     """The declaration of its agents: the contents of the custom section `arkml.spec`."""
+    startup: Startup = _NO_STARTUP
+    """The functions that start an instance, once, before any other."""
 
 
 def describe(binary: Binary) -> ModuleInfo:
@@ -122,6 +126,7 @@ def describe(binary: Binary) -> ModuleInfo:
         crate_version=_version(words.get(_VERSION_NAME)),
         takes_bytes=_takes_bytes(exports),
         spec=binary.custom(_SPEC),
+        startup=startup_of(binary, find_wrappers(binary)),
     )
 
 

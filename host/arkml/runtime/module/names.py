@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from arkml.errors import ModuleRejected
+from arkml.runtime.module.binary import Binary
 from arkml.runtime.module.reader import Reader
 
+_SECTION = "name"
 _MODULE, _FUNCTIONS = 0, 1
 _MOST_BYTES = 1 << 16  # of a name: a trap copies it once for each of up to twenty frames
 
@@ -24,6 +26,26 @@ def check_names(reader: Reader) -> None:
                 f"the module gives itself or a function a name of {length:,} bytes, the limit is"
                 f" {_MOST_BYTES:,}: strip its section `name`"
             )
+
+
+def function_names(binary: Binary, wanted: Collection[int]) -> dict[int, str]:
+    """Return the names of these functions in the custom section `name`, as far as it has them."""
+    place = binary.customs.get(_SECTION)
+    found: dict[int, str] = {}
+    if place is None:
+        return found
+    reader = Reader(binary.data, place.start, place.stop, _SECTION)
+    with suppress(ModuleRejected):
+        while not reader.is_empty:
+            kind, size = reader.byte(), reader.u32()
+            part = reader.part(size)
+            for _ in range(part.u32() if kind == _FUNCTIONS else 0):
+                index = part.u32()
+                if index in wanted:
+                    found[index] = part.name()
+                else:
+                    _length(part)
+    return found
 
 
 def _lengths(reader: Reader) -> Iterator[int]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.module.binary import HEADER, ORDER, Binary, ExternKind, Section, SectionId
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.reader import Reader, named, unsigned
+from arkml.runtime.module.reader import named, unsigned
 from arkml.runtime.module.refusals import check, check_size
+from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME, find_wrappers
 from arkml.runtime.module.wasm_types import MemoryType
 
 MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
-START_NAME = "arkml:start"
 
 # No minimum and no maximum, so that any memory matches; the host keeps the declared bounds.
 _MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((ExternKind.MEMORY.value, 0, 0))
@@ -41,13 +41,14 @@ class Normalized:
     A module in the form that the host compiles.
 
     `wasm` imports its memory, if it has one, as `arkml.memory`. Its instantiation runs no code;
-    with `has_start` it exports the original start function as `arkml:start`. `binary` is the
-    original module.
+    `added` are exports that the original does not have, with the index of the function: its start
+    function as `arkml:start`, and constructors that all of its exports called, which here do not,
+    as `arkml:constructors`. `binary` is the original module.
     """
 
     wasm: bytes
     memory: MemoryPlan | None
-    has_start: bool
+    added: Mapping[str, int]
     binary: Binary
 
 
@@ -55,18 +56,27 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
     """
     Check `data` against `limits` and rewrite it.
 
-    Indices, code, data and custom sections stay as they are. Raises ModuleError,
+    Indices of functions, code, data and custom sections stay as they are. Raises ModuleError,
     MemoryLimitExceeded and TableLimitExceeded.
     """
     check_size(data, limits)
     binary = parse(data)
     check(binary, limits)
-    if any(export.name == START_NAME for export in binary.exports):
-        raise ModuleRejected(f"the module exports {START_NAME!r}, a name that this host reserves")
-    memory = _plan(binary)
-    has_start = binary.start is not None
-    wasm = b"".join(_rewritten(binary)) if memory or has_start else data
-    return Normalized(wasm, memory, has_start, binary)
+    for export in binary.exports:
+        if export.name in (START_NAME, CONSTRUCTORS_NAME):
+            raise ModuleRejected(
+                f"the module exports {export.name!r}, a name that this host reserves"
+            )
+    memory, wrappers = _plan(binary), find_wrappers(binary)
+    added: dict[str, int] = {}
+    if binary.start is not None:
+        added[START_NAME] = binary.start
+    if wrappers is not None:
+        added[CONSTRUCTORS_NAME] = wrappers.constructors
+    if not (memory or added):
+        return Normalized(data, memory, added, binary)
+    wrapped = {} if wrappers is None else wrappers.wrapped
+    return Normalized(b"".join(_rewritten(binary, added, wrapped)), memory, added, binary)
 
 
 def _plan(binary: Binary) -> MemoryPlan | None:
@@ -81,19 +91,21 @@ def _plan(binary: Binary) -> MemoryPlan | None:
     )
 
 
-def _rewritten(binary: Binary) -> Iterator[bytes]:
+def _rewritten(
+    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int]
+) -> Iterator[bytes]:
     replaced = {SectionId.MEMORY: b"", SectionId.START: b""}
     if binary.memories:
         replaced[SectionId.IMPORT] = _section(SectionId.IMPORT, *_imports(binary))
-    if binary.start is not None:
-        replaced[SectionId.EXPORT] = _section(SectionId.EXPORT, *_exports(binary, binary.start))
-    # A memory or a start section always follows, so every new section is inserted.
-    added = [section_id for section_id in replaced if binary.section(section_id) is None]
-    added.sort(key=ORDER.index)
+    if added:
+        replaced[SectionId.EXPORT] = _section(SectionId.EXPORT, *_exports(binary, added, wrapped))
+    # A memory, a start or a code section always follows, so every new section is inserted.
+    new = [section_id for section_id in replaced if binary.section(section_id) is None]
+    new.sort(key=ORDER.index)
     yield HEADER
     for section in binary.sections:
-        while added and _comes_before(added[0], section):
-            yield replaced[added.pop(0)]
+        while new and _comes_before(new[0], section):
+            yield replaced[new.pop(0)]
         yield replaced.get(section.id, binary.data[section.start : section.end])
 
 
@@ -113,14 +125,19 @@ def _imports(binary: Binary) -> tuple[int, bytes]:
     return len(entries), b"".join(entries)
 
 
-def _exports(binary: Binary, start: int) -> tuple[int, bytes]:
-    added = named(START_NAME) + bytes((ExternKind.FUNCTION.value,)) + unsigned(start)
-    section = binary.section(SectionId.EXPORT)
-    if section is None:
-        return 1, added
-    reader = Reader(binary.data, section.payload, section.end, "export section")
-    count = reader.u32()
-    return count + 1, binary.data[reader.position : section.end] + added
+def _exports(
+    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int]
+) -> tuple[int, bytes]:
+    entries = [
+        (export.name, export.kind, wrapped.get(export.index, export.index))
+        if export.kind is ExternKind.FUNCTION
+        else (export.name, export.kind, export.index)
+        for export in binary.exports
+    ]
+    entries += [(name, ExternKind.FUNCTION, index) for name, index in added.items()]
+    return len(entries), b"".join(
+        named(name) + bytes((kind.value,)) + unsigned(index) for name, kind, index in entries
+    )
 
 
 def _section(section_id: SectionId, count: int, entries: bytes) -> bytes:

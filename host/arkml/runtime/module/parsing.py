@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, assert_never
 
 from arkml.errors import ModuleRejected
@@ -114,6 +114,7 @@ class _Parser:
         functions = self._items(SectionId.FUNCTION, self._function_type)
         variables = self._imported(GlobalType)
         imported = len(self._imported(FunctionType))
+        exports = self._items(SectionId.EXPORT, _export, _MAX_LISTED)
         binary = Binary(
             data=self._data,
             sections=self._sections,
@@ -125,11 +126,11 @@ class _Parser:
             globals=tuple(map(Global, variables))
             + self._items(SectionId.GLOBAL, _global, _MAX_LISTED),
             tags=self._imported(TagType) + self._items(SectionId.TAG, self._tag),
-            exports=self._items(SectionId.EXPORT, _export, _MAX_LISTED),
+            exports=exports,
             start=self._number(SectionId.START),
             elements=self._elements(),
             data_count=self._number(SectionId.DATA_COUNT),
-            bodies=self._bodies(imported, len(functions)),
+            bodies=self._bodies(imported, len(functions), exports),
             segments=self._items(SectionId.DATA, _segment, _MAX_SEGMENTS),
             customs=self._customs(),
         )
@@ -173,21 +174,34 @@ class _Parser:
             if section.id is SectionId.CUSTOM:
                 reader = Reader(self._data, section.payload, section.end, "a custom section")
                 name = reader.name()
+                customs.setdefault(name, slice(reader.position, section.end))
                 if name == _NAMES:
                     check_names(reader)
-                customs.setdefault(name, slice(reader.position, section.end))
         return customs
 
-    def _bodies(self, imported: int, declared: int) -> Bodies:
-        sizes = self._items(SectionId.CODE, _body_size)
-        if len(sizes) != declared:
+    def _bodies(self, imported: int, declared: int, exports: Sequence[Export]) -> Bodies:
+        wanted = {
+            export.index - imported for export in exports if export.kind is ExternKind.FUNCTION
+        }
+        reader = self._reader(SectionId.CODE)
+        count = 0 if reader is None else reader.count(_MAX_ITEMS, "entries")
+        if count != declared:
             raise ModuleRejected(
-                f"the module declares {declared:,} functions and has {len(sizes):,} bodies"
+                f"the module declares {declared:,} functions and has {count:,} bodies"
             )
-        if not sizes:
+        if reader is None or not count:
             return Bodies()
-        largest = max(sizes)
-        return Bodies(len(sizes), imported + sizes.index(largest), largest)
+        largest, largest_size = 0, -1
+        places: dict[int, slice] = {}
+        for number in range(count):
+            size = reader.u32()
+            if size > largest_size:
+                largest, largest_size = number, size
+            if number in wanted:
+                places[imported + number] = slice(reader.position, reader.position + size)
+            reader.skip(size)
+        _check_end(reader)
+        return Bodies(count, imported + largest, largest_size, places)
 
     def _import(self, reader: Reader) -> Import:
         start = reader.position
@@ -254,12 +268,6 @@ def _global(reader: Reader) -> Global:
 def _export(reader: Reader) -> Export:
     name = reader.name()
     return Export(name, _kind(reader), reader.u32())
-
-
-def _body_size(reader: Reader) -> int:
-    size = reader.u32()
-    reader.skip(size)
-    return size
 
 
 def _segment(reader: Reader) -> DataSegment:
