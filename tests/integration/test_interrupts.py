@@ -361,3 +361,124 @@ with Host() as host:
 
     assert run.stdout.splitlines() == ["interrupted []", "['cancelled']"]
     assert (run.stderr, run.returncode) == ("", 0)
+
+
+# Other signals, whose handlers raise wherever the program happens to be.
+
+ALARMS = """
+import gc, logging, os, random, signal, sys, threading
+from pathlib import Path
+
+import numpy as np
+
+from arkml import Host
+from arkml.envs.core.fleet_env import FleetEnv
+from arkml.envs.core.guest_env import GuestEnv
+from arkml.errors import GuestFailed
+from tests.integration.guest_text import ACTOR
+
+class Alarm(Exception):
+    pass
+
+def ring(*_):
+    raise Alarm
+
+signal.signal(signal.SIGALRM, ring)
+logging.disable(logging.CRITICAL)
+chance = random.Random(5)
+gc.disable()  # Python swallows what is raised in callbacks of the collector, and in finalizers
+
+def rung(work):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
+        for _ in range(10_000):
+            work()
+    except Alarm:
+        return 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return 0
+
+"""
+
+
+def test_a_guest_whose_call_a_signal_handler_cut_off_is_usable_or_failed():
+    """The handler raises before, in and after all code that could end the call."""
+    script = """
+rings, failed = 0, 0
+with Host() as host:
+    for _ in range(150):
+        guest = host.load(ACTOR)
+        rings += rung(lambda: guest.call("answer"))
+        try:
+            assert guest.call("answer") == 42
+        except GuestFailed:
+            failed += 1
+        guest.close()
+    for _ in range(60):
+        fleet = host.fleet(ACTOR, instances=4)
+        rings += rung(lambda: fleet.call("answer"))
+        found = fleet.call("answer")
+        assert {42} >= {value for value in found.values if value is not None}
+        assert all(isinstance(error, GuestFailed) for error in found.failures.values())
+        fleet.close()
+    guest = host.load(ACTOR)
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        while True:
+            guest.call("answer")
+    except KeyboardInterrupt:
+        print("Ctrl-C is heard")
+print(rings > 150, failed > 0)
+"""
+    run = python(ALARMS + script)
+
+    assert (run.stdout, run.stderr) == ("Ctrl-C is heard\nTrue True\n", "")
+
+
+def test_environments_that_a_signal_handler_cut_off_can_be_reset_and_closed():
+    script = """
+rings, actions = 0, np.zeros((4, 1), np.float32)
+with GuestEnv(Path(sys.argv[1]), configure=(1, 1)) as env:
+    env.reset()
+    for _ in range(60):
+        rings += rung(lambda: env.step(actions[:1]))
+        env.reset()
+        env.step(actions[:1])
+with FleetEnv(sys.argv[1], 4, configure=(1, 1)) as fleet:
+    before = fleet.reset().observations
+    for _ in range(60):
+        rings += rung(lambda: fleet.step(actions, before))
+        before = fleet.reset().observations
+        fleet.step(actions, before)
+print(rings > 80)
+"""
+    run = python(ALARMS + script, GUESTS / "c_pendulum.wasm")
+
+    assert (run.stdout, run.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize("after", [0.02, 0.06, 0.12])
+def test_the_first_import_of_a_native_package_is_whole_whatever_a_handler_raises(after):
+    script = """
+import signal, sys
+from arkml import Host
+from arkml.errors import ModelRejected
+
+def ring(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, ring)
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
+for _ in range(2):
+    try:
+        from arkml.policies.constant import zeros
+        zeros(3, 1)
+    except KeyboardInterrupt:
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(len(zeros(3, 1)) > 100)
+"""
+    run = python(script, after)
+
+    assert (run.stdout, run.returncode) == ("True\n", 0), run.stderr

@@ -21,7 +21,7 @@ SOURCE = ROOT / "host"
 MODULES = sorted(SOURCE.rglob("*.py"))
 OWNERS = {
     "wasmtime": ("arkml.runtime",),
-    "onnxruntime": ("arkml.onnxruntime_import", "arkml.policies"),
+    "onnxruntime": ("arkml.native_imports", "arkml.policies"),
     "onnx": ("arkml.policies", "arkml.learning"),
     "google": (  # protobuf
         "arkml.policies",
@@ -103,7 +103,6 @@ SHORT = {
     "arkml.guest_trials.prompt": "settings of a whole process, for a server and for measuring",
     "arkml.hive.protocol.access": "two structs of routes about callers, which no other module has",
     "arkml.hive.protocol.masks": "hosts, server and learners share it, and environments too",
-    "arkml.onnxruntime_import": "policies and learning share it, and nothing else",
     "arkml.parent_watch": "server and learning share it, and nothing else",
     "arkml.policies.constant": "needs onnx, which is imported late",
     "arkml.policies.pages": "states of agents and work space have their arrays from it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from arkml.runtime.columns.region import Region
 from arkml.runtime.deadline import TICK
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.fiber import Event, Pause
+from arkml.runtime.interrupts import Task
 from arkml.runtime.linker import error_code
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
@@ -79,6 +81,7 @@ class CallLoop:
         self.account, self._used = instance.account, instance.lockstep.used
         self._limit_runs = instance.library.limit_runs
         self._waiting: Wait | None = None  # that a guest gave way in
+        self.fiber.call_guard.callers.add(self)
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function and return its result; see `Guest.call`."""
@@ -86,9 +89,23 @@ class CallLoop:
 
     async def call_async(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function while other tasks run; see `Guest.call_async`."""
+        own: list[weakref.ref[Task]] = []
+        work = self._serve_async(function, arguments, budget, own)
+        own.append(weakref.ref(work))
+        return await work
+
+    async def _serve_async(
+        self,
+        function: str,
+        arguments: tuple[Number, ...],
+        budget: Budget,
+        own: list[weakref.ref[Task]],
+    ) -> Any:
+        """Serve a call; `own` holds the coroutine that this is."""
         entry = self.begin(function, arguments, budget)
         turn = _clock()
         try:
+            self.fiber.call_guard.belongs_to(own[0])
             self.fiber.shorten_turns()
             while (event := self.fiber.advance(gives_way=True)) is not None:
                 if event is Pause.SUBMIT:
@@ -277,19 +294,23 @@ class CallLoop:
         finally:
             self.fiber.call_guard.end()
 
+    @property
+    def is_in_call(self) -> bool:
+        """True if a call has begun and not ended, and is not parked."""
+        if self.instance.is_closed or self.fiber.is_parked:
+            return False
+        return self.instance.lockstep.is_in_frame(self.place)
+
     def fail(self, error: BaseException) -> None:
         """Drop the call: the guest is failed from now on, by `error` or as cancelled by it."""
+        if not isinstance(error, GuestError):
+            error = GuestCancelled(f"{self.name}: its call was cancelled ({type(error).__name__})")
+        self.instance.failure = error  # first: a guest whose call is dropped is never called again
         self.fiber.drop()
         if self._words[self._noted] and not self.instance.is_closed:
             self.instance.news.tell()
         self.fiber.call_guard.lost += 1
         self._waiting = None
-        if isinstance(error, GuestError):
-            self.instance.failure = error
-        else:
-            self.instance.failure = GuestCancelled(
-                f"{self.name}: its call was cancelled ({type(error).__name__})"
-            )
         self.instance.close_files()
         self.services.close()
 

@@ -13,7 +13,7 @@ from arkml.batches import Floats
 from arkml.errors import HiveError
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import CLIP, Scaling
-from arkml.onnxruntime_import import import_onnxruntime
+from arkml.native_imports import import_onnxruntime
 
 ort = import_onnxruntime()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
 from arkml.limits import Limits
+from arkml.native_imports import import_onnx
 from arkml.policies.operators.call import checked_type
 from arkml.policies.wire import walk
 
@@ -59,7 +60,7 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
 
 
 def _with_weights(data: bytes, folder: Path, limits: Limits) -> bytes:
-    import onnx
+    onnx = import_onnx()
     from google.protobuf.message import DecodeError
 
     try:

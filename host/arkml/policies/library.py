@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
+from arkml.native_imports import import_onnx
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.files import PolicyFile
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
@@ -155,8 +156,7 @@ class PolicyLibrary:
     def prepare(self) -> None:
         """Import what models need, once in a process: no guest is to be charged for that."""
         if self._given is None:
-            import onnx  # noqa: F401  vetting reads models by it
-
+            import_onnx()  # vetting reads models by it
             onnxruntime()
 
     def limit_runs(self, seconds: float) -> None:

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from arkml.errors import ModelRejected
-from arkml.onnxruntime_import import import_onnxruntime
+from arkml.native_imports import import_onnxruntime
 from arkml.policies.load_time import LoadTime
 
 ARENA_BYTES = 512 << 20

@@ -10,6 +10,7 @@ from typing import Any
 
 from arkml.errors import ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
+from arkml.native_imports import import_onnx
 from arkml.policies.operators import RULES
 from arkml.policies.operators.call import MAX_RANK, ROWS, Call, Tensor, checked_type, grows
 from arkml.policies.pace import ModelTime
@@ -110,7 +111,7 @@ def examine(data: bytes, limits: Limits) -> Vetted:
 
 
 def _parsed(data: bytes) -> Any:
-    import onnx
+    onnx = import_onnx()
     from google.protobuf.message import DecodeError
 
     model = onnx.ModelProto()

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from arkml.errors import ModelRejected
+from arkml.native_imports import import_onnx
 
 MAX_FIELDS = 250_000
 """Fields of a file. The two bytes of an empty message take some 200 in a parser."""
@@ -76,8 +77,7 @@ class _Message:
 
 @cache
 def _model_message(*, allow_external: bool) -> _Message:
-    import onnx
-
+    onnx = import_onnx()
     built: dict[str, _Message] = {}
 
     def build(descriptor: Any) -> _Message:

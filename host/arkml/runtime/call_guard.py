@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from arkml.errors import GuestBusy, GuestCancelled
 from arkml.runtime.deadline import Ticker
-from arkml.runtime.interrupts import GUARD, MAIN_THREAD
+from arkml.runtime.interrupts import GUARD, MAIN_THREAD, Task, is_running, runs_below
+
+
+class GuardedCalls(Protocol):
+    """The calls of one guest that the guard lets through."""
+
+    @property
+    def place(self) -> int:
+        """Place of the guest in its lockstep."""
+
+    @property
+    def is_in_call(self) -> bool:
+        """True if a call has begun and not ended, and is not parked."""
+
+    def fail(self, error: BaseException) -> None:
+        """Drop the call: the guest is failed from now on."""
 
 
 class CallGuard:
     """
     Lock that admits one call at a time, of one guest or of the guests that share columns.
 
-    `lost` counts the guests that were abandoned or closed.
+    `lost` counts the guests that were abandoned or closed, `callers` are those that live.
+
+    A signal handler that raises, on the main thread and between any two instructions of Python, may
+    cut a call off before or after all code that could end it, and leave the guard shut. So the next
+    that finds it shut on the main thread calls `recover`.
     """
 
-    __slots__ = ("_cancelled", "_gate", "_main", "_ticker", "_token", "lost")
+    __slots__ = (
+        "_cancelled", "_gate", "_is_mains", "_owner", "_task", "_ticker", "_token", "callers",
+        "lost",
+    )  # fmt: skip
 
     def __init__(self, ticker: Ticker) -> None:
         self._gate = threading.Lock()
         self._ticker = ticker
         self._token = id(self)
-        self._main = False
+        self._owner: int | None = None  # the thread, known shortly after the gate is shut
+        self._is_mains = False  # the main thread has shut the gate, or has tried to
         self._cancelled = False
+        self._task: weakref.ref[Task] | None = None
+        self.callers: weakref.WeakSet[GuardedCalls] = weakref.WeakSet()
         self.lost = 0
 
     def begin(self, name: str) -> None:
         """Begin a call, or raise GuestBusy before anything is touched."""
-        main = threading.get_ident() == MAIN_THREAD
+        thread = threading.get_ident()
+        main = thread == MAIN_THREAD
+        before = self._is_mains
         if main:
+            if GUARD.armed:
+                GUARD.forget_lost()
             GUARD.armed += 1  # first and last: no exception of SIGINT's while the gate is shut
+            self._is_mains = True
         if not self._gate.acquire(False):
             if main:
+                self._is_mains = before
                 GUARD.disarm()
             raise GuestBusy(f"{name} is in a call: one call at a time")
+        self._owner = thread
         self._cancelled = False
-        self._main = main
         ticker = self._ticker
         ticker.running.add(self._token)
         if ticker.parked:
@@ -47,10 +81,16 @@ class CallGuard:
     def end(self) -> None:
         """End the call. Raises KeyboardInterrupt if a SIGINT came that was not raised yet."""
         self._ticker.running.discard(self._token)
-        main = self._main
-        self._gate.release()
+        main = self._owner == MAIN_THREAD
+        self._open()
         if main:
             GUARD.disarm()
+
+    def belongs_to(self, task: weakref.ref[Task]) -> None:
+        """Note that the call in progress is that of a coroutine, which other tasks interrupt."""
+        self._task = task
+        if (coroutine := task()) is not None:
+            GUARD.tasks.add(coroutine)
 
     def cancel(self) -> None:
         """Let the call in progress raise GuestCancelled when it next yields. From any thread."""
@@ -60,16 +100,50 @@ class CallGuard:
         """Raise GuestCancelled after `cancel`, and KeyboardInterrupt after SIGINT."""
         if self._cancelled:
             raise GuestCancelled("the call was cancelled by its host")
-        if self._main and GUARD.requested:
+        if GUARD.requested and self._owner == MAIN_THREAD:
             GUARD.requested = False
             raise KeyboardInterrupt
 
     @contextmanager
     def kept(self, name: str) -> Iterator[None]:
         """Keep calls out; raises GuestBusy if one is in progress."""
+        main, before = threading.get_ident() == MAIN_THREAD, self._is_mains
+        if main:
+            self._is_mains = True
         if not self._gate.acquire(False):
-            raise GuestBusy(f"{name} is in a call: one call at a time")
+            if main:
+                self._is_mains = before
+            if self.recover() is None or not self._gate.acquire(False):
+                raise GuestBusy(f"{name} is in a call: one call at a time")
+            self._is_mains = main
+        self._owner = threading.get_ident()
         try:
             yield
         finally:
-            self._gate.release()
+            self._open()
+
+    def recover(self) -> frozenset[int] | None:
+        """
+        Open a gate that an exception left shut, and fail the guests whose calls it cut off.
+
+        Returns their places, or None if the gate is shut by a call that is still in progress.
+        """
+        if threading.get_ident() != MAIN_THREAD or not (self._is_mains and self._gate.locked()):
+            return None
+        if self._owner not in {None, MAIN_THREAD} or runs_below(sys._getframe()):  # noqa: SLF001
+            return None
+        task = None if self._task is None else self._task()
+        if task is not None and is_running(task):
+            return None
+        failed = [caller for caller in list(self.callers) if caller.is_in_call]
+        for caller in failed:
+            caller.fail(GuestCancelled("an exception of a signal handler cut its call off"))
+        self._ticker.running.discard(self._token)
+        self._open()
+        return frozenset(caller.place for caller in failed)
+
+    def _open(self) -> None:
+        main, self._owner = self._owner in {None, MAIN_THREAD}, None
+        self._gate.release()
+        if main:  # last: a gate that is shut, with no owner, is seen to be the main thread's
+            self._is_mains = False

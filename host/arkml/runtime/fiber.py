@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from arkml.abi.codes import ErrorCode
-from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
+from arkml.errors import AbiError, GuestBusy, GuestFailed, GuestTimeout, UsageError
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, Account, WorkKind, read_processor_clock
 from arkml.runtime.call_guard import CallGuard
@@ -117,7 +117,7 @@ class Fiber:
         before anything is touched, if a call is in progress, and UsageError for arguments that
         `entry` does not take.
         """
-        self.call_guard.begin(self._name)
+        self._enter()
         if self.is_parked:
             self.call_guard.end()
             raise GuestBusy(f"{self._name} waits in a submit for its answer: one call at a time")
@@ -159,7 +159,7 @@ class Fiber:
 
         After a submit the guest has the whole budget of the call, between turns what is left.
         """
-        self.call_guard.begin(self._name)
+        self._enter()
         self.is_parked = False
         if not self.is_between_turns:
             self._begin_budget()
@@ -300,6 +300,20 @@ class Fiber:
         self._set_alert()
         if self._used[self.place] > self._alert:
             self._take_turns(1)
+
+    def _enter(self) -> None:
+        """Begin the call guard. Raises GuestBusy, and GuestFailed for a call that was cut off."""
+        try:
+            self.call_guard.begin(self._name)
+        except GuestBusy:
+            failed = self.call_guard.recover()
+            if failed is None:
+                raise
+            if self.place in failed:
+                raise GuestFailed(
+                    f"{self._name} failed before: an exception of a signal handler cut its call off"
+                ) from None
+            self.call_guard.begin(self._name)
 
     def _late(self, taken: float) -> GuestTimeout:
         return GuestTimeout(

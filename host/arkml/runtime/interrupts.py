@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 MAIN_THREAD = threading.main_thread().ident
 _PACKAGE = "arkml."
+_ENTRANCES = frozenset({"__del__", "call_embedder"})
+
+Task: TypeAlias = Coroutine[Any, Any, Any]
 
 
 class InterruptGuard:
@@ -24,12 +29,15 @@ class InterruptGuard:
     could free memory twice, and in finalizers of this package, which would swallow the exception;
     `disarm` raises it afterwards. In a policy of the embedder, which runs on no fiber, the
     exception is raised at once. Otherwise the previous handler is called. `armed` counts the
-    sections of the main thread that must not be interrupted.
+    sections of the main thread that must not be interrupted. An exception of another signal's
+    handler may leave a section anywhere, and `armed` too high: then `forget_lost` sets it right.
     """
 
     def __init__(self) -> None:
         self.armed = 0
         self.requested = False
+        self.tasks: weakref.WeakSet[Task] = weakref.WeakSet()
+        """Coroutines of calls that are in progress while other tasks run."""
         self._before: Any = None
         self._users = 0
 
@@ -69,20 +77,59 @@ class InterruptGuard:
         finally:
             self.disarm()
 
+    def forget_lost(self) -> None:
+        """Set `armed` to 0 if no section is in progress, on the main thread."""
+        if not (runs_below(sys._getframe(1)) or any(map(is_running, self.tasks))):  # noqa: SLF001
+            self.armed = 0
+
     def disarm(self) -> None:
         """Leave a section that must not be interrupted; raise a delayed KeyboardInterrupt."""
-        self.armed -= 1
+        self.armed = max(0, self.armed - 1)
         if self.requested and not self.armed:
             self.requested = False
             raise KeyboardInterrupt
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT, or another signal that interrupts a call."""
+        if self.armed and not (_in_package(frame) or any(map(is_running, self.tasks))):
+            self.armed = 0
         if (self.armed and not _in_embedders_code(frame)) or _in_finalizer(frame):
             self.requested = True
         else:
             self.requested = False
             (self._before or signal.default_int_handler)(number, frame)
+
+
+def is_running(task: Task) -> bool:
+    """Return whether a coroutine has not come to its end."""
+    return task.cr_frame is not None  # type: ignore[attr-defined]  # of every `async def`
+
+
+def runs_below(frame: FrameType) -> bool:
+    """
+    Return whether a function of this package called what called the innermost ones.
+
+    The innermost ones are `frame` and those below it, up to one of another package. So are a
+    finalizer, which may run within any function, and the call of what an embedder gave.
+    """
+    at: FrameType | None = frame
+    while at is not None and _is_ours(at) and at.f_code.co_name not in _ENTRANCES:
+        at = at.f_back
+        while at is not None and at.f_globals.get("__name__") == "contextlib":
+            at = at.f_back  # of a block that this package begins
+    return at is not None and _in_package(at.f_back)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
+
+
+def _in_package(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if _is_ours(frame):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _in_embedders_code(frame: FrameType | None) -> bool:

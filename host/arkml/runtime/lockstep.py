@@ -185,8 +185,8 @@ class Lockstep:
         """Delete calls that ended; returns the places of those that failed."""
         futures, delete = self.futures, bindings.delete_future
         for place in places:
-            delete(futures[place])
-            futures[place] = 0
+            future, futures[place] = futures[place], 0  # first: it must not be deleted twice
+            delete(future)
         failed = self._numbers[self._at(_TRAP, places)] | self._numbers[self._at(_ERROR, places)]
         if not failed.any():
             return []

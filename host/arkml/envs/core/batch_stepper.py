@@ -18,7 +18,7 @@ from arkml.envs.core.single_rows import FirstRows, SingleRows
 from arkml.envs.core.transitions import IS_ONE_REPORT, REPORTED
 from arkml.envs.core.unnoted_metadata import UnnotedMetadata
 from arkml.envs.core.world import Pace
-from arkml.errors import GuestError
+from arkml.errors import GuestBusy, GuestCancelled, GuestError
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
 from arkml.marks import Marks, are_all, every, some
@@ -128,7 +128,13 @@ class BatchStepper:
         before, self._frames = self._frames, None
         if self._pace.nanoseconds != self._frame:
             self._change_pace()
-        call_guard.begin(self._name)
+        try:
+            call_guard.begin(self._name)
+        except GuestBusy:
+            if call_guard.recover() is None:
+                raise
+            text = "an exception of a signal handler cut a step off: reset the environment"
+            raise GuestCancelled(f"{self._name}: {text}") from None
         try:
             if before is None:
                 before = lockstep.frames(places)
