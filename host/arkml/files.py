@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import IO
+
+_MOST_OF_STREAM = 64 << 20
 
 
 def write_atomic(
@@ -48,6 +53,44 @@ def write_atomic(
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def open_file(path: Path, *, follow: bool = True) -> IO[bytes]:
+    """
+    Open a plain file for reading, without waiting for what may be there in its place.
+
+    Raises OSError, also for a pipe, a socket, a device or a directory, and without `follow` for a
+    symbolic link.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
+    try:
+        _require_plain(path, descriptor)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _require_plain(path: Path, descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """
+    Return the content of a file, of one that is not plain at most `_MOST_OF_STREAM` bytes.
+
+    So pipes are read to their ends, and devices that have none are refused. Raises OSError.
+    """
+    with path.open("rb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file.read()
+        data = file.read(_MOST_OF_STREAM + 1)
+    if len(data) > _MOST_OF_STREAM:
+        text = f"it is not a plain file, and has more than {_MOST_OF_STREAM:,} bytes"
+        raise OSError(errno.EFBIG, text, str(path))
+    return data
 
 
 def sync_directory(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from arkml.closing import Closing, Unique
 from arkml.errors import ModuleError, UsageError
+from arkml.files import read_file
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
@@ -196,7 +197,7 @@ def read_source(source: Source, name: str | None = None) -> tuple[bytes, str]:
         return source, name or "guest"
     path = Path(source)
     try:
-        return path.read_bytes(), name or path.name
+        return read_file(path), name or path.name
     except OSError as error:
         raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
 

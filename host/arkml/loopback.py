@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import Final
+from urllib.request import proxy_bypass
 
 _AUTHORITY: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::\d*)?")
 _MOST_SHOWN = 200
@@ -74,6 +76,39 @@ def listening_authority(host: str, port: int) -> str:
 def bare_host(host: str) -> str:
     """Return an address to listen at without the brackets that IPv6 has in an endpoint."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def proxy_of(host: str, scheme: str = "http") -> str:
+    """
+    Return the environment variable that names a proxy for requests to a host, or empty.
+
+    A host of this machine is never behind a proxy, whatever NO_PROXY says.
+    """
+    if is_loopback(host) or proxy_bypass(host):
+        return ""
+    names = (f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
+    return next((name for name in names if os.environ.get(name)), "")
+
+
+def grpc_proxy_options(authority: str) -> list[tuple[str, int]]:
+    """Return the options of a gRPC channel by which this machine is asked without a proxy."""
+    return [("grpc.enable_http_proxy", 0)] if is_loopback(host_in(authority)) else []
+
+
+def proxy_note(authority: str) -> str:
+    """Return the end of a sentence about a gRPC server that is not reached, empty without proxy."""
+    names = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order, which reads no others
+    host = host_in(authority)
+    if is_loopback(host) or not any(map(os.environ.get, names)) or _bypasses(host):
+        return ""
+    name = next(name for name in names if os.environ.get(name))
+    return f"; it was asked by the proxy of {name} (no_proxy names hosts without one)"
+
+
+def _bypasses(host: str) -> bool:
+    """Return whether gRPC asks a host without a proxy."""
+    names = next(filter(None, map(os.environ.get, ("no_grpc_proxy", "no_proxy"))), "")
+    return any(host.endswith(one.strip()) for one in names.split(",") if one.strip())
 
 
 def host_in(authority: str) -> str:

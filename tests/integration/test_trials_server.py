@@ -29,6 +29,7 @@ from tests.integration.trial_programs import (
 from tests.waiting import tasks_left
 
 from arkml.trials.core.error import TrialError
+from arkml.trials.sdk.grpc_service import GrpcTrials
 from arkml.trials.server.options import TrialLimits, TrialsOptions
 from arkml.trials.server.server import Server
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
@@ -687,3 +688,36 @@ async def test_closing_a_server_again_does_nothing():
         await controls.start(playing(programs))
         await controls.server.close()
         await controls.server.close()
+
+
+PROXIES = ("grpc_proxy", "http_proxy", "https_proxy")
+
+
+def set_proxies(monkeypatch):
+    for name in PROXIES:
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def test_servers_and_parts_on_this_machine_are_asked_without_a_proxy(monkeypatch):
+    async with served() as (controls, programs):
+        await controls.start(playing(programs))
+        set_proxies(monkeypatch)
+        await controls.start(playing(programs))
+        await controls.server.close()
+    async with Server() as server:
+        port, _ = await server.listen("127.0.0.1", 0)
+        trials, away = GrpcTrials(f"127.0.0.1:{port}"), GrpcTrials("server.invalid:9000")
+        try:
+            found = await trials.info([], TrialInfoRequest())
+            with pytest.raises(TrialError) as told:
+                await away.info([], TrialInfoRequest())
+        finally:
+            await trials.close()
+            await away.close()
+
+    assert len(found.trial) == 0
+    assert str(told.value).endswith(
+        "; it was asked by the proxy of grpc_proxy (no_proxy names hosts without one)"
+    )

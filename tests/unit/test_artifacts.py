@@ -1,5 +1,6 @@
 """The machine code on disk: kept for one user, authenticated, and never believed where in doubt."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -187,6 +188,33 @@ def test_a_cache_that_cannot_be_written_does_no_harm(places, monkeypatch):
     save(NAME, CODE)
 
     assert load(NAME) is None
+
+
+@pytest.mark.usefixtures("entry")
+def test_a_cache_on_a_read_only_disk_is_read(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for name in ("utime", "rename", "unlink", "mkdir", "link"):
+        monkeypatch.setattr(os, name, refuse)
+
+    assert load(NAME) == CODE
+    save(NAME, CODE)
+    save(entry_name(b"another module", STACK), CODE)
+
+
+@pytest.mark.usefixtures("places")
+def test_a_user_without_a_home_has_no_cache(monkeypatch):
+    for name in ("ARKML_CACHE", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", _no_home)
+    save(NAME, CODE)
+
+    assert load(NAME) is None
+
+
+def _no_home():
+    raise RuntimeError("Could not determine home directory.")
 
 
 def test_without_the_variable_the_cache_lies_in_the_users_directory(places, monkeypatch):

@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
+import struct
 import zipfile
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -284,6 +287,77 @@ def test_a_dataset_of_another_format_is_refused(tmp_path):
 def test_a_directory_without_a_dataset_is_refused(tmp_path):
     with pytest.raises(UsageError, match="not a dataset of Minari"):
         read_demonstrations(tmp_path)
+
+
+HEADERS = {
+    "brackets": "(" * 4_000,
+    "a shape of booleans": "{'descr': '<f4', 'fortran_order': False, 'shape': (True, 3), }",
+    "a negative shape": "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }",
+    "a type of nothing": "{'descr': (), 'fortran_order': False, 'shape': (3,), }",
+    "a type in itself": "{'descr': [" + "[" * 900 + "], 'fortran_order': False, 'shape': (3,), }",
+    "a shape of floats": "{'descr': '<f4', 'fortran_order': False, 'shape': (1e9,), }",
+    "no mapping": "3",
+}
+
+
+@pytest.mark.parametrize("what", HEADERS)
+def test_a_header_of_an_array_that_python_cannot_read_is_a_sentence(tmp_path, what):
+    text = HEADERS[what].encode() + b"\n"
+    agent = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+    path = members(tmp_path / "rows.npz", agent=agent)
+
+    with pytest.raises(UsageError):
+        read_demonstrations(path)
+
+
+def no_plain_files(folder):
+    """Paths of things that are not plain files: some of them are never read to an end."""
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to("/dev/zero")
+    (folder / "folder").mkdir()
+    return [folder / "pipe", folder / "link", Path("/dev/zero"), folder / "folder"]
+
+
+def test_what_is_not_a_plain_file_is_neither_waited_for_nor_read(tmp_path):
+    for path in no_plain_files(tmp_path):
+        with pytest.raises(UsageError):
+            read_demonstrations(path)
+
+
+@pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json"])
+@pytest.mark.parametrize("place", range(4))
+def test_a_dataset_whose_files_are_not_plain_is_refused(tmp_path, name, place):
+    path = dataset(tmp_path / "set", lambda _: None)
+    (file,) = path.rglob(name)
+    file.unlink()
+    (tmp_path / "others").mkdir()
+    file.symlink_to(no_plain_files(tmp_path / "others")[place])
+
+    with pytest.raises(UsageError):
+        read_demonstrations(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.create_group(f"episode_{10**23}"),
+        lambda file: file.create_dataset("episode_7", data=np.ones(3)),
+        lambda file: file.__setitem__("episode_7", h5py.ExternalLink("/dev/zero", "/")),
+        lambda file: file.__setitem__("episode_7", h5py.ExternalLink("no such file", "/")),
+        lambda file: file.__setitem__("episode_7", h5py.SoftLink("/episode_0")),
+        lambda file: file.__setitem__("episode_007", file["episode_0"]),
+    ],
+)
+def test_names_and_links_of_episodes_lead_nowhere_else(tmp_path, change):
+    path = dataset(tmp_path, lambda _: None)
+    (rows,) = path.rglob("main_data.hdf5")
+    before = len(read_demonstrations(path))
+    with h5py.File(rows, "a") as file:
+        change(file)
+    try:
+        assert len(read_demonstrations(path)) == before
+    except UsageError as error:
+        assert "episode_7" in str(error)  # noqa: PT017  one of the two
 
 
 def test_the_name_of_a_file_decides_on_its_format(tmp_path):

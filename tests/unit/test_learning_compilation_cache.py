@@ -1,5 +1,6 @@
 """The cache of compiled programs: private, bounded, and never believed where it is torn."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -113,6 +114,35 @@ def test_a_link_in_the_place_of_the_directory_is_not_used(base, caplog):
 
     assert open_cache(Configuration()) is None
     assert "is not a directory" in caplog.text
+
+
+@pytest.mark.usefixtures("base")
+def test_a_directory_on_a_read_only_disk_is_read(monkeypatch):
+    directory = open_cache(Configuration())
+    for name in ("a-cache", "torn-cache"):
+        (directory / name).write_bytes(zlib.compress(b"program")[: 4 if "torn" in name else None])
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for name in ("unlink", "chmod"):
+        monkeypatch.setattr(Path, name, refuse)
+    monkeypatch.setattr(compilation_cache, "MOST_BYTES", 1)
+    jax = Configuration()
+
+    assert open_cache(jax) == directory
+    assert jax.values["jax_compilation_cache_dir"] == str(directory)
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch, caplog):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+
+    assert open_cache(Configuration()) is None
+    assert "compiled programs are not kept: Could not determine home" in caplog.text
 
 
 @pytest.mark.usefixtures("base")

@@ -6,9 +6,12 @@ from arkml.loopback import (
     HostRule,
     authority_of,
     bare_host,
+    grpc_proxy_options,
     host_in,
     is_loopback,
     listening_authority,
+    proxy_note,
+    proxy_of,
 )
 
 
@@ -61,3 +64,31 @@ def test_an_authority_has_brackets_around_ipv6(host, authority, reached):
     assert authority_of(host, 90) == authority
     assert listening_authority(host, 90) == reached
     assert bare_host(host) == bare_host(f"[{host}]") == host
+
+
+@pytest.fixture
+def proxies(monkeypatch):
+    """Proxies for everything but one host."""
+    for name in ("NO_PROXY", "no_grpc_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "inner.example")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1", "inner.example"])
+@pytest.mark.usefixtures("proxies")
+def test_no_proxy_is_asked_for_this_machine_nor_for_hosts_without_one(host):
+    assert proxy_of(host) == proxy_of(host, "https") == ""
+    assert proxy_note(authority_of(host, 9000)) == ""
+
+
+@pytest.mark.usefixtures("proxies")
+def test_the_proxy_of_another_host_is_named():
+    assert (proxy_of("hive.example"), proxy_of("hive.example", "https")) == (
+        "http_proxy",
+        "https_proxy",
+    )
+    assert "the proxy of grpc_proxy" in proxy_note("hive.example:9000")
+    assert grpc_proxy_options("hive.example:9000") == []
+    assert grpc_proxy_options("localhost:9000") == grpc_proxy_options("[::1]:9000") != []

@@ -176,6 +176,24 @@ def test_links_are_neither_followed_nor_kept(data, tmp_path):
     assert not list(tmp_path.glob("*hive.tar*"))
 
 
+@pytest.mark.parametrize("name", ["tokens.json", run_file("best.onnx"), "modules/00.wasm"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data, tmp_path, name):
+    (data / name).unlink()
+    os.mkfifo(data / name)
+    try:
+        write_backup(data, tmp_path / "hive.tar")
+    except OSError as error:
+        assert "not a plain file" in str(error)  # noqa: PT017  pipes beside the runs are left out
+        assert not (tmp_path / "hive.tar").exists()
+
+
+def test_an_archive_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "hive.tar")
+
+    with pytest.raises(OSError, match="not a plain file"):
+        restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+
+
 def test_a_directory_without_runs_is_not_backed_up(tmp_path):
     with pytest.raises(HiveError, match="not the data directory of a hive"):
         write_backup(tmp_path, tmp_path / "hive.tar")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from arkml.errors import ModelRejected, ModuleError, ModuleRejected, UsageError
+from arkml.files import read_file
 from arkml.limits import Limits
 
 _WASM, _CERVO = b"\0asm", b"CRVO"
@@ -40,7 +41,7 @@ def kind_of(data: bytes) -> FileKind:
 def read_module(path: Path) -> bytes:
     """Read a module. Raises ModuleError for a file that is unreadable or clearly something else."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         raise ModuleError(_unreadable(path, error)) from None
     match kind_of(data):
@@ -83,7 +84,7 @@ def read_model(path: Path, limits: Limits) -> bytes:
 def read_input(path: Path) -> bytes:
     """Read any file. Raises UsageError."""
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise UsageError(_unreadable(path, error)) from None
 

@@ -8,6 +8,7 @@ Minari's own package is not needed, only h5py: the layout is that of Minari 0.5,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -26,6 +27,7 @@ from arkml.demonstrations.dataset import (
     row_columns,
 )
 from arkml.errors import UsageError
+from arkml.files import open_file
 from arkml.hive.protocol.rows import RowColumns
 from arkml.output_files import make_directory, write_file
 
@@ -33,6 +35,7 @@ _DATA, _ROWS, _METADATA = "data", "main_data.hdf5", "metadata.json"
 _MINARI = "0.5.4"
 _MOST_TEXT = 16 << 20
 _NUMBERS = "fiub"
+_EPISODE = re.compile(r"episode_(0|[1-9][0-9]{0,17})")  # its number is that of an agent
 
 _INITIAL, _RUNNING, _TERMINAL, _INTERRUPTED = (
     EpisodeState.INITIAL,
@@ -68,11 +71,11 @@ def read_minari(path: Path) -> DemonstrationSet:
     if layout != "hdf5":
         raise UsageError(f"{path} is stored as {layout!r}: it takes a dataset of format 'hdf5'")
     try:
-        with h5py.File(folder / _ROWS, "r") as file:
+        with open_file(folder / _ROWS) as plain, h5py.File(plain, "r") as file:
             episodes = list(_episodes(path, file))
     except OSError as error:
         raise UsageError(f"{folder / _ROWS} cannot be read: {error}") from None
-    except (KeyError, ValueError, RuntimeError, TypeError) as error:
+    except (KeyError, ValueError, RuntimeError, TypeError, OverflowError) as error:
         raise UsageError(f"{path} is not a dataset of Minari: {error}") from None
     if not episodes:
         raise UsageError(f"{path} has no episodes")
@@ -118,9 +121,11 @@ def _data_of(path: Path) -> Path:
 
 def _metadata(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _MOST_TEXT:
+        with open_file(path) as file:
+            text = file.read(_MOST_TEXT + 1)
+        if len(text) > _MOST_TEXT:
             raise UsageError(f"{path} is larger than {_MOST_TEXT:,} bytes")
-        values = json.loads(path.read_bytes())
+        values = json.loads(text)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -132,10 +137,17 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 def _episodes(path: Path, file: Any) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """Yield the columns of each episode that has a step. Raises what h5py raises."""
+    import h5py
+
     left = MOST_BYTES
-    numbers = (name.removeprefix("episode_") for name in file)
-    for number in sorted(int(text) for text in numbers if text.isdecimal()):
-        group = file[f"episode_{number}"]
+    numbers = (match[1] for name in file if (match := _EPISODE.fullmatch(name)))
+    for number in sorted(map(int, numbers)):
+        name = f"episode_{number}"
+        if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+            raise UsageError(f"{name!r} of {path} is a link to somewhere else")
+        group = file[name]
+        if not isinstance(group, h5py.Group):
+            raise UsageError(f"{name!r} of {path} is not a group of arrays")
         arrays = {}
         for name in ("observations", "actions", "rewards", "terminations", "truncations"):
             arrays[name] = _array(f"episode {number} of {path}", group, name, left)

@@ -21,6 +21,7 @@ from arkml.demonstrations.dataset import (
     require_choices,
 )
 from arkml.errors import UsageError
+from arkml.files import open_file
 from arkml.output_files import write_file
 
 VERSION = 1
@@ -70,7 +71,7 @@ def read_npz(path: Path) -> DemonstrationSet:
     read, and `about` may be missing. Raises UsageError.
     """
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             columns = _columns(path, archive)
             about = _about(path, archive)
     except OSError as error:
@@ -125,11 +126,19 @@ def _array(
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return shape, order and type of an array. Raises ValueError."""
     version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(file)
-    raise ValueError(f"version {version} of an array is not known")
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise ValueError(f"version {version} of an array is not known")
+    try:
+        shape, in_columns, dtype = readers[version](file)
+    except Exception as error:  # noqa: BLE001  NumPy has Python's tokenizer and parser read it
+        raise ValueError(f"the header of an array cannot be read: {error}") from None
+    if not all(type(length) is int for length in shape):
+        raise ValueError(f"an array has the shape {shape}")
+    return shape, in_columns, dtype
 
 
 def _about(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.address import Address
 from arkml.hive.protocol.runs import PROTOCOL, Refusal
 from arkml.hive.protocol.wire import WireStruct, compact_json
+from arkml.loopback import proxy_of
 from arkml.terminal import harmless
 
 Locate = Callable[[], Address]
@@ -33,9 +34,16 @@ GONE = (404, 410)
 MAX_ANSWER = 256 << 20
 """The largest answer that is read, in bytes; policies are the largest ones."""
 
+MAX_OBJECT = 16 << 20
+"""The largest answer in JSON that is parsed, which may take ten times the memory."""
+
+_RATE = 16 << 10
+"""Bytes a second at which a body is sent and an answer arrives, after the time-outs of a part."""
+
 _SENTENCE, _QUOTED = 1_000, 300  # characters of a sentence of the hive, and of other answers
 
-_TIMEOUT = httpx.Timeout(10.0, read=60.0, pool=None)
+_TIMEOUT_OF_PARTS = 10.0
+_TIMEOUT = httpx.Timeout(_TIMEOUT_OF_PARTS, read=60.0, pool=None)
 _REPEATED = ("rows", "beat", "names", "sessions")
 """The last words of the paths that a session posts to again after a refusal."""
 
@@ -190,7 +198,10 @@ class HiveTransport:
         if body is not None:
             content = _json(body)
             headers["content-type"] = "application/json"
-        limits = _TIMEOUT if timeout is None else httpx.Timeout(10.0, read=timeout)
+        limits = _TIMEOUT
+        if timeout is not None:
+            limits = httpx.Timeout(_TIMEOUT_OF_PARTS, read=timeout)
+        seconds = _TIMEOUT_OF_PARTS + (limits.read or 0.0) + len(content or b"") / _RATE
         try:
             request = httpx.Request(
                 method,
@@ -199,7 +210,7 @@ class HiveTransport:
                 headers=headers,
                 extensions={"timeout": limits.as_dict()},
             )
-            return await self._exchanged(request, self._reached(address))
+            return await self._exchanged(request, self._reached(address), seconds)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             if self._address == address:
                 self._address = None
@@ -219,34 +230,44 @@ class HiveTransport:
         return self._made[address.is_secure]
 
     async def _exchanged(
-        self, request: httpx.Request, transport: httpx.AsyncBaseTransport
+        self, request: httpx.Request, transport: httpx.AsyncBaseTransport, seconds: float
     ) -> httpx.Response:
-        """Return the whole answer. Raises httpx's errors, and ProtocolError if it is too large."""
+        """
+        Return the whole answer, whose header arrives within some seconds, and the rest at `_RATE`.
+
+        Raises httpx's errors, and ProtocolError for one that is too large or packed.
+        """
         token = _is_ours.set(True)
         try:
-            answer = await transport.handle_async_request(request)
-            answer.request = request
-            try:
-                return await self._complete(answer)
-            finally:
-                await answer.aclose()
+            async with asyncio.timeout(seconds) as limit:
+                answer = await transport.handle_async_request(request)
+                answer.request = request
+                try:
+                    return await self._complete(answer, limit)
+                finally:
+                    await answer.aclose()
+        except TimeoutError:
+            raise httpx.ReadTimeout("the whole answer did not arrive in time") from None
         finally:
             _is_ours.reset(token)
 
-    async def _complete(self, answer: httpx.Response) -> httpx.Response:
+    async def _complete(self, answer: httpx.Response, limit: asyncio.Timeout) -> httpx.Response:
         """Return the answer with its content. Raises ProtocolError if that is too large."""
+        packed = answer.headers.get("content-encoding", "identity")
+        if packed != "identity":  # which was not asked for, and may be a thousand times as large
+            raise ProtocolError(f"the hive answered in the encoding {packed[:_QUOTED]!r}")
         size, parts = 0, []
         announced = answer.headers.get("content-length", "")
         if (announced.isdecimal() and int(announced) <= self._max_answer) or not announced:
-            async for part in answer.aiter_bytes():
+            async for part in answer.aiter_raw():
                 size += len(part)
                 if size > self._max_answer:
                     break
                 parts.append(part)
+                limit.reschedule((limit.when() or 0.0) + len(part) / _RATE)
             else:
-                headers = answer.headers.copy()
-                headers.pop("content-encoding", None)  # the content is decoded
-                return httpx.Response(answer.status_code, headers=headers, content=b"".join(parts))
+                content = b"".join(parts)
+                return httpx.Response(answer.status_code, headers=answer.headers, content=content)
         raise ProtocolError(f"the hive answered with more than {self._max_answer} bytes")
 
     async def _located(self) -> Address:
@@ -277,6 +298,8 @@ def _unreachable(address: Address, error: Exception) -> str:
     """Return why a request has no answer, and what to do about a certificate."""
     text = f"no hive answers at {address}: {type(error).__name__} {str(error)[:_QUOTED]}"
     text = harmless(text.rstrip())
+    if proxy := proxy_of(address.host, "https" if address.is_secure else "http"):
+        text += f"; hives are asked directly, not by the proxy of {proxy}"
     if "CERTIFICATE_VERIFY_FAILED" in text:
         text += "; SSL_CERT_FILE names a file with the certificates to trust"
     return text
@@ -295,6 +318,9 @@ def new_key() -> str:
 
 def read(answer: httpx.Response, kind: type[Reply]) -> Reply:
     """Return the object in an answer. Raises ProtocolError."""
+    size = len(answer.content)
+    if size > MAX_OBJECT:
+        raise ProtocolError(f"the hive answered an object of {size} bytes: {MAX_OBJECT} at most")
     try:
         return kind.from_bytes(answer.content)
     except ArkmlError as error:
@@ -303,7 +329,8 @@ def read(answer: httpx.Response, kind: type[Reply]) -> Reply:
 
 def reason(answer: httpx.Response) -> str:
     """Return the sentence by which a hive refuses a request, harmless and cut."""
-    text = answer.text[:_QUOTED]
+    # Not `text`: its decoder is one that the answer names, and may take the square of its length.
+    text = answer.content[:_QUOTED].decode(errors="replace")
     try:
         return harmless(read(answer, Refusal).error[:_SENTENCE] or text)
     except ProtocolError:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from arkml.errors import HiveError, InvalidSettings, ProtocolError
-from arkml.files import write_atomic
+from arkml.files import open_file, write_atomic
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Count, WireStruct
@@ -178,7 +178,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises CheckpointDamaged, or CheckpointOutdated for one of arkml 0.1.
     """
     try:
-        data = path.read_bytes()
+        with open_file(path) as file:
+            data = file.read()
     except OSError as error:
         raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
     if data.startswith(_ZIP) and _FORMER_NAME in data[:64]:

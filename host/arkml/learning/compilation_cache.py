@@ -27,15 +27,16 @@ def open_cache(jax: Any) -> Path | None:
     """
     Have JAX keep its compiled programs, and return the directory of the entries.
 
-    All are kept, also those that compile fast. Without a directory that only this user can write
-    to, nothing is kept: the reason is logged as a warning, and None is returned.
+    All are kept, also those that compile fast; in a directory that cannot be written, such as one
+    of a read-only home, those that are there are used. Without a directory that only this user can
+    write to, nothing is kept: the reason is logged as a warning, and None is returned.
     """
-    directory = cache_directory()
     try:
+        directory = cache_directory()
         make_private(directory.parent)
         make_private(directory)
         clean(directory)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the second: a user without a home
         log.warning("compiled programs are not kept: %s", error)
         return None
     jax.config.update("jax_compilation_cache_dir", str(directory))
@@ -62,12 +63,15 @@ def clean(directory: Path) -> None:
 
     JAX writes entries in place and never again, so a process that is killed leaves a part that
     would be read in vain by each learner. An entry that was found whole is made read-only, and not
-    read again here. Raises OSError if the directory cannot be read.
+    read again here. What cannot be removed stays. Raises OSError if the directory cannot be read.
     """
     entries = []
     for path in directory.glob(_ENTRIES):
-        with contextlib.suppress(FileNotFoundError):  # removed by another learner
+        with contextlib.suppress(OSError):  # removed by another learner, or a read-only disk
             status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                path.unlink()
+                continue
             if status.st_mode & stat.S_IWUSR:
                 if not _is_whole(path.read_bytes()):
                     path.unlink()
@@ -78,7 +82,8 @@ def clean(directory: Path) -> None:
     for _, size, path in sorted(entries, reverse=True):
         total += size
         if total > MOST_BYTES:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _is_whole(data: bytes) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from arkml.errors import HiveError, ProtocolError, UsageError
-from arkml.files import sync_directory
+from arkml.files import open_file, sync_directory
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.files import DOCUMENT_NAME
@@ -265,7 +265,7 @@ def _take_others(data: Path, files: ExitStack) -> list[_Taken]:
 def _opened(path: Path, name: str, files: ExitStack) -> _Taken | None:
     """Open a file; None if it is not there any more. Raises HiveError for a link, and OSError."""
     try:
-        file = files.enter_context(os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb"))
+        file = files.enter_context(open_file(path, follow=False))
     except FileNotFoundError:
         return None
     except OSError as error:

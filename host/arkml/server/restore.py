@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from arkml.errors import HiveError, ProtocolError, UsageError
-from arkml.files import sync_directory
+from arkml.files import open_file, sync_directory
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.wire import MAX_COUNT
 from arkml.server.access.token_file import TokenEntry, TokenFile
@@ -64,7 +64,7 @@ def restore_backup(
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     part.mkdir(0o700)
     try:
-        with archive.open("rb") as file:
+        with open_file(archive) as file:
             reader = _Reader(archive, file, progress)
             manifest = reader.extract(part)
             summary = reader.summary(manifest, _tokens_in(part))

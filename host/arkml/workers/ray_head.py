@@ -21,7 +21,7 @@ SMALL_OBJECT_STORE_BYTES = 76 << 20
 
 _SHARED_MEMORY = "/dev/shm"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-_LONGEST_PATH = 40  # Ray adds 65 characters for its sockets, which may have 107
+_LONGEST_PATH = 38  # Ray adds 65 characters for its sockets, which may have 107
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -34,15 +34,22 @@ _ENVIRONMENT = {
 
 
 class RayHead:
-    """The processes of a Ray cluster and their directory, which end with this process."""
+    """
+    The processes of a Ray cluster and their directory, which end with this process.
+
+    `private` is a directory of this user alone, around that of Ray.
+    """
 
     def __init__(self) -> None:
         parent = tempfile.gettempdir()
-        self.directory = Path(
+        self.private = Path(
             tempfile.mkdtemp(
                 prefix="arkml-ray-", dir=parent if len(parent) <= _LONGEST_PATH else "/tmp"
             )
         )
+        # Ray opens its own directory to all users; nobody else gets through the one above.
+        self.directory = self.private / "r"
+        self.directory.mkdir(0o700)
         self._ending = threading.Lock()
         _adopt_orphans()
 
@@ -81,7 +88,7 @@ class RayHead:
             for _ in range(1_000):
                 if not _kill_children():
                     break
-            shutil.rmtree(self.directory, ignore_errors=True)
+            shutil.rmtree(self.private, ignore_errors=True)
             os._exit(0)
 
 
@@ -131,5 +138,5 @@ def _main(program: Program) -> int:
 if __name__ == "__main__":
     head = RayHead()
     status = run_program(_main, head.end)
-    shutil.rmtree(head.directory, ignore_errors=True)
+    shutil.rmtree(head.private, ignore_errors=True)
     sys.exit(status)

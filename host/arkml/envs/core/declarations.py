@@ -10,6 +10,7 @@ from typing import Any
 
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
+from arkml.files import read_file
 from arkml.hive.protocol.settings import guest_settings
 from arkml.sessions.declarations import (
     ANY,
@@ -121,7 +122,7 @@ class Declarations:
 
 def _contents(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise InvalidSpec(f"{path} cannot be read: {error.strerror}") from error
 

@@ -26,6 +26,7 @@ from arkml.envs.llapi.exception import (
     UnityEnvironmentException,
 )
 from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
+from arkml.loopback import grpc_proxy_options
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,6 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_http_proxy", 0),  # it is this machine
 )
 
 
@@ -52,7 +52,8 @@ class TrainerLine(Closing):
 
     def __init__(self, port: int, patience: float) -> None:
         self._where = f"127.0.0.1:{port}"
-        self._channel = grpc.insecure_channel(self._where, options=_OPTIONS)
+        options = [*_OPTIONS, *grpc_proxy_options(self._where)]
+        self._channel = grpc.insecure_channel(self._where, options=options)
         ready = grpc.channel_ready_future(self._channel)
         try:
             ready.result(timeout=patience)

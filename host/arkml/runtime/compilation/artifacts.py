@@ -87,7 +87,8 @@ def load(name: str) -> bytes | None:
         mac = os.read(file, _MAC_BYTES)
         code = os.read(file, os.fstat(file).st_size)
         if hmac.compare_digest(mac, _mac(_key(keys), name, code)):
-            os.utime(file)
+            with contextlib.suppress(OSError):  # on a read-only disk nothing is removed, either
+                os.utime(file)
             return code
     return None
 

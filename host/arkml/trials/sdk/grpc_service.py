@@ -10,6 +10,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from arkml.loopback import grpc_proxy_options, proxy_note
 from arkml.trials.core.error import ActorTaken, TrialError
 from arkml.trials.grpc_streams import QueuedSender, cancel, read_all
 from arkml.trials.streams import Receiver, Sender
@@ -206,7 +207,10 @@ class GrpcTrials:
 
     def _refused(self, error: Any) -> TrialError:
         if error.code() is grpc.StatusCode.UNAVAILABLE:
-            return TrialError(f"the server at {self._authority} is not reached: {error.details()}")
+            note = proxy_note(self._authority)
+            return TrialError(
+                f"the server at {self._authority} is not reached: {error.details()}{note}"
+            )
         if error.code() is grpc.StatusCode.ALREADY_EXISTS:
             return ActorTaken(error.details())
         return TrialError(error.details() or f"the server refused with {error.code().name}")
@@ -216,7 +220,8 @@ class GrpcTrials:
 
     def _opened(self) -> Any:
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._authority)
+            options = grpc_proxy_options(self._authority)
+            self._channel = grpc.aio.insecure_channel(self._authority, options=options)
         return self._channel
 
 

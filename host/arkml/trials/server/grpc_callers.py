@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import grpc
 
+from arkml.loopback import grpc_proxy_options, proxy_note
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_streams import ENDED, cancel, failure, read_all
@@ -55,7 +56,8 @@ class SharedChannels:
         if authority in self._channels:
             channel, users = self._channels[authority]
         else:
-            channel, users = grpc.aio.insecure_channel(authority, options=self._options), 0
+            options = [*self._options, *grpc_proxy_options(authority)]
+            channel, users = grpc.aio.insecure_channel(authority, options=options), 0
         self._channels[authority] = channel, users + 1
         try:
             yield channel
@@ -125,7 +127,7 @@ class GrpcCallers:
             async with self._channels.use(endpoint) as channel:
                 reply = await _hooks_stub(channel).OnPreTrial(params, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            raise TrialError(f"{endpoint.authority} {failure(error)}") from error
+            raise TrialError(_noted(endpoint, failure(error))) from error
         assert isinstance(reply, PreTrialParams)
         return reply
 
@@ -170,7 +172,7 @@ class GrpcCallers:
                 call = method(channel)(metadata=metadata)
                 reason = await _converse(call, receiver, sender)
         finally:
-            receiver.lose(f"{endpoint.authority} {reason}")
+            receiver.lose(_noted(endpoint, reason))
 
 
 async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[Any]) -> str:
@@ -194,6 +196,12 @@ async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[An
         writing.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await writing  # its failure is that of the stream, which the sentence is about
+
+
+def _noted(endpoint: TrialEndpoint, reason: str) -> str:
+    """Return a sentence about an endpoint, with the proxy by which one was asked in vain."""
+    is_away = grpc.StatusCode.UNAVAILABLE.name in reason
+    return f"{endpoint.authority} {reason}{proxy_note(endpoint.authority) if is_away else ''}"
 
 
 def _printable(text: str) -> str:
