@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import prefork
+
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.parsing import parse
 
@@ -43,7 +45,9 @@ class Ended:
 
 
 def start(*words, cwd=ROOT, **more):
-    return subprocess.Popen(
+    environment = {**ENVIRONMENT, **more}
+    kind = prefork.Process if prefork.fits(more) else subprocess.Popen
+    return kind(
         [sys.executable, "-m", "arkml", *map(str, words)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -51,7 +55,7 @@ def start(*words, cwd=ROOT, **more):
         text=True,
         encoding="utf-8",
         cwd=cwd,
-        env={**ENVIRONMENT, **more},
+        env=environment,
     )
 
 

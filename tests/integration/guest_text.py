@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import prefork
+
 ROOT = Path(__file__).parents[2]
 GUESTS = ROOT / "fixtures" / "guests"
 POINTMASS = (GUESTS / "policies" / "pointmass.onnx").read_bytes()
@@ -257,17 +259,9 @@ WITH_NNEF = module(
 """Its model is of NNEF: eight features to three actions, all zeros in `frame`."""
 
 
-def python(script, *arguments, timeout=300, **options):
-    """Run `script` in a fresh interpreter that finds the package and this module."""
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env=_ENVIRONMENT,
-        **options,
-    )
+def python(script, *arguments, **options):
+    """Run `script` in a process that finds the package and this module."""
+    return prefork.run("-c", script, *arguments, env=_ENVIRONMENT, **options)
 
 
 def spawn(*arguments, **options):

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import prefork
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
 
 APPLET = GUESTS / "c_applet.wasm"
@@ -20,11 +21,7 @@ COMMANDS = [
 
 def written_to(stdout, words):
     """Run a command with that stdout, a file or a descriptor of one."""
-    return subprocess.run(
-        [sys.executable, "-m", "arkml", *map(str, words)],
-        cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-        text=True, check=False, timeout=300,
-    )  # fmt: skip
+    return prefork.run("-m", "arkml", *words, stdout=stdout, env=ENVIRONMENT)
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from tests import prefork
+from tests.integration.command_line import ENVIRONMENT
 from tests.integration.guest_text import GUESTS
 
 ROOT = Path(__file__).parents[2]
@@ -31,10 +31,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_an_example_runs(code):
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    run = prefork.run("-c", code, env=ENVIRONMENT)
 
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr

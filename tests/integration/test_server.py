@@ -41,9 +41,24 @@ def make_service(tmp_path):
         one.close()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A hive for all tests that leave it as it was, but for its runs."""
+    with start_hive(tmp_path_factory.mktemp("shared") / "data") as hive:
+        service = Service(hive)
+        yield service
+        service.close()
+
+
 @pytest.fixture
-def service(make_service):
-    return make_service()
+def service(request):
+    if request.node.get_closest_marker("own_hive") is not None:
+        yield request.getfixturevalue("make_service")()
+        return
+    shared = request.getfixturevalue("shared")
+    yield shared
+    for run in shared.get("/runs").json()["runs"]:
+        shared.http.delete(f"/runs/{run['id']}?force=1")
 
 
 @pytest.fixture
@@ -618,6 +633,7 @@ def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_ser
     assert "ImportError: no torch here" in (service.hive.data / "learners.log").read_text()
 
 
+@pytest.mark.own_hive
 def test_a_run_that_was_aborted_stays_so_when_the_hive_is_opened_anew(service):
     run_id = service.create(misbehavior="misconfigured")
     path = directory(service, run_id) / "run.json"
@@ -642,6 +658,7 @@ def test_a_learner_that_hangs_is_replaced(make_service):
         os.kill(first, 0)
 
 
+@pytest.mark.own_hive
 def test_what_was_acknowledged_outlives_the_server(service, run_id):
     key = str(uuid.uuid4())
     sid = service.sid(run_id, key)
@@ -663,6 +680,7 @@ def test_what_was_acknowledged_outlives_the_server(service, run_id):
     assert audit(service, run_id)["held"] == 60
 
 
+@pytest.mark.own_hive
 def test_the_server_may_die_at_any_moment_without_losing_or_doubling_a_row(service, run_id):
     key = str(uuid.uuid4())
     sid = service.sid(run_id, key)
@@ -692,6 +710,7 @@ def test_the_server_may_die_at_any_moment_without_losing_or_doubling_a_row(servi
     assert (told["held"], told["checksum"]) == (200 * seq, expected)
 
 
+@pytest.mark.own_hive
 def test_a_torn_segment_is_cut_and_the_sender_told_where_to_go_on(service, run_id):
     sid = service.sid(run_id)
     service.push(sid, rows(10), 1)
@@ -743,6 +762,7 @@ def test_a_flipped_bit_costs_one_body_and_the_rows_after_it_are_learned_from(mak
     assert "100 acknowledged rows are lost" in (service.hive.data / "hive.log").read_text()
 
 
+@pytest.mark.own_hive
 @pytest.mark.parametrize("damage", ["missing", "garbage"])
 def test_the_index_is_made_anew_from_the_directories(service, run_id, sid, damage):
     service.push(sid, rows(1), 1)
@@ -763,6 +783,7 @@ def test_the_index_is_made_anew_from_the_directories(service, run_id, sid, damag
     assert known == [(run_id, "run", "game")]
 
 
+@pytest.mark.own_hive
 def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
     other = service.create("other")
     kill(service)
@@ -773,6 +794,7 @@ def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
     assert directory(service, run_id).exists()
 
 
+@pytest.mark.own_hive
 def test_a_run_whose_counts_are_beyond_reason_is_left_alone(service, run_id):
     other = service.create("other")
     kill(service)
@@ -783,6 +805,7 @@ def test_a_run_whose_counts_are_beyond_reason_is_left_alone(service, run_id):
     assert [run["id"] for run in service.get("/runs").json()["runs"]] == [other]
 
 
+@pytest.mark.own_hive
 def test_a_run_of_a_newer_release_is_listed_with_the_reason_and_left_alone(service, run_id):
     kill(service)
     path = directory(service, run_id) / "run.json"
@@ -803,6 +826,7 @@ def test_a_run_of_a_newer_release_is_listed_with_the_reason_and_left_alone(servi
     assert path.read_text() == content
 
 
+@pytest.mark.own_hive
 def test_a_run_of_a_newer_release_is_neither_joined_by_name_nor_named_twice(service, run_id):
     kill(service)
     path = directory(service, run_id) / "run.json"
@@ -840,6 +864,7 @@ def put_damage(path, kind):
         path.write_bytes(DAMAGES[kind])
 
 
+@pytest.mark.own_hive
 def test_no_damaged_file_of_a_run_keeps_the_hive_or_another_run_from_going_on(service, run_id):
     sid = service.sid(run_id)
     service.push(sid, rows(10), 1, dropped=1)
@@ -899,6 +924,7 @@ def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
 
 
 @pytest.mark.parametrize("what", ["data", "runs", "rows"])
+@pytest.mark.own_hive
 def test_nothing_is_acknowledged_once_the_data_directory_is_removed(service, run_id, sid, what):
     service.push(sid, rows(10), 1)
     found = {
@@ -916,6 +942,7 @@ def test_nothing_is_acknowledged_once_the_data_directory_is_removed(service, run
         assert [answer.status_code for answer in others] == [503] * 2
 
 
+@pytest.mark.own_hive
 def test_rows_are_taken_again_once_a_directory_that_was_away_is_back(service, run_id, sid):
     service.push(sid, rows(10), 1)
     audit(service, run_id)
@@ -944,6 +971,7 @@ def resource_limits(pid, size):
     return before
 
 
+@pytest.mark.own_hive
 def test_a_directory_has_one_hive(service):
     other = start_hive(service.hive.data, timeouts={"opening": 0.2})
 
@@ -965,6 +993,7 @@ def test_unknown_routes_and_bodies_that_are_no_objects_are_told_so(service, run_
     assert all(json.loads(answer.content)["error"] for answer in answers)
 
 
+@pytest.mark.own_hive
 def test_an_end_in_order_does_not_wait_for_those_who_poll(service, run_id, sid):
     service.push(sid, rows(10), 1)
     audit(service, run_id)
@@ -1089,6 +1118,7 @@ def test_returns_whose_sum_is_beyond_a_float_have_a_mean(service, run_id):
     assert service.get(f"/runs/{run_id}").json()["best"]["score"] == pytest.approx(1.5e308)
 
 
+@pytest.mark.own_hive
 def test_a_run_with_sessions_goes_on_by_itself_after_the_server_died(service, run_id, sid):
     service.push(sid, rows(10), 1)
     version = service.run(run_id)["policy_version"]
@@ -1099,6 +1129,7 @@ def test_a_run_with_sessions_goes_on_by_itself_after_the_server_died(service, ru
     assert service.run(run_id)["policy_version"] > version
 
 
+@pytest.mark.learns
 def test_a_real_learner_holds_what_was_acknowledged_before_and_after_it_died(make_service):
     service = make_service(learner=["-m", "arkml.learning.worker"])
     run_id = service.create()

@@ -305,7 +305,7 @@ def test_the_version_ranges_of_the_package_say_the_same():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     assert "wasmtime==50.*" in project["dependencies"]
-    assert project["requires-python"] == ">=3.11,<3.14"  # 3.14 checks the bounds of C stacks
+    assert project["requires-python"] == ">=3.11,<3.15"  # 3.14 checks bounds of stacks; fibers run
 
 
 @pytest.mark.parametrize("found", ["49.0.0", "51.0.0", "5.0.1", "500.0"])
