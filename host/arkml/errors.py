@@ -47,7 +47,8 @@ The exceptions of the package; `(LimitError)` marks those that are that as well.
     │   ├── HiveUnreachable
     │   ├── HiveRefused
     │   ├── RunGone
-    │   └── RunAborted
+    │   ├── RunAborted
+    │   └── NothingLearned
     ├── InstanceLimitExceeded
     └── UsageError
         ├── InvalidActions
@@ -297,6 +298,10 @@ class RunGone(HiveError):
 
 class RunAborted(HiveError):
     """The run that is trained was aborted: no learner of it can start."""
+
+
+class NothingLearned(HiveError):
+    """A training ended before its learner had made one update."""
 
 
 class InvalidSettings(InvalidArguments):

@@ -81,7 +81,10 @@ class FakeLearner:
         if self.misbehavior == "hang":
             time.sleep(3_600)
         while True:
-            self.handle(self.next())
+            message = self.next()
+            if self.misbehavior == "dies" and message["kind"] == "rows":
+                raise ZeroDivisionError("my loss divides by zero")
+            self.handle(message)
 
     def wait_for(self, word):
         """With "waits", say nothing before a file of that name is in the run's directory."""

@@ -16,7 +16,12 @@ def layer(random, rows, columns):
 
 
 class PpoLearner(fake_learner.FakeLearner):
-    """With the setting `rollout`, that many rows of a version hold the hosts up until the next."""
+    """
+    With the setting `rollout`, that many rows of a version hold the hosts up until the next.
+
+    With the misbehavior "holds", the first rows hold them up for ever; with "learns", each body of
+    rows is an update.
+    """
 
     is_held = False
 
@@ -48,6 +53,8 @@ class PpoLearner(fake_learner.FakeLearner):
         match message["kind"]:
             case "rows":
                 self.committed = max(self.committed, [message["segment"], message["offset"]])
+                self.is_held |= "holds" in self.misbehavior
+                self.n_opts += "learns" in self.misbehavior
                 if rollout is not None and not self.is_held:
                     self.is_held = self.rows_of(self.policies) >= rollout
                     if self.is_held:
@@ -57,7 +64,7 @@ class PpoLearner(fake_learner.FakeLearner):
                         return
                 self.progress()
             case "version":
-                self.is_held = False
+                self.is_held = "holds" in self.misbehavior
                 self.progress()
             case _:
                 super().handle(message)

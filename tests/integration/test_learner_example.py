@@ -1,6 +1,8 @@
 """The learner of examples/evolution: found by its entry point, it trains a guest."""
 
-import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,16 +18,17 @@ REACH = Path(__file__).parents[2] / "fixtures" / "guests" / "c_reach.wasm"
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Put the example where learners import it, with the metadata that an installer writes."""
-    metadata = tmp_path / "site" / "arkml_evolution-0.1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: arkml-evolution\nVersion: 0.1.0\n"
-    )
-    (metadata / "entry_points.txt").write_text(
-        "[arkml.learners]\nevolution = evolution:Evolution\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(metadata.parent), str(EXAMPLE)]))
+    """Install a copy of the example where learners import it, from the files that it has."""
+    source, site = shutil.copytree(EXAMPLE, tmp_path / "evolution"), tmp_path / "site"
+    subprocess.run(
+        [
+            sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation",
+            "--no-index", "--disable-pip-version-check", "--target", site, source,
+        ],
+        check=True,
+    )  # fmt: skip
+    shutil.rmtree(source)
+    monkeypatch.setenv("PYTHONPATH", str(site))
 
 
 @pytest.mark.usefixtures("installed")

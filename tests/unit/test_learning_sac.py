@@ -14,6 +14,7 @@ import pytest
 from arkml.errors import InvalidSettings
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
+from arkml.learning import engine
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
@@ -276,12 +277,47 @@ def test_wide_rows_are_gathered_in_as_many_bytes_as_they_may_take():
     assert 1 <= len(made._block.features) <= 4
 
 
-def test_a_device_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setattr("arkml.learning.engine._finds_cuda", lambda: False)
+class FakeJax:
+    """JAX on a machine with, or without, a GPU."""
 
-    with pytest.raises(InvalidSettings, match="'cuda', and JAX finds none"):
-        sac(device="cuda")
-    assert sac(device="auto")[0].device == "cpu"
+    def __init__(self, *, has_gpu):
+        self.has_gpu = has_gpu
+        self.asked = []
+
+    def devices(self, kind):
+        self.asked.append(kind)
+        if not self.has_gpu:
+            raise RuntimeError("Unknown backend cuda. Available backends are ['cpu']")
+        return ["gpu 0"]
+
+
+def test_a_device_that_is_not_there_is_refused_with_the_reason_of_jax(monkeypatch):
+    monkeypatch.setattr(engine, "_jax", lambda: FakeJax(has_gpu=False))
+    monkeypatch.setattr(engine, "_has_plugins", lambda: True)
+
+    with pytest.raises(InvalidSettings, match=r"'cuda', and JAX finds none here .*Available back"):
+        engine.find_device("cuda")
+    assert engine.find_device("auto") == "cpu"
+
+
+@pytest.mark.parametrize("plugin", ["xla_cuda12", "xla_cuda13"])
+def test_a_gpu_is_found_by_any_plug_in_of_jax(monkeypatch, tmp_path, plugin):
+    (tmp_path / "jax_plugins" / plugin).mkdir(parents=True)
+    (tmp_path / "jax_plugins" / plugin / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(engine, "_jax", lambda: FakeJax(has_gpu=True))
+
+    assert engine.find_device("auto") == engine.find_device("cuda") == "cuda"
+    assert engine.find_device("cpu") == "cpu"
+
+
+def test_jax_is_not_imported_for_its_devices_where_it_has_no_plug_in(monkeypatch):
+    jax = FakeJax(has_gpu=True)
+    monkeypatch.setattr(engine, "_jax", lambda: jax)
+    monkeypatch.setattr(engine, "_has_plugins", lambda: False)
+
+    assert engine.find_device("auto") == "cpu"
+    assert jax.asked == []
 
 
 def flat_networks(algorithm):

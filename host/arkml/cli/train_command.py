@@ -19,7 +19,14 @@ from arkml.cli.seeds import SeedOptions, train_seeds, words_of
 from arkml.cli.signals import SIGNALS
 from arkml.cli.training_process import default_jobs
 from arkml.cli.values import rate, read_limits, whole_number
-from arkml.errors import HiveUnreachable, NotFound, RunAborted, UsageError
+from arkml.errors import (
+    HiveUnreachable,
+    NotFound,
+    NothingLearned,
+    RunAborted,
+    RunGone,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from arkml.cli.training_display import TrainingDisplay
@@ -323,10 +330,12 @@ def _show(guest: Path, options: TrainingOptions, result: TrainingResult, *, as_j
 
 
 def _status(errors: Sequence[Exception]) -> int:
-    """Return the exit code: 1 for a hive that is gone, a run that was aborted, and no policy."""
+    """Return the exit code: 1 where a training went wrong after it had begun."""
     if not errors:
         return GOOD
-    is_late = isinstance(errors[0], HiveUnreachable | RunAborted | NotFound)
+    is_late = isinstance(
+        errors[0], HiveUnreachable | RunAborted | RunGone | NothingLearned | NotFound
+    )
     return FAILED if is_late else exit_code(errors[0])
 
 

@@ -183,6 +183,7 @@ class FleetCall:
             if running:
                 running = self._answer(running)
             if waiting:
+                self._call_guard.check_interrupt()
                 running = sorted([*running, *self._woken(waiting, patient=not running)])
                 self._round_began = math.inf
             elif running:

@@ -6,9 +6,11 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import pkgutil
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
+from importlib.metadata import entry_points
 from threading import Lock, Thread
 from typing import Any
 
@@ -16,7 +18,9 @@ from arkml.errors import InvalidSettings
 from arkml.learning.compilation_cache import open_cache
 
 _configuring = Lock()
-_CUDA_PLUGIN = "jax_plugins.xla_cuda12"
+_REASON = 200  # characters of JAX's own reason
+_PLUGINS = "jax_plugins"
+"""The package in which JAX finds its devices beside the processor, and a group of entry points."""
 
 
 def limit_threads(count: int) -> None:
@@ -36,15 +40,21 @@ def find_device(device: str) -> str:
     """
     Return the device that "auto", "cpu" or "cuda" stands for here: "cpu" or "cuda".
 
-    JAX is imported only where its extension for CUDA is installed. Raises InvalidSettings if
-    "cuda" is asked for and there is none.
+    JAX is asked for its devices; for "auto" only where a plug-in of JAX is installed, since its
+    import takes seconds. Raises InvalidSettings if "cuda" is asked for and there is none.
     """
-    if device != "cpu" and _finds_cuda():
-        return "cuda"
+    if device == "cpu" or (device == "auto" and not _has_plugins()):
+        return "cpu"
+    try:
+        if _jax().devices("cuda"):
+            return "cuda"
+        reason = "it has no devices of this kind"
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0][:_REASON]
     if device == "cuda":
         raise InvalidSettings(
-            "device is 'cuda', and JAX finds none here: use 'cpu' or 'auto', or install"
-            " arkml[cuda] on Linux with an NVIDIA GPU"
+            f"device is 'cuda', and JAX finds none here ({reason}): use 'cpu' or 'auto', or"
+            " install arkml[cuda] on Linux with an NVIDIA GPU"
         )
     return "cpu"
 
@@ -118,13 +128,8 @@ def _jax() -> Any:
     return jax
 
 
-def _finds_cuda() -> bool:
-    try:
-        if importlib.util.find_spec(_CUDA_PLUGIN) is None:
-            return False
-    except ModuleNotFoundError:
-        return False
-    try:
-        return bool(_jax().devices("cuda"))
-    except RuntimeError:
-        return False
+def _has_plugins() -> bool:
+    """Return whether a plug-in of JAX is installed, of whatever version."""
+    found = importlib.util.find_spec(_PLUGINS)
+    places = [] if found is None else found.submodule_search_locations or []
+    return any(True for _ in pkgutil.iter_modules(places)) or bool(entry_points(group=_PLUGINS))

@@ -10,7 +10,7 @@ import numpy as np
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, MetadataLog
 from arkml.episodes import ChosenEnd, EpisodeChoice
-from arkml.errors import ArkmlError, NotFound, Unavailable
+from arkml.errors import ArkmlError, GuestError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import streams
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
@@ -261,20 +261,33 @@ class PlayedEpisodes(NamedTuple):
 
 
 def play_episodes(
-    gateway: PolicyEvaluation, step: Callable[[], None], episodes: int, frames: int
+    gateway: PolicyEvaluation,
+    step: Callable[[], None],
+    episodes: int,
+    frames: int,
+    *,
+    begin: Callable[[], None] | None = None,
 ) -> PlayedEpisodes:
     """
     Step a guest of `gateway` until `episodes` that were chosen have ended, or for `frames` steps.
 
     If the steps were used up before, as many episodes of each agent come back as all of them have
-    ended, or none. Raises what the guest fails with.
+    ended, or none. `begin` initializes the guest before. Raises what the guest fails with; if its
+    start was refused, which it may answer by a trap, why that was.
     """
     recorded = gateway.episodes
-    recorded.restart(episodes)
     stepped = 0
-    while stepped < frames and not recorded.choice.is_done:
-        step()
-        stepped += 1
+    try:
+        if begin is not None:
+            begin()
+        recorded.restart(episodes)
+        while stepped < frames and not recorded.choice.is_done:
+            step()
+            stepped += 1
+    except GuestError as error:
+        if gateway.failure is not None and not gateway.has_started:
+            raise gateway.failure from error
+        raise
     return recorded.played(gateway.version, stepped)
 
 

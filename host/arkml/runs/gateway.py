@@ -126,8 +126,8 @@ class HiveRunGateway:
         return HiveRun(self._hives.client(address), run_id, self._later)
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
-        client = self._hives.client(request.hive)
         try:
+            client = self._hives.client(request.hive)
             run_request = self._run_request(request)
             feed = self._hives.feed
             if feed is not None:

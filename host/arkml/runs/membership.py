@@ -46,7 +46,7 @@ class RunMembership:
 
     It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session
     ends when the last guest leaves. `latest` is the version that was loaded last, and its ONNX
-    file; None before the first.
+    file; None before the first. `has_stopped` says that a guest of this host has stopped the run.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class RunMembership:
         self._farewells = farewells
         self.latest: tuple[int, bytes] | None = None
         self._lock = threading.RLock()  # a finalizer may find it taken
+        self.has_stopped = False
         self._users = 1
         self._acting: Future[TrainingPolicy] = Future()
         self._joined: Future[RunSession] = Future()
@@ -239,6 +240,7 @@ class RunMembership:
             if not self._users:
                 return
             self._users -= 1
+            self.has_stopped |= stop
             last = not self._users
         if last or stop:
             farewell: Future[Any] = Future()

@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 
 _RESTART_DELAYS = (1.0, 2.0, 4.0)
 _MISCONFIGURED, _DIVERGED = 3, 4  # exit statuses of `learning.worker`
-_MAX_SILENT_STARTS = 5
-"""Starts in a row without a first message, after which the learner is given up."""
+_MAX_FRUITLESS = 5
+"""Learners in a row that ended without an update, after which the run is given up."""
 _MAX_DIVERGED = 3
 _DIVERGED_WITHIN = 600.0
 _STABLE_AFTER = 30.0
@@ -89,7 +89,9 @@ class Supervisor:
         self._requests = 0
         self._last_sign = self._last_probe = 0.0
         self._reason = ""
-        self._silent_starts = self._crashes = 0
+        self._fruitless = self._crashes = 0
+        self._were_silent = True  # those learners: none of them sent a message
+        self._n_opts = 0  # of the present learner at its start
         self._diverged: deque[float] = deque(maxlen=_MAX_DIVERGED)
 
     @property
@@ -119,6 +121,7 @@ class Supervisor:
         """Start a learner, and another one whenever it ends."""
         if self._task is None or self._task.done():
             self._is_stopping = self._is_paused = False
+            self._fruitless = 0
             self._set_health(_Health.STARTING)
             self._task = asyncio.create_task(self._supervise())
 
@@ -209,10 +212,9 @@ class Supervisor:
             times = self._diverged
             if len(times) == _MAX_DIVERGED and times[-1] - times[0] < _DIVERGED_WITHIN:
                 return f"diverged {_MAX_DIVERGED} times: {self._reason}"
-        if self._silent_starts >= _MAX_SILENT_STARTS:
-            return (
-                f"the learner ended {_MAX_SILENT_STARTS} times before it had begun: {self._reason}"
-            )
+        if self._fruitless >= _MAX_FRUITLESS:
+            when = "before it had begun" if self._were_silent else "without an update between"
+            return f"the learner ended {_MAX_FRUITLESS} times {when}: {self._reason}"
         self._crashes += 1
         return ""
 
@@ -224,7 +226,8 @@ class Supervisor:
         self.place.pid = learner.pid
         learner.log_to(self._run)
         self._last_sign = self._last_probe = time.monotonic()
-        self._silent_starts += 1
+        self._were_silent |= not self._fruitless
+        self._fruitless += 1
         try:
             await self._read_messages(learner)
             await learner.wait(1.0)
@@ -238,6 +241,8 @@ class Supervisor:
             self._reason = self._reason or _describe_exit(status, learner.last_line)
             if time.monotonic() - began > _STABLE_AFTER:
                 self._crashes = 0
+            if self._is_paused:
+                self._fruitless = 0  # it had nothing to do
         return status
 
     async def _read_messages(self, learner: LearnerProcess) -> None:
@@ -270,12 +275,14 @@ class Supervisor:
     async def _handle(self, message: Message) -> None:
         match read_message(message):
             case LearnerStarted() as started:
-                self._connect()
+                self._connect(started.n_opts)
                 await self._apply(started)
                 # Only now, or the next run's learner would compete with this one as it starts.
                 self._refilling = asyncio.create_task(self._learners.refill())
             case LearnerProgress() as report:
                 self._note_sign(report.turn_seconds)
+                if report.progress.n_opts > self._n_opts:
+                    self._fruitless = 0
                 await self._apply(report)
             case LearnerReply(request=number, fields=fields):
                 reply = self._replies.get(number)
@@ -288,9 +295,9 @@ class Supervisor:
             case event:
                 await self._apply(event)
 
-    def _connect(self) -> None:
+    def _connect(self, n_opts: int) -> None:
         self._is_connected = self._has_begun = True
-        self._silent_starts = 0
+        self._were_silent, self._n_opts = False, n_opts
         self._last_sign = time.monotonic()
         self._set_health(_Health.WELL)
         if self._is_paused:

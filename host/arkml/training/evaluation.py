@@ -66,8 +66,7 @@ def evaluate(
         guest, gateway = load_evaluating(host, compiled)
         runner = GuestRunner(guest, task, task.budget())
         began = time.monotonic()
-        runner.initialize()
-        played = play_episodes(gateway, runner.step, episodes, frames)
+        played = play_episodes(gateway, runner.step, episodes, frames, begin=runner.initialize)
         seconds = time.monotonic() - began
     if not played.returns:
         raise gateway.failure or NotFound(

@@ -75,11 +75,10 @@ class EpisodePlayer:
     def play(self, version: int, policy: bytes) -> dict[str, Any]:
         """Play with a version, and return its episodes as JSON values. Raises ArkmlError."""
         self._gateway.offer(version, policy)
-        if not self._is_initialized:
-            self._is_initialized = True
-            self._runner.initialize()
-        task, gateway = self._task, self._gateway
-        played = play_episodes(gateway, self._runner.step, task.episodes, task.frames)
+        begin = None if self._is_initialized else self._runner.initialize
+        self._is_initialized = True
+        task, gateway, step = self._task, self._gateway, self._runner.step
+        played = play_episodes(gateway, step, task.episodes, task.frames, begin=begin)
         if gateway.failure is not None and not played.returns:
             raise gateway.failure
         return played._asdict()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from arkml.closing import Closing
 from arkml.demonstrations.files import read_demonstrations
-from arkml.errors import HiveUnreachable, NotFound
+from arkml.errors import HiveUnreachable, NotFound, NothingLearned
 from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
@@ -25,7 +26,7 @@ from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
 from arkml.training.options import EPISODES, Goal, PageWish, TrainingOptions, page_port
-from arkml.training.outcome import RunOutcome, gather, held_policy
+from arkml.training.outcome import RunOutcome, gather, held_policy, membership_of
 from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
 from arkml.training.record import TrainingRecord
 from arkml.training.results import (
@@ -46,6 +47,9 @@ from arkml.workers.placement import RunnerName
 if TYPE_CHECKING:
     from arkml.hive.protocol.runs import RunInfo
     from arkml.runs.settings import LearnerSettings
+
+_BY_WISH = ("stopped", "interrupted")
+"""Ends of a training that its user wanted, whatever was learned until then."""
 
 
 def train(
@@ -211,7 +215,7 @@ class GuestTrainer(Closing):
                 instances=options.instances,
                 budget=task.budget(is_set=options.budgets_every_call),
             )
-            self._goal = options.goal.of(task)
+            self._goal, self._is_repeatable = options.goal.of(task), task.is_repeatable
             if options.demonstrations is not None:
                 hives.feed = DemonstrationFeed(read_demonstrations(Path(options.demonstrations)))
             if options.actors is not None:
@@ -240,7 +244,14 @@ class GuestTrainer(Closing):
         if self._actors is not None:
             monitor.workers = self._actors.progress
             self._warn_unseedable()
-        self._loop = loop = TrainingLoop(self._goal, self.options.fps, monitor)
+        monitor.is_own_end = self._has_stopped
+        self._loop = loop = TrainingLoop(
+            self._goal,
+            self.options.fps,
+            monitor,
+            is_once=not self._is_repeatable,
+            cancel=runner.cancel,
+        )
         if self._hives.feed is not None:
             self._hives.feed.report(monitor.warnings.append)
         evaluation = self._evaluation
@@ -255,14 +266,14 @@ class GuestTrainer(Closing):
         evaluation.on_evaluation = take
         self._ended = "interrupted"
         try:
-            runner.initialize(self.options.environment_seed)
-            loop.run(runner.step, self._evaluate, self.options.eval_every)
+            begin = partial(runner.initialize, self.options.environment_seed)
+            loop.run(begin, runner.step, self._evaluate, self.options.eval_every)
             self._stop_actors()
             if loop.ended not in ("return", "stopped"):
-                evaluation.wait()
+                evaluation.wait(lambda: monitor.is_stopped)
             self._ended = loop.ended or "failed"
         except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
-            self.error, self._ended = error, "failed"
+            self.error, self._ended = monitor.cause_of(error), "failed"
         finally:
             self._stop_actors()
             monitor.close()
@@ -286,13 +297,18 @@ class GuestTrainer(Closing):
         client, run = hives.started[0]
         subject, reports = self._runner.subject, list(evaluation.reports)
         try:
-            outcome = gather(client, run, subject, monitor, reports, is_hurried)
+            wants_update = self.error is None and self._ended not in _BY_WISH
+            outcome = gather(
+                client, run, subject, monitor, reports, is_hurried, wants_update=wants_update
+            )
         except NotFound as none:
             raise self.error or none from none
         files, unwritten = write_files(self.options, outcome)
         self._tracking.finish(outcome.metrics, outcome.info.rows, files)
         errors: list[Exception] = [self.error] if self.error else []
         errors += [HiveUnreachable(outcome.missing)] if outcome.missing else []
+        if outcome.unlearned:
+            errors.append(NothingLearned(outcome.unlearned))
         return self._result(outcome, files, (*errors, *unwritten))
 
     def close(self) -> None:
@@ -339,7 +355,13 @@ class GuestTrainer(Closing):
         client, run = started[0]
         self._evaluation.begin(client, run.id, *held)
         if self.options.settings.get("sync", False):
-            self._evaluation.wait()
+            assert self._loop is not None
+            self._evaluation.wait(self._loop.is_due)
+
+    def _has_stopped(self) -> bool:
+        """Return whether the guest itself has stopped its run, or left it."""
+        membership = membership_of(self._runner.subject)
+        return membership is not None and (membership.has_stopped or membership.is_left)
 
     def _result(
         self, outcome: RunOutcome, files: dict[str, Path], errors: tuple[Exception, ...]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 
+from arkml.errors import GuestCancelled
 from arkml.training.monitor import RunMonitor
 from arkml.training.options import Goal
 from arkml.training.pacer import Pacer
@@ -13,17 +15,29 @@ from arkml.training.results import TrainingEnd
 _IDLE = 0.005  # seconds between two frames before there is a run
 _NO_RUN = 90.0  # seconds after which a guest that starts none is given up
 _EPISODES = 100  # episodes of a mean return
+_LOOK = 0.1  # seconds between two looks at a step that may have to be ended
+_PATIENCE = 1.0  # seconds that a step gets to end by itself
 
 
 class TrainingLoop:
     """
     Steps a guest until the goal of its training is reached.
 
-    Frames before there is a run do not count, and are not stepped as fast as can be: the learner
-    starts sooner then. `ended` is why the loop ended, None while it runs.
+    Without a goal, or if `is_once`, it steps once. Frames before there is a run do not count, and
+    are not stepped as fast as can be: the learner starts sooner then. A step that still waits a
+    second after the training is to end, as for a hive that is gone, is ended by `cancel`, which
+    lets it raise GuestCancelled. `ended` is why the loop ended, None while it runs.
     """
 
-    def __init__(self, goal: Goal | None, fps: float | None, monitor: RunMonitor) -> None:
+    def __init__(
+        self,
+        goal: Goal,
+        fps: float | None,
+        monitor: RunMonitor,
+        *,
+        is_once: bool,
+        cancel: Callable[[], None],
+    ) -> None:
         self.frames = 0
         self.seconds = 0.0
         self.evaluated: tuple[float, ...] = ()
@@ -31,20 +45,38 @@ class TrainingLoop:
         self.ended: TrainingEnd | None = None
         self._goal = goal
         self._monitor = monitor
+        self._is_once = is_once or goal.is_open
+        self._cancel = cancel
+        self._steps = 0
+        self._over = threading.Event()
         self._began = time.monotonic()
         self._run_began: float | None = None
 
     def run(
-        self, step: Callable[[], None], evaluate: Callable[[], None] | None, every: int | None
+        self,
+        begin: Callable[[], None],
+        step: Callable[[], None],
+        evaluate: Callable[[], None] | None,
+        every: int | None,
     ) -> None:
-        """Step until the goal is reached, or once without one; `evaluate` every N frames."""
+        """Begin, and step until the goal is reached, or once; `evaluate` every N frames."""
+        watch = threading.Thread(target=self._watch, name="arkml-training-end", daemon=True)
+        watch.start()
         try:
-            if self._goal is None:
+            if (ended := self._take(begin)) is not None:
+                self.ended = ended
+            elif self._is_once:
                 self._run_once(step)
             else:
-                self._run_until(self._goal, step, evaluate, every)
+                self._run_until(step, evaluate, every)
         finally:
+            self._over.set()
+            watch.join()
             self.seconds = time.monotonic() - self._began
+
+    def is_due(self) -> bool:
+        """Return whether the training is to end now. Any thread may ask."""
+        return self._monitor.verdict is not None or self._end() is not None
 
     def keep_returns(self, returns: Sequence[float]) -> None:
         """Take the returns of evaluation episodes into the mean. Any thread may call it."""
@@ -59,14 +91,14 @@ class TrainingLoop:
         return self._monitor.mean_return
 
     def _run_once(self, step: Callable[[], None]) -> None:
-        step()
-        self.frames = self._monitor.frames = 1
+        cut = self._end() or self._take(step)
         self._monitor.raise_verdict()
-        self.ended = "finished"
+        if cut is None:
+            self.frames = self._monitor.frames = 1
+        self.ended = cut or "finished"
 
     def _run_until(
         self,
-        goal: Goal,
         step: Callable[[], None],
         evaluate: Callable[[], None] | None,
         every: int | None,
@@ -74,8 +106,9 @@ class TrainingLoop:
         pacer, monitor = self.pacer, self._monitor
         if pacer is not None:
             pacer.begin()
-        while (ended := self._end(goal)) is None:
-            step()
+        while (ended := self._end()) is None:
+            if (ended := self._take(step)) is not None:
+                break
             if pacer is not None:
                 pacer.wait()
             if monitor.verdict is not None or not self._has_run():
@@ -87,23 +120,50 @@ class TrainingLoop:
                 evaluate()
         self.ended = ended
 
+    def _take(self, step: Callable[[], None]) -> TrainingEnd | None:
+        """Take a step. Returns why the training ends if the step was ended for that."""
+        self._steps += 1
+        try:
+            step()
+        except GuestCancelled:
+            if not self.is_due():
+                raise
+            self._monitor.raise_verdict()
+            return self._end()
+        return None
+
+    def _watch(self) -> None:
+        """Cancel a step that waits although the training is to end, as often as it takes."""
+        seen, since = -1, 0.0
+        while not self._over.wait(_LOOK):
+            self._note_run()
+            if not self.is_due():
+                seen = -1
+            elif self._steps != seen:
+                seen, since = self._steps, time.monotonic()
+            elif time.monotonic() - since >= _PATIENCE:
+                self._cancel()
+
     def _has_run(self) -> bool:
         """Return whether there is a run to train, and rest where there is none."""
-        if self._run_began is None:
-            if self._monitor.has_run:
-                self._run_began = time.monotonic()
-            elif self.pacer is None:
-                time.sleep(_IDLE)
+        self._note_run()
+        if self._run_began is None and self.pacer is None:
+            time.sleep(_IDLE)
         return self._run_began is not None
 
-    def _end(self, goal: Goal) -> TrainingEnd | None:
+    def _note_run(self) -> None:
+        if self._run_began is None and self._monitor.has_run:
+            self._run_began = time.monotonic()
+
+    def _end(self) -> TrainingEnd | None:
         """Return why the loop ends here, None if it does not."""
+        goal = self._goal
         if goal.frames is not None and self.frames >= goal.frames:
             return "frames"
         since = time.monotonic() - (self._run_began or self._began)
         if goal.minutes is not None and since >= 60 * goal.minutes:
             return "minutes"
-        if self._run_began is None and since > _NO_RUN:
+        if self._run_began is None and since > _NO_RUN and not self._is_once:
             return "finished"
         if self._monitor.is_stopped:
             return "stopped"

@@ -6,19 +6,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from arkml.closing import Closing
 from arkml.errors import (
     ArkmlError,
+    GuestError,
     HiveError,
     HiveRefused,
     HiveUnreachable,
     NotTrainable,
     RunAborted,
+    RunGone,
     Unavailable,
 )
 from arkml.hive.protocol.runs import OVER, RunInfo, Status
+from arkml.hive.transport import GONE
 from arkml.terminal import harmless
 from arkml.training.results import (
     EVALUATION_RETURN,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 _INTERVAL = 1.0  # seconds between two looks at the run
 _ANSWERED_WITHIN = 10.0
+_ASKED_WITHIN = 3.0
 _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warning
 _FINAL = (401, 403, 410, 429, 507)
 """
@@ -53,8 +58,9 @@ class RunMonitor(Closing):
     `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
     the last answers of the hive. `verdict` is the error that ends the training, or None;
     an exception out of `progress` is one. `is_stopped` says that `progress` returned False.
-    `evaluations` and `warnings` are all that came up. `workers` gives the states of the rollout
-    workers, from the frames of the first.
+    `evaluations` and `warnings` are all that came up. `is_own_end` says whether the guest itself
+    has stopped the run: a run that anything else stops ends its training. `workers` gives the
+    states of the rollout workers, from the frames of the first.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class RunMonitor(Closing):
         self.verdict: Exception | None = None
         self.is_stopped = False
         self.warnings: list[str] = []
+        self.is_own_end: Callable[[], bool] = lambda: False
         self.workers: Callable[[int], tuple[WorkerProgress, ...]] = lambda _: ()
         self._hives = hives
         self._on_run: Callable[[RunInfo], None] | None = on_run
@@ -92,6 +99,25 @@ class RunMonitor(Closing):
     def mean_return(self) -> float | None:
         """Mean of the last 100 training episodes, None before the first."""
         return self.metrics.get(TRAINING_RETURN)
+
+    def cause_of(self, error: Exception) -> Exception:
+        """
+        Return the reason of an error with which a guest has ended its training, perhaps itself.
+
+        A guest often traps because it is refused a run, or its run has ended. Asks the hive.
+        """
+        if not isinstance(error, GuestError):
+            return error
+        runs = self._hives.started
+        if runs and self.verdict is None:
+            with suppress(HiveError, TimeoutError, CancelledError):
+                client, run = runs[0]
+                self._judge(client.run(run.id).result(_ASKED_WITHIN), self.info)
+        cause = self.verdict or self._refusal() or (None if runs else self._hives.failure)
+        if cause is None:
+            return error
+        cause.__cause__ = error
+        return cause
 
     def raise_verdict(self) -> None:
         """Raise `verdict`, or the error with which the hives refuse to train, if there is one."""
@@ -145,6 +171,9 @@ class RunMonitor(Closing):
         client, run = runs[0]
         try:
             self._ask(client, run)
+        except HiveRefused as error:
+            if error.status in GONE:
+                self.verdict = self.verdict or RunGone(f"run {run.name!r} is gone: {error}")
         except (HiveError, TimeoutError, CancelledError):
             return  # the client logs it when a hive is gone
 
@@ -213,6 +242,9 @@ class RunMonitor(Closing):
             self.verdict = RunAborted(f"run {info.name!r} is aborted: {reason}")
             return
         if info.status in OVER:
+            if not self.is_own_end():
+                reason = f": {info.reason}" if info.reason else ""
+                self.verdict = RunGone(f"run {info.name!r} was stopped at its hive{reason}")
             return
         known = before is not None and (before.status, before.reason) == (info.status, info.reason)
         is_news = before is not None and info.reason not in ("", before.reason)

@@ -53,13 +53,11 @@ class Goal:
         """True if no end is given."""
         return self.frames is None and self.minutes is None and self.mean_return is None
 
-    def of(self, task: Task) -> Goal | None:
-        """Return the goal of a task, with the default for applets; None to run the task once."""
-        if not task.is_repeatable:
-            return None
-        if not self.is_open:
-            return self
-        return Goal(minutes=DEFAULT_MINUTES) if task.kind is ModuleKind.APPLET else None
+    def of(self, task: Task) -> Goal:
+        """Return the goal of a task, with the default for applets; an open one to run it once."""
+        if self.is_open and task.kind is ModuleKind.APPLET and task.is_repeatable:
+            return Goal(minutes=DEFAULT_MINUTES)
+        return self
 
 
 @dataclass(frozen=True, slots=True)

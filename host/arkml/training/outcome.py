@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
+from arkml.hive.protocol.runs import OVER
+from arkml.terminal import harmless
 from arkml.training.monitor import RunMonitor
 from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN, PolicyKind, Series
 
@@ -24,6 +28,7 @@ T = TypeVar("T")
 
 _PATIENCE = 30.0  # seconds for all answers of a hive together
 _PATIENCE_GONE = 3.0  # of one that was gone just now
+_PATIENCE_UPDATE = 120.0  # of a first update, which is compiled before
 _PATIENCE_ROWS = 5.0  # of rows that are on their way
 _SLICE = 0.1
 _POLL = 0.01
@@ -36,7 +41,8 @@ class RunOutcome:
     The policies, the curves and the state of a run at its end.
 
     `best` and `last` are ONNX files, `kind` and `last_kind` their origins. `missing` is the reason
-    why the hive did not give all of it, empty if it did.
+    why the hive did not give all of it, empty if it did. `unlearned` is why the learner has made no
+    update in this training, empty if it has, or if the hive did not say.
     """
 
     kind: PolicyKind
@@ -48,6 +54,7 @@ class RunOutcome:
     metrics: dict[str, float]
     info: RunInfo
     missing: str = ""
+    unlearned: str = ""
 
 
 class PatientClient:
@@ -57,10 +64,20 @@ class PatientClient:
     `is_hurried` is asked ten times a second, and ends the wait when it is true.
     """
 
-    def __init__(self, client: HiveClient, is_hurried: Callable[[], bool] = lambda: False) -> None:
-        self._seconds = _PATIENCE_GONE if client.is_gone else _PATIENCE
+    def __init__(
+        self,
+        client: HiveClient,
+        is_hurried: Callable[[], bool] = lambda: False,
+        seconds: float = _PATIENCE,
+    ) -> None:
+        self._seconds = _PATIENCE_GONE if client.is_gone else seconds
         self._until = time.monotonic() + self._seconds
         self._is_hurried = is_hurried
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing is waited for any more."""
+        return self._is_hurried() or time.monotonic() >= self._until
 
     def until(self, is_done: Callable[[], bool], seconds: float) -> None:
         """Wait until something is done, for at most these seconds of the limit."""
@@ -97,13 +114,20 @@ def gather(
     monitor: RunMonitor,
     reports: Sequence[Future[bool]] = (),
     is_hurried: Callable[[], bool] = lambda: False,
+    *,
+    wants_update: bool = False,
 ) -> RunOutcome:
     """
     Gather the outcome of a run, after the `reports` of evaluations have arrived.
 
+    With `wants_update` a learner that has rows enough is waited for until its first update.
     `subject` is the guest or the fleet that took part in it. Raises NotFound if there is no policy
     yet, neither at the hive nor here.
     """
+    unlearned = ""
+    if wants_update:
+        with suppress(HiveError):
+            unlearned = _unlearned(client, run, subject, is_hurried)
     answers = PatientClient(client, is_hurried)
     curves: dict[str, Series] = {n: sorted(c.items()) for n, c in monitor.curves.items()}
     metrics, info, missing = monitor.metrics, monitor.info or run, ""
@@ -139,7 +163,41 @@ def gather(
     except HiveError as error:
         missing = missing or f"{error}; the curve may lack its end"
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
-    return RunOutcome(kind, best, last_kind, last, training, evaluations, metrics, info, missing)
+    return RunOutcome(
+        kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned
+    )
+
+
+def _unlearned(
+    client: HiveClient, run: RunInfo, subject: Guest | Fleet, is_hurried: Callable[[], bool]
+) -> str:
+    """
+    Return why the learner of a run has made no update since this training began, empty if it has.
+
+    Waits for one that is due. Raises HiveError.
+    """
+    answers = PatientClient(client, is_hurried, _PATIENCE_UPDATE)
+    membership = membership_of(subject)
+    if membership is not None:
+        answers.until(membership.deliver, _PATIENCE_ROWS)
+    settings = answers.wait(client.details(run.id)).settings
+    first = math.ceil(1 / settings.updates_per_row)
+    needed, name = {
+        "sac": (settings.memory_min_size + first, "memory_min_size"),
+        "ppo": (settings.rollout_rows, "rollout_rows"),
+    }.get(settings.learner, (1, ""))
+    while (info := answers.wait(client.run(run.id))).n_opts <= run.n_opts:
+        new = info.rows - run.rows
+        reason = f" (the learner ended last because {harmless(info.reason)})" if info.reason else ""
+        if info.rows < needed:
+            return (
+                f"nothing was learned: {settings.learner} begins with {needed:,} rows ({name}), and"
+                f" there are {info.rows:,}: train for longer{reason}"
+            )
+        if info.status in OVER or answers.is_over:
+            return f"nothing was learned: the learner has made no update of {new:,} rows{reason}"
+        answers.until(lambda: False, _SLICE)
+    return ""
 
 
 def fetch(

@@ -98,10 +98,12 @@ class PeriodicEvaluation(Closing):
                 self._thread.start()
             self._changed.notify_all()
 
-    def wait(self) -> None:
-        """Wait until everything is rated. Raises EvaluationFailed."""
+    def wait(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Wait until everything is rated, or `is_over` says True. Raises EvaluationFailed."""
         with self._changed:
             while (self._wanted is not None or self._is_playing) and self._failure is None:
+                if is_over():
+                    return
                 self._changed.wait(_SLICE)  # in slices, so that Ctrl-C is seen
             self._raise_failure()
 

@@ -158,8 +158,8 @@ def record(
         runner = GuestRunner(guest, task, task.budget())
         stepped = _reporting(runner.step, recorder, progress)
         began = time.monotonic()
-        runner.initialize()
-        played = play_episodes(gateway, stepped, episodes, FRAMES if frames is None else frames)
+        most = FRAMES if frames is None else frames
+        played = play_episodes(gateway, stepped, episodes, most, begin=runner.initialize)
         seconds = time.monotonic() - began
     if not recorder.rows:
         raise gateway.failure or NotFound(

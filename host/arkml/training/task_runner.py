@@ -32,7 +32,7 @@ class TaskRunner(Protocol):
     Runs a task.
 
     `result` and `returned` are what the last step of the first live guest returned, as a number
-    and as bytes.
+    and as bytes. `cancel`, which any thread may call, ends the step in progress by GuestCancelled.
     """
 
     result: Any
@@ -40,6 +40,7 @@ class TaskRunner(Protocol):
 
     def initialize(self, seed: int | None = None) -> None: ...
     def step(self) -> None: ...
+    def cancel(self) -> None: ...
     @property
     def statistics(self) -> Statistics: ...
     @property
@@ -82,6 +83,10 @@ class GuestRunner:
             return
         for name in seeded_initializers(self.guest.module, self._task.function):
             self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
+
+    def cancel(self) -> None:
+        """Let the step in progress raise GuestCancelled. Any thread may call it."""
+        self.guest.cancel()
 
     @property
     def statistics(self) -> Statistics:
@@ -174,6 +179,10 @@ class FleetRunner:
         first = next(g for g, guest in enumerate(self._fleet.guests) if guest.failure is None)
         self.result = results.values[first]
         self.returned = self._fleet.guests[first].return_slice or b""
+
+    def cancel(self) -> None:
+        """Let the step in progress raise GuestCancelled. Any thread may call it."""
+        self._fleet.guests[0].cancel()  # they share the guard of their calls
 
     @property
     def statistics(self) -> Statistics:

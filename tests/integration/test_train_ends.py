@@ -1,0 +1,154 @@
+"""The ends of trainings whose guest waits, whose run is stopped, or whose learner dies."""
+
+from pathlib import Path
+
+import pytest
+from tests.integration.command_line import GUESTS
+
+import arkml
+from arkml.errors import ArkmlError, GuestTrap, NothingLearned, RunAborted, RunGone
+from arkml.hive.client import HiveClient
+from arkml.hive.embedded import EmbeddedHive
+from arkml.policies.constant import zeros
+from arkml.training.results import TrainingFailed
+
+REACH = GUESTS / "c_reach.wasm"
+CMDLET = GUESTS / "ark_api" / "cmdlet_train_016.wasm"
+LEARNER = str(Path(__file__).with_name("ppo_learner.py"))
+REFUSED = b"""
+(module
+  (import "ark-ml-v2" "ml__start_training"
+    (func $start (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "elsewhere")
+  (func (export "ark_initialize")
+    (if (call $start (i32.const 0) (i32.const 9) (i32.const 7) (i32.const 0) (i32.const 4)
+          (i32.const 0) (i32.const 4) (i32.const FEATURES) (i32.const 1) (i32.const 0)
+          (i32.const 0) (i32.const 0) (i32.const 64))
+      (then unreachable)))
+  (func (export "ark_applet_update")))
+"""
+"""A guest that traps when its start is refused, as by `expect` in Rust."""
+
+LONG = 60.0  # minutes, which no test lasts
+
+
+@pytest.fixture(scope="module")
+def hive(tmp_path_factory):
+    data = tmp_path_factory.mktemp("hive")
+    with EmbeddedHive(data, {"learner": [LEARNER], "spare": False}) as made:
+        yield made
+
+
+@pytest.fixture
+def train(hive, tmp_path):
+    """Train by a learner that misbehaves."""
+    address = hive.locate()
+
+    def train(misbehavior, guest=REACH, **options):
+        return arkml.train(
+            guest, hive=f"{address.host}:{address.port}", token=address.token,
+            settings={"misbehavior": misbehavior}, directory=tmp_path / "out", **options,
+        )  # fmt: skip
+
+    return train
+
+
+def waits(state):
+    """Return whether the guest has played frames, and will play no more: its learner holds it."""
+    return state.rows > 0 and state.updates > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"instances": 2}], ids=["guest", "fleet"])
+def test_minutes_end_a_submit_that_waits(train, options):
+    result = train("learns, and holds", minutes=0.05, **options)
+
+    assert result.ended == "minutes"
+    assert result.updates > 0
+    assert result.best.path.exists()
+
+
+def test_minutes_end_a_cmdlet(train, hive):
+    address = hive.locate()
+    words = f"{address.host} {address.port} 2000000000 x"
+    result = train("learns", CMDLET, minutes=0.05, cmdlet=words)
+
+    assert result.ended == "minutes"
+
+
+def test_progress_that_answers_false_ends_a_submit_that_waits(train):
+    result = train("learns, and holds", minutes=LONG, progress=lambda state: not waits(state))
+
+    assert result.ended == "stopped"
+
+
+def test_progress_that_answers_false_ends_a_guest_that_runs_once(train, hive):
+    address = hive.locate()
+    words = f"{address.host} {address.port} 2000000000 x"
+    result = train("learns", CMDLET, cmdlet=words, progress=lambda state: not waits(state))
+
+    assert result.ended == "stopped"
+
+
+@pytest.mark.parametrize("misbehavior", ["learns", "learns, and holds"])
+def test_a_run_that_is_stopped_at_its_hive_ends_its_training_with_the_reason(
+    train, hive, misbehavior
+):
+    def stop(state):
+        if waits(state):
+            with HiveClient(hive.locate) as client:
+                client.stop(state.run_id).result(30)
+
+    with pytest.raises(TrainingFailed, match="was stopped at its hive") as failed:
+        train(misbehavior, minutes=LONG, progress=stop)
+
+    assert isinstance(failed.value.__cause__, RunGone)
+    assert failed.value.result.best.path.exists()
+
+
+def test_a_learner_that_dies_in_each_first_update_ends_the_training_with_its_reason(train):
+    with pytest.raises(TrainingFailed, match="5 times without an update between") as failed:
+        train("dies", minutes=LONG)
+
+    assert isinstance(failed.value.__cause__, RunAborted)
+    assert "my loss divides by zero" in str(failed.value)
+
+
+def test_a_training_that_learned_nothing_has_failed(train):
+    with pytest.raises(TrainingFailed, match=r"sac begins with 2,00. rows \(memory_min") as failed:
+        train("", frames=3)
+
+    assert isinstance(failed.value.__cause__, NothingLearned)
+    assert failed.value.result.updates == 0
+    assert failed.value.result.last.path.exists()
+
+
+def train_it(guest, directory):
+    arkml.train(guest, frames=9, directory=directory)
+
+
+def evaluate_it(guest, _):
+    arkml.evaluate(guest, zeros(3, 1), frames=9)
+
+
+def record_it(guest, directory):
+    arkml.record(guest, zeros(3, 1), directory / "a.npz", frames=9)
+
+
+@pytest.mark.parametrize(
+    ("play", "features", "reason"),
+    [
+        (train_it, b"3", "not allowed here"),
+        (evaluate_it, b"0", "features"),
+        (evaluate_it, b"4", "features"),
+        (record_it, b"4", "features"),
+    ],
+)
+def test_a_start_that_is_refused_is_the_error_and_not_the_trap_that_follows(
+    tmp_path, play, features, reason
+):
+    with pytest.raises(ArkmlError, match=reason) as failed:
+        play(REFUSED.replace(b"FEATURES", features), tmp_path)
+
+    assert not isinstance(failed.value, GuestTrap)
+    assert isinstance(failed.value.__cause__, GuestTrap)
