@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.utils import is_masking_supported
 from stable_baselines3.common.vec_env import VecCheckNan, VecFrameStack, VecMonitor, VecNormalize
 from tests.integration.command_line import GUESTS
 from tests.integration.test_environment_fleet import FRAGILE
@@ -225,3 +227,17 @@ def test_attributes_methods_and_pictures_are_those_of_the_vector_environment(mak
     assert envs.render().shape == (512, 256, 3)
     with pytest.raises(UsageError, match="for all of them"):
         envs.set_attr("render_mode", None, indices=0)
+
+
+def test_maskable_ppo_takes_no_choice_that_a_guest_masks(make):
+    envs = VecMonitor(make(GUESTS / "c_corridor.wasm", num_envs=4, **ONE))
+    model = MaskablePPO("MultiInputPolicy", envs, n_steps=64, batch_size=64, n_epochs=1, seed=0)
+    model.learn(256)
+    masks = model.rollout_buffer.action_masks.reshape(-1, 8).astype(bool)
+    moves, keys = model.rollout_buffer.actions.reshape(-1, 2).astype(int).T
+    rows = np.arange(len(masks))
+
+    assert is_masking_supported(envs)
+    assert not masks.all()
+    assert masks[rows, moves].all()
+    assert masks[rows, 4 + keys].all()

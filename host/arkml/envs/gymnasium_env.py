@@ -15,6 +15,7 @@ from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade
 from arkml.errors import UsageError
 from arkml.host import Source
+from arkml.marks import Marks
 
 _WHO = "a Gymnasium environment"
 
@@ -80,6 +81,17 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         return (
             spaces.shown_one(self._spec, self._seen), self._reward, terminated, truncated, info
         )  # fmt: skip
+
+    def action_masks(self) -> Marks:
+        """
+        Return the choices that the agent may take now, bool, [choices of all branches].
+
+        Raises UsageError for an agent without branches, and before the first reset.
+        """
+        spaces.require_branches(self._spec, _WHO)
+        if self._seen is None:
+            raise UsageError("reset the environment before its masks are asked for")
+        return spaces.choices_allowed(self._allowed()["action_mask"])
 
     def render(self) -> Any:
         """

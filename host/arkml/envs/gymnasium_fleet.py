@@ -7,7 +7,6 @@ from typing import Any, Unpack
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision
@@ -23,6 +22,7 @@ from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     action_space,
     all_allowed,
+    batched,
     final_observations,
     observation_space,
     shown,
@@ -87,8 +87,8 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         }  # fmt: skip
         self.single_observation_space = observation_space(self._spec)
         self.single_action_space = action_space(self._spec)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batched(self.single_observation_space, num_envs)
+        self.action_space = batched(self.single_action_space, num_envs)
         self._seen: Floats = self._fresh.observations
         self._next: Floats = self._fresh.next_observations
         self._held = np.zeros(num_envs, bool)  # guests whose begun episode was not shown
@@ -284,6 +284,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         if self._spec.actions.branches:
             going = [(decision.masks, *_going(decision, places)) for decision, places in rows]
             info.update(all_allowed(self._spec, going, self.num_envs))
+            self._allowed_now = info["action_mask"]
         if step.alone:
             self._inform_alone(info, step)
         for decision, places in rows:

@@ -7,7 +7,6 @@ from typing import Any, Literal, Unpack
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.envs import showing
@@ -21,6 +20,7 @@ from arkml.envs.slots import Slots
 from arkml.envs.spaces import (
     action_space,
     all_allowed,
+    batched,
     final_observations,
     observation_space,
     shown,
@@ -117,8 +117,8 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         }  # fmt: skip
         self.single_observation_space = observation_space(self._spec)
         self.single_action_space = action_space(self._spec)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batched(self.single_observation_space, self.num_envs)
+        self.action_space = batched(self.single_action_space, self.num_envs)
         self._slots = Slots(self.num_envs)
         self._places: Places | None = None  # of the agents that decide, None for all in order
         self._has_hidden = False  # some of them have none
@@ -254,6 +254,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         rows = np.zeros((self.num_envs, self._behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
         info = {"present": no.copy(), **info, **all_allowed(self._spec, (), self.num_envs)}
+        self._allowed_now = info.get("action_mask")
         self._infos.complete(info)
         return shown(self._spec, rows), rewards, no, no.copy(), info
 
@@ -291,7 +292,9 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
     def _allowed(self, masks: tuple[Marks, ...], rows: Any, places: Any) -> dict[str, Any]:
         """Return what the agents can choose, whose rows sit at these places."""
-        return all_allowed(self._spec, [(masks, rows, places)], self.num_envs)
+        info = all_allowed(self._spec, [(masks, rows, places)], self.num_envs)
+        self._allowed_now = info["action_mask"]
+        return info
 
     def _start_over(self) -> Outcome:
         """Return the first step of a new instance, after the last one of another."""

@@ -144,6 +144,16 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         """The environment that is stepped."""
         return self._env
 
+    @property
+    def observation_spaces(self) -> dict[str, Space]:
+        """The observation space of each of the `possible_agents`."""
+        return {agent: self.observation_space(agent) for agent in self.possible_agents}
+
+    @property
+    def action_spaces(self) -> dict[str, Space]:
+        """The action space of each of the `possible_agents`."""
+        return {agent: self.action_space(agent) for agent in self.possible_agents}
+
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent. Raises KeyError for an unknown behavior."""
         return self._spaces[_behavior_of(agent)][0]

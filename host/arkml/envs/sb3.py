@@ -42,7 +42,9 @@ class GuestVecEnv(VecEnv):
 
     In both modes a place whose episode ended shows the first observation of the next one, and its
     info has "terminal_observation", "TimeLimit.truncated" and the metadata of the last row; other
-    infos are empty. With SAME_STEP, the default, agents of one guest have to be replaced in the
+    infos are empty. Agents that choose have "action_mask" in every info after a step, of the
+    observation that is shown, and `action_masks`, which sb3-contrib's MaskablePPO calls. With
+    SAME_STEP, the default, agents of one guest have to be replaced in the
     submit that ends them. NEXT_STEP fits guests that replace them one submit later: an end is
     reported in that step, so an episode has one more step, from its last observation, with
     reward 0 and an action without effect.
@@ -114,7 +116,15 @@ class GuestVecEnv(VecEnv):
         for place, end in ends.items():
             self._infos[place].update(end)
             self._filled.append(self._infos[place])
+        if "action_mask" in info:
+            for place, given in enumerate(self._infos):
+                given["action_mask"] = _of_place(info["action_mask"], place)
+            self._filled = self._infos.copy()
         return observations, rewards, over, self._infos
+
+    def action_masks(self) -> Marks:
+        """Return the choices that may be taken now, bool, [num_envs, choices of all branches]."""
+        return self._envs.action_masks()
 
     def close(self) -> None:
         """Close all guests."""
@@ -154,7 +164,7 @@ class GuestVecEnv(VecEnv):
 
     def _begins_anew(self, info: dict[str, Any]) -> bool:
         """Return whether the one guest is over, whose agents begin in a new instance at once."""
-        is_over = "guest_done" in info or "error" in info
+        is_over = "guest_done" in info or "error" in info or self.guest_env.decision is None
         return is_over and not self._is_per_guest
 
 
@@ -188,6 +198,13 @@ def _ends(over: Marks, seen: Any, cut: Marks, info: dict[str, Any]) -> Ends:
         if error is not None and error[place] is not None:
             end["error"] = error[place]
     return ends
+
+
+def _of_place(masks: Any, place: int) -> Any:
+    """Return the mask of one place: int8, [choices], a tuple by branch, or a dict of both kinds."""
+    if isinstance(masks, tuple):
+        return tuple(mask[place] for mask in masks)
+    return masks[place]
 
 
 def _row(observations: Any, place: int) -> Any:

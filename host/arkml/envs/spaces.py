@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Decision
 from arkml.envs.core.specs import Actions, Part, Spec
-from arkml.errors import InvalidActions
+from arkml.errors import InvalidActions, UsageError
 from arkml.marks import Marks
 
 Space = spaces.Space[Any]
@@ -23,10 +25,23 @@ _FLOAT = np.dtype(np.float32)
 
 
 def observation_space(spec: Spec) -> Space:
-    """Return a Box of float32, or a Dict of them where an observation has several parts."""
+    """
+    Return a Box of float32, or a Dict of them where an observation has several parts.
+
+    The parts are in the order of the guest's row, so that flattened observations are that row.
+    """
     if len(spec.observations) == 1:
         return _box(spec.observations[0])
-    return spaces.Dict({part.name: _box(part) for part in spec.observations})
+    parts = OrderedDict((part.name, _box(part)) for part in spec.observations)
+    return spaces.Dict(parts)  # which sorts the names of any other mapping
+
+
+def batched(space: Space, count: int) -> Space:
+    """Return the space of `count` values of a space, with its parts in their order."""
+    if isinstance(space, spaces.Dict):
+        parts = ((name, batch_space(part, count)) for name, part in space.items())
+        return spaces.Dict(OrderedDict(parts))
+    return batch_space(space, count)
 
 
 def action_space(spec: Spec) -> Space:
@@ -137,6 +152,25 @@ def all_allowed(
         for allowance, masked in zip(allowances, masks, strict=True):
             allowance[places] = ~masked[chosen]
     return {"action_mask": allowances[0] if len(allowances) == 1 else allowances}
+
+
+def choices_allowed(action_mask: Any) -> Marks:
+    """
+    Return an info `action_mask` as one mask of the choices of all branches, bool, [..., choices].
+
+    That is the form in which sb3-contrib's MaskablePPO takes masks.
+    """
+    if isinstance(action_mask, dict):
+        action_mask = action_mask[DISCRETE]
+    by_branch = action_mask if isinstance(action_mask, tuple) else (action_mask,)
+    marks: Marks = np.concatenate(by_branch, axis=-1).astype(bool)
+    return marks
+
+
+def require_branches(spec: Spec, who: str) -> None:
+    """Raise UsageError if agents have no choices that could be masked."""
+    if not spec.actions.branches:
+        raise UsageError(f"{who} has no masks: its agents have continuous actions only")
 
 
 def _of_one(spec: Spec, masks: tuple[npt.NDArray[np.int8], ...]) -> dict[str, Any]:

@@ -78,14 +78,18 @@ class StepArrays(NamedTuple):
         if isinstance(observations, dict):
             for name, part in observations.items():
                 self.observations[name][...] = part
+            seen: Any = {
+                name: self.observations[name] for name in observations
+            }  # in the row's order
         else:
-            self.observations[...] = observations
+            seen = self.observations
+            seen[...] = observations
         self.rewards[...] = rewards
         self.terminations[...] = terminated
         self.truncations[...] = truncated
         self.present[...] = info["present"]
         info["present"] = self.present
-        return self.observations, self.rewards, self.terminations, self.truncations, info
+        return seen, self.rewards, self.terminations, self.truncations, info
 
 
 def owned(outcome: Outcome) -> Outcome:

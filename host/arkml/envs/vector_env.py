@@ -33,16 +33,35 @@ class VectorEnvOptions(GuestEnvOptions, total=False):
 def vector_env(
     module: Source,
     *,
-    per: Literal["agent", "guest"] = "agent",
+    per: Literal["agent", "guest"] | None = None,
     **options: Unpack[VectorEnvOptions],
 ) -> GuestVectorEnv | GuestFleetVectorEnv:
     """
     Return a vector environment with a place for each agent of one guest, or for each guest.
 
-    Raises UsageError, and what `GuestVectorEnv` and `GuestFleetVectorEnv` raise.
+    Without `per` the places are those of agents. Raises UsageError if the guest has fewer agents
+    than `num_envs` then, and declares no `slots` for others; and what `GuestVectorEnv` and
+    `GuestFleetVectorEnv` raise.
     """
+    if per is None:
+        return _full(GuestVectorEnv(module, **options))
     if per == "agent":
         return GuestVectorEnv(module, **options)
     if per == "guest":
         return GuestFleetVectorEnv(module, **options)
     raise UsageError(f"per is {per!r}: it takes 'agent' or 'guest'")
+
+
+def _full(envs: GuestVectorEnv) -> GuestVectorEnv:
+    """Return an environment whose places are all for agents of its guest. Raises UsageError."""
+    decision = envs.guest_env.decision
+    assert decision is not None
+    agents, slots = len(decision.deciding), decision.behavior.spec.slots or 0
+    if envs.num_envs <= max(agents, slots):
+        return envs
+    envs.close()
+    raise UsageError(
+        f"num_envs is {envs.num_envs}, and {envs.guest_env.module.name} has {agents} agent"
+        f"{'' if agents == 1 else 's'}: per='guest' makes that many guests of one agent each,"
+        " per='agent' keeps empty places for agents that begin later"
+    )

@@ -8,12 +8,15 @@ from typing import Any, Literal
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Spec
 from arkml.envs.drawing import Bars, Pixels, Shown, blank, plane_of
+from arkml.envs.spaces import choices_allowed, require_branches
 from arkml.errors import UsageError
+from arkml.marks import Marks
 
 VectorRenderMode = Literal["rgb_array"] | None
 
 RENDER_MODES = ["rgb_array"]
 RENDER_FPS = 60
+_OF_PLACES = ("render", "action_masks")  # methods with a result for each place
 
 
 class VectorPlaces:
@@ -28,6 +31,19 @@ class VectorPlaces:
     render_mode: str | None
     _spec: Spec
     _picture: Any = None
+    _allowed_now: Any = None
+
+    def action_masks(self) -> Marks:
+        """
+        Return the choices that agents may take now, bool, [num_envs, choices of all branches].
+
+        Empty places may take all. Raises UsageError for agents without branches, and before the
+        first reset.
+        """
+        require_branches(self._spec, "this environment")
+        if self._allowed_now is None:
+            raise UsageError("reset the environment before its masks are asked for")
+        return choices_allowed(self._allowed_now)
 
     @property
     def guest_env(self) -> GuestEnv:
@@ -38,11 +54,11 @@ class VectorPlaces:
         """
         Call a method once, or read an attribute, and return the result for each place.
 
-        Raises AttributeError. The results of `render` are the pictures of the places.
+        Raises AttributeError. The results of `render` and `action_masks` are those of the places.
         """
         value = getattr(self._owner(name), name)
         result = value(*args, **kwargs) if callable(value) else value
-        if name == "render" and result is not None:
+        if name in _OF_PLACES and result is not None:
             return tuple(result)
         return (result,) * self.num_envs
 

@@ -124,17 +124,19 @@ class Step:
     The outcome for a guest up to its next submit.
 
     `decisions` holds one submit, or at the end of the guest the truncated agents of each behavior.
-    `done` is True if the guest has finished, and `error` is the reason if it failed.
+    `done` is True if the guest has finished, and `error` is the reason if it failed. `is_cut` is
+    True if its agents were truncated because an episode had `max_episode_steps`.
     """
 
     decisions: Sequence[Decision]
     done: bool = False
     error: GuestError | None = None
+    is_cut: bool = False
 
     @property
     def is_over(self) -> bool:
-        """True if the guest has ended: only a reset can follow."""
-        return self.done or self.error is not None
+        """True if the guest has ended, or was cut off: only a reset can follow."""
+        return self.done or self.error is not None or self.is_cut
 
 
 @dataclass(frozen=True, slots=True)

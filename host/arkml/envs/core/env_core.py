@@ -58,7 +58,7 @@ class EnvCore(Closing):
             self._end_instance()
             before = time.perf_counter()
             self.instance = self.factory.make(drawn, self.factory.shared())
-            step = _run(self.instance)
+            step = self.instance.limited(_run(self.instance))
             self.reset_seconds = time.perf_counter() - before
             if step.error is not None:
                 self.factory.require_behavior(self.instance)
@@ -72,7 +72,7 @@ class EnvCore(Closing):
         with self._call:
             instance, pending = self._waiting()
             instance.answer(_checked(actions, pending.decision, pending.tracker.acting_count))
-            return _run(instance)
+            return instance.limited(_run(instance))
 
     def step_rows(self, actions: Floats) -> Step | InPlace:
         """
@@ -84,6 +84,8 @@ class EnvCore(Closing):
         with self._call:
             instance, _ = self._waiting()
             instance.answer_rows(actions)
+            if self.factory.settings.max_episode_steps is not None:
+                return instance.limited(_run(instance))
             ended = instance.run_to_pending()
             if ended is not None:
                 return _passed(instance, ended)

@@ -11,6 +11,7 @@ from arkml.closing import Closing
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
 from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
 from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.episode_limit import EpisodeLimit
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.submit_loop import Calls, SubmitLoop
 from arkml.envs.core.transitions import LISTING
@@ -57,7 +58,8 @@ class EnvInstance(Closing):
     `frame` is the function that is called again and again, None where one call is all;
     `may_run_ahead` says whether nothing is to be done before its next call.
     `inference` says whether sessions of inference are stepped, None that they are if there is no
-    experiment. `idle` and `seconds` are what a step may take, see `SubmitLoop`.
+    experiment. `idle` and `seconds` are what a step may take, see `SubmitLoop`, and `most_steps`
+    is the limit of an episode.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class EnvInstance(Closing):
         inference: bool | None,
         idle: int,
         seconds: float | None,
+        most_steps: int | None = None,
     ) -> None:
         self.calls = calls
         self.guest = Guest(calls)
@@ -85,6 +88,7 @@ class EnvInstance(Closing):
         self._agents = agents
         self._inference = inference
         self._trackers: dict[int, AgentTracker] = {}
+        self._limit = None if most_steps is None else EpisodeLimit(most_steps)
         world.follow(FrameCount(calls))
         self.stepping: SubmitLoop = SubmitLoop(
             calls,
@@ -184,6 +188,10 @@ class EnvInstance(Closing):
         if self._inference is not None:
             return self._inference
         return not self.experiments.started
+
+    def limited(self, step: Step) -> Step:
+        """Return a step, cut off where an episode is over its limit."""
+        return step if self._limit is None else self._limit.limited(step, self._drop_all)
 
     def close(self) -> None:
         """Free the instance; its agents are forgotten."""

@@ -22,7 +22,7 @@ from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.submit_loop import frames_ahead
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
-from arkml.marks import Marks
+from arkml.marks import Marks, some
 
 
 class FleetEnv(Closing):
@@ -31,7 +31,8 @@ class FleetEnv(Closing):
 
     Guests whose agent keeps running are stepped in lockstep, at little more than their calls; the
     others one after the other, as are all with a `decision_period`. A guest that fails or
-    finishes is over until `renew`, and changes nothing for the rest.
+    finishes is over until `renew`, and changes nothing for the rest. So is one whose agent has had
+    `max_episode_steps`, and is truncated.
     """
 
     def __init__(self, module: Source, num_guests: int, **options: Unpack[GuestEnvOptions]) -> None:
@@ -48,6 +49,8 @@ class FleetEnv(Closing):
         self._together: BatchStepper | None = None
         self._call = NonReentrant(self._factory.module.name)
         self._behavior: Behavior | None = None
+        self._most_steps = self._factory.settings.max_episode_steps
+        self._steps = np.zeros(num_guests, np.int64)  # of the episode of each agent
         try:
             self._resources = self._factory.shared(num_guests)
         except BaseException:
@@ -105,7 +108,10 @@ class FleetEnv(Closing):
         actions: float32, [guests, num_actions], checked; those of agents that do not decide are not
         used. before: float32, [guests, num_features], the agents' last observations.
         """
-        return self._whole(lambda: self._step(actions, before, due))
+        if self._most_steps is None:
+            return self._whole(lambda: self._step(actions, before, due))
+        most = self._most_steps
+        return self._whole(lambda: self._cut(self._step(actions, before, due), most))
 
     def take_demonstrations(self, guest: int) -> list[Demonstrations]:
         """Return the demonstrations and augmented rows of a guest since the last call."""
@@ -181,6 +187,22 @@ class FleetEnv(Closing):
             steps.update({guest: self._alone(guest, actions) for guest in alone.tolist()})
         return self._merged(steps, found, before) if steps else found
 
+    def _cut(self, step: FleetStep, most: int) -> FleetStep:
+        """Truncate the agents that have had their steps; their guests are over."""
+        ended = step.ended
+        self._steps += step.present
+        self._steps[step.started | ended] = 0
+        cut = step.present & ~ended & (self._steps >= most)
+        if some(cut):
+            step.truncated |= cut
+            guests = np.flatnonzero(cut).tolist()
+            for guest in guests:
+                step.steps.setdefault(guest, Step((), is_cut=True))
+                self._drop(guest)
+            assert self._together is not None
+            self._together.settle(guests)
+        return step
+
     def _empty_step(self) -> FleetStep:
         return FleetStep.empty(self.num_guests, self.behavior.num_features)
 
@@ -209,6 +231,7 @@ class FleetEnv(Closing):
     def _begun(self, guest: int, seed: int | None) -> Step:
         """Step a new instance to its first submit."""
         drawn = drawn_seed(self._random) if seed is None else seed
+        self._steps[guest] = 0
         instance = self._instances[guest] = self._factory.make(drawn, self._resources)
         self._set_alive(guest, True)
         step = instance.run()

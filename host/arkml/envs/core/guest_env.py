@@ -37,6 +37,9 @@ class GuestEnv(Closing):
     file that the guest downloads. A guest stalls after `idle_calls` calls without a submit, or
     `seconds` in one step.
 
+    An episode of an agent is cut after `max_episode_steps`: all agents of the instance are
+    truncated in that step, and only a reset can follow.
+
     The guest's clocks are virtual: each call is a frame of `frame_seconds`, and so is each submit
     if the guest runs in a single call (see `pace`). Random numbers that it draws through `wasi`
     follow from the seed.
@@ -60,6 +63,7 @@ class GuestEnv(Closing):
         idle_calls: int = IDLE_CALLS,
         seconds: float | None = None,
         frame_seconds: float = FRAME,
+        max_episode_steps: int | None = None,
         wasi: WasiGrant | None = None,
         limits: Limits | None = None,
         host: Host | None = None,
@@ -70,7 +74,7 @@ class GuestEnv(Closing):
         self._source = module
         self._settings = InstanceSettings(
             entry, args, configure, snapshot, inference, behaviors, idle_calls, seconds,
-            frame_seconds,
+            frame_seconds, max_episode_steps,
         )  # fmt: skip
         self._wasi = wasi if host is None else host.wasi
         self._limits = limits if host is None else host.limits

@@ -37,10 +37,14 @@ class InstanceSettings:
     idle_calls: int
     seconds: float | None
     frame_seconds: float
+    max_episode_steps: int | None = None
 
     def __post_init__(self) -> None:
         if self.idle_calls < 1:
             raise UsageError(f"idle_calls is {self.idle_calls}: 1 at least")
+        most = self.max_episode_steps
+        if most is not None and (not isinstance(most, int) or most < 1):
+            raise UsageError(f"max_episode_steps is {most!r}: a whole number from 1, or None")
 
 
 class InstanceFactory(Closing):
@@ -121,6 +125,7 @@ class InstanceFactory(Closing):
             inference=settings.inference,
             idle=settings.idle_calls,
             seconds=settings.seconds,
+            most_steps=settings.max_episode_steps,
         )
 
     def variant(self, settings: InstanceSettings) -> InstanceFactory:

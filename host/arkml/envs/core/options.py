@@ -39,6 +39,13 @@ class GuestEnvOptions(TypedDict, total=False):
     idle_calls: int
     """Calls without a submit after which the guest has stalled; 1,000 by default."""
 
+    max_episode_steps: int | None
+    """
+    Steps after which an episode is cut: the agent is truncated, with its last observation. The
+    others of its guest are truncated in that step, too, and the next episodes are those of a new
+    instance. None is no limit.
+    """
+
     seconds: float | None
     """Seconds of one step after which the guest has stalled, or None."""
 

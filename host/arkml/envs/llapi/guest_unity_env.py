@@ -133,7 +133,9 @@ class GuestUnityEnv(Remade, BaseEnv):
         action = self._actions.get(name) or spec.empty_action(len(steps))
         step = env.step(action.continuous if not spec.discrete_size else _columns(action))
         self._show(step)
-        if step.is_over:
+        if step.is_cut:  # the next step begins a new instance, as the first one does
+            self._is_playing = False
+        elif step.is_over:
             self._is_playing = False
             self._failure = step.error
             self._why_over = "The guest has finished." if step.error is None else str(step.error)
