@@ -17,9 +17,11 @@ from arkml.envs.gym import NAME
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.llapi.envs.unity_gym_env import UnityToGymWrapper
+from arkml.envs.llapi.envs.unity_parallel_env import UnityParallelEnv
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.pettingzoo_env import parallel_env
-from arkml.envs.relayrl import GuestScalarEnvironment
+from arkml.envs.relayrl import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.sb3 import GuestVecEnv
 from arkml.envs.step_arrays import StepArrays
 from arkml.envs.vector_env import vector_env
@@ -304,3 +306,30 @@ def test_pettingzoo_has_the_spaces_of_all_agents(make):
     for agent in zoo.possible_agents:
         assert zoo.observation_spaces[agent] == zoo.observation_space(agent)
         assert zoo.action_spaces[agent] == zoo.action_space(agent)
+
+
+ON_GUESTS = [
+    (GuestEnv, {}),
+    (GuestGymnasiumEnv, {}),
+    (GuestVectorEnv, {}),
+    (GuestFleetVectorEnv, {"num_envs": 2}),
+    (GuestVecEnv, {"num_envs": 2}),
+    (parallel_env, {}),
+    (GuestUnityEnv, {}),
+    (GuestScalarEnvironment, {}),
+    (GuestVectorEnvironment, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), ON_GUESTS)
+def test_environments_are_context_managers_and_close_again(kind, options):
+    with kind(PENDULUM, **ONE, **options) as env:
+        pass
+    env.close()
+
+
+def test_the_wrappers_of_ml_agents_are_context_managers_and_close_again():
+    for kind in (UnityParallelEnv, UnityToGymWrapper):
+        with kind(GuestUnityEnv(PENDULUM, seed=1, **ONE)) as env:
+            pass
+        env.close()

@@ -9,6 +9,7 @@ from tests.integration.command_line import GUESTS
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 
 from arkml.envs import relayrl
+from arkml.envs.relayrl import traits
 from arkml.envs.relayrl.flat import FlatScalar, FlatVector
 from arkml.testing.relayrl import check_scalar, check_vector
 
@@ -73,6 +74,8 @@ def test_the_names_of_the_traits_are_there_with_their_texts():
     assert not any(isinstance(error, OSError) for error in errors)
     assert relayrl.EnvironmentUuid is UUID
     assert relayrl.Uuid is UUID
+    for name in ("EnvironmentError", "EnvTchDType", "EnvNdArrayDType", *traits.__all__):
+        assert getattr(traits, name) is getattr(relayrl, name)
     assert issubclass(relayrl.EnvironmentError, relayrl.Error)
     assert not issubclass(OSError, relayrl.Error)
 

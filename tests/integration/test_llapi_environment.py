@@ -183,8 +183,9 @@ def test_actions_that_cannot_be_written_are_copied_too(start):
 def test_a_closed_environment_says_so(start):  # ML-15
     environment = start()
     environment.close()
+    environment.close()
 
-    for call in (environment.close, environment.step, environment.reset):
+    for call in (environment.step, environment.reset):
         with pytest.raises(UnityEnvironmentException, match=r"No Unity environment is loaded\."):
             call()
 
@@ -198,6 +199,34 @@ def test_closing_ends_the_player_and_frees_the_port(start, tmp_path):
 
     assert not is_running(pid)
     assert can_bind(environment._port)
+
+
+def test_a_dropped_environment_ends_the_player_and_frees_the_port(player, tmp_path):
+    report, port = tmp_path / "report", free_port()
+    held = [
+        UnityEnvironment(
+            player, base_port=port, timeout_wait=20, additional_args=["--report", str(report)]
+        )
+    ]
+    held[0].reset()
+    pid = json.loads(report.read_text())["pid"]
+
+    with pytest.warns(ResourceWarning, match=f"unclosed <UnityEnvironment at port {port}>"):
+        held.clear()
+    assert not is_running(pid)
+    assert can_bind(port)
+
+
+def test_an_environment_is_a_context_manager(player, tmp_path):
+    report = tmp_path / "report"
+    port = free_port()
+    arguments = ["--report", str(report)]
+    with UnityEnvironment(player, base_port=port, additional_args=arguments) as environment:
+        environment.reset()
+    pid = json.loads(report.read_text())["pid"]
+
+    assert not is_running(pid)
+    assert can_bind(port)
 
 
 def test_a_player_that_stays_is_killed(start, tmp_path):

@@ -156,7 +156,8 @@ def test_a_closed_environment_says_so(make):  # ML-15
     env = make(PENDULUM)
     env.reset()
     env.close()
-    for call in (env.step, env.reset, env.close):
+    env.close()
+    for call in (env.step, env.reset):
         with pytest.raises(UnityEnvironmentException, match="No Unity environment is loaded"):
             call()
 

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from arkml.batches import Floats
+from arkml.closing import Closing
 from arkml.envs.core.decisions import Decision
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
@@ -38,7 +39,7 @@ from arkml.marks import Marks, every, some
 _WHO = "a fleet"
 
 
-class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
+class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
     """
     Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
 

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from arkml.batches import Floats
+from arkml.closing import Closing
 from arkml.envs import showing
 from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
 from arkml.envs.core.guest_env import GuestEnv, core_of
@@ -54,7 +55,7 @@ def mode_of(
     return mode
 
 
-class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
+class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 

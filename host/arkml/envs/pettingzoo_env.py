@@ -10,6 +10,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from arkml.batches import Floats
+from arkml.closing import Closing
 from arkml.envs import showing
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Behavior, Decision, Step
@@ -75,7 +76,7 @@ def env(
     )
 
 
-class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
+class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any], Closing):  # type: ignore[misc]  # no types
     """
     Steps all agents of a guest at once; `options` are those of `GuestEnv`.
 

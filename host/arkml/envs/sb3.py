@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env.base_vec_env import (
 )
 
 from arkml.batches import Floats
+from arkml.closing import Closing
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.vector_env import VectorEnvOptions, vector_env
 from arkml.errors import UsageError
@@ -32,7 +33,7 @@ _EMPTY = (
 Ends = dict[int, dict[str, Any]]  # infos of places whose episode ended
 
 
-class GuestVecEnv(VecEnv):
+class GuestVecEnv(VecEnv, Closing):
     """
     Steps `num_envs` guests of one agent each, or, with `per="agent"`, the agents of one guest.
 

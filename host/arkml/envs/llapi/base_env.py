@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 
+from arkml.closing import Closing
 from arkml.envs.llapi.actions import ActionSpec, ActionTuple, _ActionTupleBase
 from arkml.envs.llapi.specs import (
     BehaviorMapping,
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 
-class BaseEnv(ABC):
+class BaseEnv(Closing):
     """
     Agents of one or more behaviors, stepped together.
 
@@ -61,7 +62,7 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the environment. It cannot be used afterwards."""
+        """End the environment. It cannot be used afterwards. Safe to call again."""
 
     @property
     @abstractmethod

@@ -6,10 +6,14 @@ import atexit
 import logging
 import signal
 import subprocess
+import sys
+import weakref
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
+from arkml.closing import Unclosed
 from arkml.envs.llapi import env_utils, handshake
 from arkml.envs.llapi.base_env import (
     ActionTuple,
@@ -130,9 +134,15 @@ class UnityEnvironment(BaseEnv):
         self._is_first_message = False
 
     def close(self) -> None:
-        """End the player and free the port. Raises UnityEnvironmentException when closed."""
-        self._assert_loaded()
-        self._close()
+        """End the player and free the port. Safe to call again, unlike the original's."""
+        if self._loaded:
+            self._close()
+
+    def __del__(self) -> None:
+        """End the player of an environment that was dropped without `close`, and free its port."""
+        if getattr(self, "_loaded", False) and not sys.is_finalizing():
+            self._close(0)
+            Unclosed(f"<UnityEnvironment at port {self._port}>").warn(self)
 
     @property
     def behavior_specs(self) -> Mapping[str, BehaviorSpec]:
@@ -181,7 +191,8 @@ class UnityEnvironment(BaseEnv):
         self._communicator = self._get_communicator(
             self._worker_id, self._port - self._worker_id, self._timeout_wait, listen
         )
-        atexit.register(self._close)
+        self._at_exit = partial(_close_at_exit, weakref.ref(self))
+        atexit.register(self._at_exit)
         try:
             if file_name is not None:
                 self._process = env_utils.launch_executable(file_name, self._executable_args())
@@ -256,7 +267,7 @@ class UnityEnvironment(BaseEnv):
     def _close(self, timeout: float | None = None) -> None:
         """End the player, the hard way after `timeout` seconds, by default `timeout_wait`."""
         self._loaded = False
-        atexit.unregister(self._close)
+        atexit.unregister(self._at_exit)
         self._communicator.close()
         process, self._process = self._process, None
         if process is None:
@@ -287,6 +298,13 @@ class UnityEnvironment(BaseEnv):
         name = UnityEnvironment._returncode_to_signal_name(returncode)
         suffix = f" ({name})" if name else ""
         return f"Environment shut down with return code {returncode}{suffix}."
+
+
+def _close_at_exit(environment: weakref.ref[UnityEnvironment]) -> None:
+    """Close an environment that is still there at the end of the program."""
+    found = environment()
+    if found is not None:
+        found.close()
 
 
 def _missing_analytics(

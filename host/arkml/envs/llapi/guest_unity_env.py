@@ -153,9 +153,10 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._channels.take(messages)
 
     def close(self) -> None:
-        """Free the guest. Raises UnityEnvironmentException if that was done before."""
-        self.guest_env.close()
-        self._env = None
+        """Free the guest. Safe to call again."""
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
 
     def get_steps(self, behavior_name: BehaviorName) -> tuple[DecisionSteps, TerminalSteps]:
         self._require(behavior_name)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self, Unpack
 
 from arkml.batches import Floats
+from arkml.closing import Closing
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
@@ -21,7 +22,7 @@ ActingPolicy = Callable[[Floats], Any]
 """A function from an observation, [num_features], to an action, [num_actions]."""
 
 
-class Guests:
+class Guests(Closing):
     """Guests as one environment. `policy` acts in `run_environment`; `options` are GuestEnv's."""
 
     def __init__(

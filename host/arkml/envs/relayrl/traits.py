@@ -6,7 +6,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from arkml.envs.relayrl.kinds import EnvDType, EnvInfo, EnvironmentKind, EnvironmentUuid, Tensor
+from arkml.envs.relayrl.kinds import (
+    EnvDType,
+    EnvInfo,
+    EnvironmentError,
+    EnvironmentKind,
+    EnvironmentUuid,
+    EnvNdArrayDType,
+    EnvTchDType,
+    Tensor,
+)
+
+__all__ = [
+    "DynScalarEnvironment",
+    "DynVectorEnv",
+    "EnvDType",
+    "EnvInfo",
+    "EnvNdArrayDType",
+    "EnvTchDType",
+    "Environment",
+    "EnvironmentError",
+    "EnvironmentHandle",
+    "EnvironmentKind",
+    "EnvironmentUuid",
+    "ScalarEnvReset",
+    "ScalarEnvStep",
+    "ScalarEnvironment",
+    "TrainingPerformanceReturnFn",
+    "VectorEnvReset",
+    "VectorEnvStep",
+    "VectorEnvironment",
+]
 
 
 @dataclass(slots=True)

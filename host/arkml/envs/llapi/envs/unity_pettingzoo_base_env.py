@@ -7,12 +7,13 @@ from typing import Any
 from gymnasium import error, spaces
 from numpy.typing import NDArray
 
+from arkml.closing import Closing
 from arkml.envs.llapi.base_env import ActionTuple, BaseEnv
 from arkml.envs.llapi.envs.env_helpers import agent_id_to_behavior, unwrap_batch_steps
 from arkml.envs.llapi.envs.unity_spaces import action_row, action_space, observation_space
 
 
-class UnityPettingzooBaseEnv:
+class UnityPettingzooBaseEnv(Closing):
     """
     An environment whose agents are named `behavior?agent_id=N`.
 
