@@ -43,7 +43,7 @@ class GuestEnvOptions(TypedDict, total=False):
     """
     Steps after which an episode is cut: the agent is truncated, with its last observation. The
     others of its guest are truncated in that step, too, and the next episodes are those of a new
-    instance. None is no limit.
+    instance. None sets no limit.
     """
 
     seconds: float | None
