@@ -1,5 +1,9 @@
 """The published Python SDK plays trials of our server, and with ours (CG-1 … 9, 25 … 38)."""
 
+import json
+import subprocess
+from pathlib import Path
+
 import pytest
 from tests.cogment.conftest import ORIGINAL, OURS, serving_trials
 
@@ -139,3 +143,11 @@ async def test_the_published_datalog_gets_every_tick(participants, tmp_path):
     assert ["*", 1.0] in ticks[0]["rewards"]
     assert ["world", "*"] in ticks[0]["messages"]
     assert logged["late"] == [[0, 7.0]]
+
+
+def test_the_golden_file_has_the_signatures_of_the_published_package(programs, tmp_path):
+    golden = Path(__file__).with_name("python_sdk.json")
+    script = Path(__file__).with_name("signatures.py")
+    subprocess.run([programs / "python", script, tmp_path / "now.json"], check=True)
+
+    assert json.loads((tmp_path / "now.json").read_text()) == json.loads(golden.read_text())

@@ -95,7 +95,7 @@ def test_a_wrong_attribute_of_an_actor_is_refused(name, value):
 
 
 def test_an_actor_needs_the_name_of_a_class():
-    with pytest.raises(TrialError, match="class_name"):
+    with pytest.raises(TrialError, match="actor_class"):
         ActorParameters(SETTINGS, None)
 
 

@@ -27,10 +27,14 @@ METHODS = {
     Context: {
         "get_controller": ["endpoint"],
         "join_trial": ["trial_id", "endpoint", "impl_name", "actor_name", "actor_class"],
-        "register_actor": ["impl", "impl_name", "actor_classes"],
-        "register_environment": ["impl", "impl_name"],
-        "register_pre_trial_hook": ["impl"],
-        "serve_all_registered": ["served_endpoint"],
+        "register_actor": ["impl", "impl_name", "actor_classes", "properties"],
+        "register_environment": ["impl", "impl_name", "properties"],
+        "register_pre_trial_hook": ["impl", "properties"],
+        "serve_all_registered": [
+            "served_endpoint",
+            "prometheus_port",
+            "directory_registration_host",
+        ],
     },
     Controller: {
         "start_trial": ["trial_config", "trial_id_requested", "trial_params"],
@@ -82,7 +86,7 @@ def test_a_value_has_the_published_fields(owner):
 
 
 def test_a_context_takes_the_user_and_then_the_settings():
-    assert list(inspect.signature(Context).parameters) == ["user_id", "cog_settings"]
+    assert list(inspect.signature(Context).parameters)[:2] == ["user_id", "cog_settings"]
 
 
 def test_the_enumerations_have_the_published_values():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arkml.trials.core.error import ActorTaken, TrialError
+    from arkml.trials.core.error import ActorTaken, CogmentError, TrialError
     from arkml.trials.sdk.actor_parameters import ActorParameters
     from arkml.trials.sdk.actor_session import ActorSession
     from arkml.trials.sdk.addresses import Endpoint, ServedEndpoint
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
         Reward,
         RewardSource,
     )
+    from arkml.trials.sdk.grpc_metadata import GrpcMetadata
     from arkml.trials.sdk.parameters import PrehookSession, TrialParameters
+    from arkml.trials.sdk.program_logger import make_logger
     from arkml.trials.sdk.session import Session
     from arkml.trials.sdk.specs import ActorClass, ActorClassList, CogSettings
     from arkml.trials.sdk.trial_info import ActorInfo, TrialInfo, TrialState
@@ -41,11 +44,13 @@ __all__ = [
     "ActorStatus",
     "ActorTaken",
     "CogSettings",
+    "CogmentError",
     "Context",
     "Controller",
     "Endpoint",
     "EnvironmentSession",
     "EventType",
+    "GrpcMetadata",
     "PrehookSession",
     "RecvAction",
     "RecvEvent",
@@ -63,7 +68,10 @@ __all__ = [
     "TrialParameters",
     "TrialState",
     "TrialsOptions",
+    "make_logger",
 ]
+
+__version__: str = version("arkml")
 
 # Imported when first asked for: the core and its messages are used without gRPC.
 _HOMES = {
@@ -75,11 +83,13 @@ _HOMES = {
     "ActorStatus": "arkml.trials.sdk.events",
     "ActorTaken": "arkml.trials.core.error",
     "CogSettings": "arkml.trials.sdk.specs",
+    "CogmentError": "arkml.trials.core.error",
     "Context": "arkml.trials.sdk.context",
     "Controller": "arkml.trials.sdk.controller",
     "Endpoint": "arkml.trials.sdk.addresses",
     "EnvironmentSession": "arkml.trials.sdk.environment_session",
     "EventType": "arkml.trials.sdk.events",
+    "GrpcMetadata": "arkml.trials.sdk.grpc_metadata",
     "PrehookSession": "arkml.trials.sdk.parameters",
     "RecvAction": "arkml.trials.sdk.events",
     "RecvEvent": "arkml.trials.sdk.events",
@@ -97,6 +107,7 @@ _HOMES = {
     "TrialParameters": "arkml.trials.sdk.parameters",
     "TrialState": "arkml.trials.sdk.trial_info",
     "TrialsOptions": "arkml.trials.server.options",
+    "make_logger": "arkml.trials.sdk.program_logger",
 }
 
 

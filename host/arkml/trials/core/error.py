@@ -11,3 +11,7 @@ class TrialError(ArkmlError):
 
 class ActorTaken(TrialError):
     """An actor that cannot be taken over, since it has a player already."""
+
+
+CogmentError = TrialError
+"""The name that Cogment's SDK has for TrialError."""

@@ -15,7 +15,7 @@ from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
 
 class ActorParameters:
     """
-    The parameters of an actor of class `class_name`.
+    The parameters of an actor of class `class_name`, which may be given as `actor_class`, too.
 
     Other attributes may be given by keyword: `name`, `endpoint`, `implementation`, `config`,
     `initial_connection_timeout` and `response_timeout` (seconds, 0 for ever), `optional`,
@@ -34,8 +34,12 @@ class ActorParameters:
     default_action_serialized: RawContent = RawContent("default_action")
 
     def __init__(
-        self, cog_settings: CogSettings | None, class_name: str, **attributes: Any
+        self, cog_settings: CogSettings | None, class_name: str | None = None, **attributes: Any
     ) -> None:
+        if class_name is None:
+            class_name = attributes.pop("actor_class", None)
+            if class_name is None:
+                raise TrialError("Required attribute 'actor_class' missing")
         if not isinstance(class_name, str):
             raise TrialError(f"Wrong type for 'class_name' [{type(class_name)}]")
         self._cog_settings = cog_settings
@@ -56,6 +60,28 @@ class ActorParameters:
     def class_name(self) -> str:
         """Name of the actor's class."""
         return self.raw_params.actor_class
+
+    @property
+    def actor_class(self) -> str:
+        """Name of the actor's class. Set, without settings of a project, to another one."""
+        return self.raw_params.actor_class
+
+    @actor_class.setter
+    def actor_class(self, value: str) -> None:
+        if value == self.actor_class:
+            return
+        if self._cog_settings is not None:
+            raise TrialError(
+                f"the actor has the class [{self.actor_class}], which its configuration and its"
+                " action go with: make other parameters for another class"
+            )
+        if not (isinstance(value, str) and value):
+            raise TrialError(f"actor_class [{value!r}] is not the name of a class")
+        self.raw_params.actor_class = value
+
+    def has_specs(self) -> bool:
+        """Return whether there are settings of a project, which messages are read by."""
+        return self._cog_settings is not None
 
     @property
     def actor_class_spec(self) -> ActorClass | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import NoReturn
 
 from google.protobuf.message import Message
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.events import RecvEvent, RecvObservation, RecvReward
-from arkml.trials.sdk.session import NORMAL, Session
+from arkml.trials.sdk.session import NORMAL, Session, listed
 from arkml.trials.sdk.specs import ActorClass, parsed_config
 from arkml.trials.streams import Sender
 from arkml.trials.wire.actor_pb2 import (
@@ -54,6 +56,30 @@ class ActorSession(Session[ActorRunTrialInput, ActorRunTrialOutput]):
         self._space = spec.observation_space
         self._has_joined = has_joined
         self._is_last_received = False
+
+    @property
+    def class_name(self) -> str:
+        """Name of the actor's class, by the older of its two published names."""
+        return self.actor_class
+
+    def get_active_actors(self) -> NoReturn:
+        """Raise TrialError: actors do not know the others."""
+        raise TrialError(
+            "actors do not know the other actors of their trial: a controller has get_actors, and"
+            " the environment get_active_actors"
+        )
+
+    def send_message(
+        self, payload: Message, to: Sequence[str], to_environment: bool | None = None
+    ) -> None:
+        """
+        Send a message of any type.
+
+        `to` has the names of actors, `"*"` for all of them, or `"class.*"` for those of a class;
+        these leave out the environment, whose name is `env_name`, which `to_environment` adds.
+        Raises TrialError if `to` is not a list, or `payload` not a message.
+        """
+        super().send_message(payload, [*listed(to), self.env_name] if to_environment else to)
 
     def start(self, auto_done_sending: bool = True) -> None:
         """

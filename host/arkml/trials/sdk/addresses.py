@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from arkml.trials.core.endpoints import GRPC, TrialEndpoint
@@ -10,12 +9,70 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.implementations import RegisteredImplementations
 from arkml.trials.service import TrialServices
 
+_NO_TLS = (
+    "gRPC is used without TLS here: keep it on this machine, or behind a proxy that has the"
+    " certificate"
+)
 
-@dataclass(frozen=True, slots=True)
+
+class _NotUsed:
+    """An attribute for TLS: `unset`, and nothing else."""
+
+    def __init__(self, unset: bool | None = None) -> None:
+        self._unset = unset
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: object, owners: type) -> bool | None:
+        return self._unset
+
+    def __set__(self, owner: object, value: object) -> None:
+        if value:
+            raise TrialError(f"{self._name}: {_NO_TLS}")
+
+
 class Endpoint:
-    """The address of a server of trials, `grpc://HOST:PORT`."""
+    """
+    The address of a server of trials, `grpc://HOST:PORT`.
 
-    url: str
+    Raises TrialError with `use_ssl`, and for every file, as there is no TLS of gRPC.
+    """
+
+    __slots__ = ("url",)
+
+    use_ssl: _NotUsed = _NotUsed(unset=False)
+    private_key: _NotUsed = _NotUsed()
+    root_certificates: _NotUsed = _NotUsed()
+    certificate_chain: _NotUsed = _NotUsed()
+
+    def __init__(self, url: str = "cogment://discover", use_ssl: bool = False) -> None:
+        self.url: str = url
+        self.use_ssl = use_ssl
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Endpoint) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def using_ssl(self) -> bool:
+        """Return False: gRPC is used without TLS."""
+        return False
+
+    def set_from_files(
+        self,
+        private_key_file: str | None = None,
+        root_certificates_file: str | None = None,
+        certificate_chain_file: str | None = None,
+    ) -> None:
+        """Take no files. Raises TrialError for one."""
+        self.private_key = private_key_file
+        self.root_certificates = root_certificates_file
+        self.certificate_chain = certificate_chain_file
 
     @property
     def authority(self) -> str:
@@ -26,17 +83,31 @@ class Endpoint:
         return address.authority
 
 
-@dataclass(frozen=True, slots=True)
 class ServedEndpoint:
     """
     The port on which a context serves what it has registered, 0 for a free one.
 
     There is no login, so `host` is the loopback interface unless it is given; `"[::]"` is all of
-    them.
+    them. Raises TrialError for a port that is not one.
     """
 
-    port: int = 0
-    host: str = "127.0.0.1"
+    __slots__ = ("host", "port")
+
+    private_key_certificate_chain_pairs: _NotUsed = _NotUsed()
+    root_certificates: _NotUsed = _NotUsed()
+
+    def __init__(self, port: int | str = 0, host: str = "127.0.0.1") -> None:
+        if not (str(port).isdecimal() and int(port) < 1 << 16):
+            raise TrialError(f"port {port!r} is not a number from 0 to 65535")
+        self.port: int = int(port)
+        self.host: str = host
+
+    def __repr__(self) -> str:
+        return f"ServedEndpoint(port={self.port}, host={self.host!r})"
+
+    def using_ssl(self) -> bool:
+        """Return False: gRPC is served without TLS."""
+        return False
 
 
 class LocalServer(TrialServices, Protocol):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
 from arkml.trials.sdk.addresses import Endpoint, LocalServer, ServedEndpoint, ServerPlace
 from arkml.trials.sdk.controller import Controller
+from arkml.trials.sdk.grpc_metadata import GrpcMetadata
 from arkml.trials.sdk.implementations import (
     ActorImplementation,
     EnvironmentImplementation,
@@ -18,6 +20,12 @@ from arkml.trials.sdk.implementations import (
 )
 from arkml.trials.sdk.joining import Inbox
 from arkml.trials.sdk.specs import CogSettings
+from arkml.trials.sdk.unused_arguments import (
+    NO_DIRECTORY,
+    NO_PROMETHEUS,
+    check_properties,
+    refuse_given,
+)
 from arkml.trials.service import PlayersService, TrialService
 from arkml.trials.streams import Passing
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput
@@ -33,11 +41,33 @@ class Context:
 
     `cog_settings` are the message types of a project, a module that `arkml trials generate` writes;
     None is enough for controllers. A context belongs to one event loop; `close`, or leaving it as
-    an asynchronous context manager, ends what it serves and its connections.
+    an asynchronous context manager, ends what it serves and its connections. Controllers send
+    `metadata` with their calls over gRPC.
+
+    The other arguments are those of Cogment's SDK. `asyncio_loop` is the loop that runs, or will.
+    Raises TrialError for another loop, and for a registry or a directory, which are not used here.
     """
 
-    def __init__(self, user_id: str, cog_settings: CogSettings | None) -> None:
+    def __init__(
+        self,
+        user_id: str,
+        cog_settings: CogSettings | None = None,
+        asyncio_loop: asyncio.AbstractEventLoop | None = None,
+        prometheus_registry: object = None,
+        directory_endpoint: Endpoint | None = None,
+        directory_auth_token: str | None = None,
+        metadata: GrpcMetadata | None = None,
+    ) -> None:
+        _check_loop(asyncio_loop)
+        refuse_given(
+            prometheus_registry=(prometheus_registry, NO_PROMETHEUS),
+            directory_endpoint=(directory_endpoint, NO_DIRECTORY),
+            directory_auth_token=(directory_auth_token, NO_DIRECTORY),
+        )
+        self.asyncio_loop = asyncio_loop
+        self._metadata = GrpcMetadata() if metadata is None else metadata.copy()
         self._user_id = user_id
+        self._has_specs = cog_settings is not None
         self._implementations = RegisteredImplementations(cog_settings)
         self._services: dict[str, GrpcTrials] = {}
         self._served: ServedImplementations | None = None
@@ -56,44 +86,71 @@ class Context:
         """Port on which this context serves, 0 if it does not."""
         return self._served.port if self._served is not None else 0
 
+    def has_specs(self) -> bool:
+        """Return whether there are settings of a project."""
+        return self._has_specs
+
     def register_actor(
-        self, impl: ActorImplementation, impl_name: str, actor_classes: Sequence[str] = ()
+        self,
+        impl: ActorImplementation,
+        impl_name: str,
+        actor_classes: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """
         Register a coroutine function that plays actors, of any class if none is named.
 
-        Raises TrialError if the name is taken or the context serves already.
+        `properties` are for a directory, and change nothing without one. Raises TrialError if the
+        name is taken, a property is reserved, or the context serves already.
         """
+        check_properties(properties, "Actor")
         self._implementations.add_actor(impl, impl_name, actor_classes)
 
     def register_environment(
-        self, impl: EnvironmentImplementation, impl_name: str = "default"
+        self,
+        impl: EnvironmentImplementation,
+        impl_name: str = "default",
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """
         Register a coroutine function that is the environment of trials.
 
-        Raises TrialError if the name is taken or the context serves already.
+        `properties` are for a directory, and change nothing without one. Raises TrialError if the
+        name is taken, a property is reserved, or the context serves already.
         """
+        check_properties(properties, "Environment")
         self._implementations.add_environment(impl, impl_name)
 
-    def register_pre_trial_hook(self, impl: PreTrialHook) -> None:
+    def register_pre_trial_hook(
+        self, impl: PreTrialHook, properties: Mapping[str, str] | None = None
+    ) -> None:
         """
         Register a coroutine function that completes the parameters of trials.
 
-        Raises TrialError if there is one or the context serves already.
+        `properties` are for a directory, and change nothing without one. Raises TrialError if there
+        is a hook, a property is reserved, or the context serves already.
         """
+        check_properties(properties, "Hook")
         self._implementations.set_hook(impl)
 
     async def serve_all_registered(
-        self, served_endpoint: ServedEndpoint | LocalServer | None = None
+        self,
+        served_endpoint: ServedEndpoint | LocalServer | None = None,
+        prometheus_port: int | None = None,
+        directory_registration_host: str | None = None,
     ) -> None:
         """
         Serve what was registered, on a free port if no endpoint is given.
 
         On a port this runs until it is cancelled or the context is closed. A server in this process
         is given the implementations at once, for the endpoint `local://`, and this returns. Raises
-        TrialError if there is nothing to serve, it is served already, or the port cannot be had.
+        TrialError if there is nothing to serve, it is served already, the port cannot be had, or a
+        port for Prometheus or a host for a directory is given, of which there are none here.
         """
+        refuse_given(
+            prometheus_port=(prometheus_port, NO_PROMETHEUS),
+            directory_registration_host=(directory_registration_host, NO_DIRECTORY),
+        )
         self._implementations.freeze()
         endpoint = ServedEndpoint() if served_endpoint is None else served_endpoint
         if not isinstance(endpoint, ServedEndpoint):
@@ -108,7 +165,7 @@ class Context:
         finally:
             self._served = None
 
-    def get_controller(self, endpoint: ServerPlace) -> Controller:
+    def get_controller(self, endpoint: ServerPlace = Endpoint()) -> Controller:  # noqa: B008
         """
         Return a controller of the trials of a server.
 
@@ -119,7 +176,7 @@ class Context:
     async def join_trial(
         self,
         trial_id: str,
-        endpoint: ServerPlace,
+        endpoint: ServerPlace = Endpoint(),  # noqa: B008
         impl_name: str | None = None,
         actor_name: str | None = None,
         actor_class: str | None = None,
@@ -208,5 +265,18 @@ class Context:
         if authority not in self._services:
             from arkml.trials.sdk.grpc_service import GrpcTrials
 
-            self._services[authority] = GrpcTrials(authority)
+            self._services[authority] = GrpcTrials(authority, self._metadata.to_grpc_metadata())
         return self._services[authority]
+
+
+def _check_loop(given: asyncio.AbstractEventLoop | None) -> None:
+    """Raise TrialError unless a loop is the one that runs, or none runs yet."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if given not in (None, running):
+        raise TrialError(
+            "asyncio_loop: a context belongs to the event loop in which it is made, and another"
+            " one was given"
+        )

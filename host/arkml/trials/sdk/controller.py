@@ -32,6 +32,10 @@ class Controller:
     def __repr__(self) -> str:
         return f"Controller(user_id={self._user_id!r})"
 
+    def has_specs(self) -> bool:
+        """Return True: a controller needs no settings of a project."""
+        return True
+
     def __await__(self) -> Generator[None, None, Controller]:
         """Return the controller, since published examples await `get_controller`."""
         return self
@@ -79,9 +83,9 @@ class Controller:
             raise TrialError("terminate_trial needs the id of at least one trial")
         await self._trials.terminate(ids, is_hard=hard)
 
-    async def get_trial_info(self, trial_ids: Sequence[str] = ()) -> list[TrialInfo]:
+    async def get_trial_info(self, trial_ids: Sequence[str] | None = ()) -> list[TrialInfo]:
         """Return the details of trials, of all without an id; ended ones are kept for a while."""
-        reply = await self._trials.info(_ids(trial_ids), TrialInfoRequest())
+        reply = await self._trials.info(_ids(trial_ids or ()), TrialInfoRequest())
         return [TrialInfo.of(info) for info in reply.trial]
 
     async def watch_trials(

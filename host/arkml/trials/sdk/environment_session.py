@@ -79,6 +79,21 @@ class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
         """Return the actors of the trial, in the order of their actions."""
         return list(self._actors)
 
+    def send_message(
+        self,
+        payload: Message,
+        to: Sequence[str],
+        to_environment: bool | None = None,  # noqa: ARG002  published, and without effect there too
+    ) -> None:
+        """
+        Send a message of any type.
+
+        `to` has the names of actors, `"*"` for all of them, or `"class.*"` for those of a class.
+        Nothing is sent back to the environment. Raises TrialError if `to` is not a list, or
+        `payload` not a message.
+        """
+        super().send_message(payload, to)
+
     def start(
         self,
         observations: Sequence[tuple[str, Message]] | None = None,

@@ -49,6 +49,15 @@ class RecvObservation:
     timestamp: int
     observation: AnyValue
 
+    @property
+    def snapshot(self) -> AnyValue:
+        """The observation, by the older of its two published names."""
+        return self.observation
+
+    @snapshot.setter
+    def snapshot(self, value: AnyValue) -> None:
+        self.observation = value
+
 
 @dataclass(slots=True)
 class RecvAction:
@@ -111,7 +120,8 @@ class RecvMessage:
     A message of another actor, or of the environment.
 
     `payload` is of the type that was sent, and a google.protobuf.Any where this program does not
-    know that type.
+    know that type. Either way it has the methods of Any, `Unpack`, `Is` and `TypeName`, by which
+    programs for Cogment's SDK read it.
     """
 
     tick_id: int
@@ -153,10 +163,13 @@ def unpacked(packed: Any) -> Message:
     """Return the message in `packed`, or `packed` itself if it is of an unknown type or damaged."""
     try:
         descriptor = _TYPES.FindMessageTypeByName(packed.TypeName())
-        message = GetMessageClass(descriptor)()
+        message_class = GetMessageClass(descriptor)
+        message = message_class()
         message.ParseFromString(packed.value)
     except (KeyError, DecodeError):
         return packed
+    if not hasattr(message_class, "Unpack"):
+        _add_methods_of_any(message_class)
     return message
 
 
@@ -166,3 +179,33 @@ def pack(value: Message, into: Any) -> None:
         into.CopyFrom(value)
     else:
         into.Pack(value)
+
+
+def _add_methods_of_any(message_class: type[Message]) -> None:
+    """
+    Let messages of a class be read as if they were packed.
+
+    Generated classes have no subclasses, and what stands in for a message cannot be copied from.
+    """
+    added: AnyValue = message_class
+    added.Unpack = _unpack
+    added.Is = _is
+    added.TypeName = _type_name
+
+
+def _unpack(self: Message, msg: Message) -> bool:
+    """Copy the message into one of its type; return False, and copy nothing, for another."""
+    if not _is(self, msg.DESCRIPTOR):
+        return False
+    msg.CopyFrom(self)
+    return True
+
+
+def _is(self: Message, descriptor: AnyValue) -> bool:
+    """Return whether the message is of a type."""
+    return bool(self.DESCRIPTOR.full_name == descriptor.full_name)
+
+
+def _type_name(self: Message) -> str:
+    """Return the full name of the message's type."""
+    return str(self.DESCRIPTOR.full_name)

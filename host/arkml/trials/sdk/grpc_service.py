@@ -49,40 +49,51 @@ class GrpcTrials:
     """
     A TrialService and a PlayersService over gRPC, at `authority`, which is HOST:PORT.
 
+    The requests of controllers have `metadata` with them.
+
     Its connection opens at the first request and belongs to the event loop of that; `close` ends it
     with all its streams.
     """
 
-    def __init__(self, authority: str) -> None:
+    def __init__(self, authority: str, metadata: Sequence[tuple[str, str | bytes]] = ()) -> None:
         self._authority = authority
+        self._metadata = tuple(metadata)
         self._channel: Any = None
         self._streams: set[asyncio.Task[None]] = set()
 
     async def start(self, request: TrialStartRequest) -> TrialStartReply:
         """Start a trial; the id of the reply is empty if the requested one is taken."""
-        reply: TrialStartReply = await self._asked(self._lifecycle().StartTrial(request))
+        reply: TrialStartReply = await self._asked(
+            self._lifecycle().StartTrial(request, metadata=self._metadata)
+        )
         return reply
 
     async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
         """Request the end of trials."""
         request = TerminateTrialRequest(hard_termination=is_hard)
         stub = self._lifecycle()
-        await self._asked(stub.TerminateTrial(request, metadata=_metadata(trial_ids)))
+        metadata = (*self._metadata, *_metadata(trial_ids))
+        await self._asked(stub.TerminateTrial(request, metadata=metadata))
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
         """Return what is known of trials, of all of them without an id."""
         stub = self._lifecycle()
-        call = stub.GetTrialInfo(request, metadata=_metadata(trial_ids))
+        metadata = (*self._metadata, *_metadata(trial_ids))
+        call = stub.GetTrialInfo(request, metadata=metadata)
         reply: TrialInfoReply = await self._asked(call)
         return reply
 
     def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
         """Iterate over the present states of all trials, and then over changes."""
-        return self._streamed(lambda: self._lifecycle().WatchTrials(request))
+        return self._streamed(
+            lambda: self._lifecycle().WatchTrials(request, metadata=self._metadata)
+        )
 
     async def versions(self) -> dict[str, str]:
         """Return the versions of the components of the server by name."""
-        info = await self._asked(self._lifecycle().Version(VersionRequest()))
+        info = await self._asked(
+            self._lifecycle().Version(VersionRequest(), metadata=self._metadata)
+        )
         return {version.name: version.version for version in info.versions}
 
     async def join(

@@ -168,6 +168,7 @@ class RegisteredImplementations:
         session = PrehookSession(trial_id, user_id, parameters)
         try:
             await self._hook(session)
+            session.validate()
             return PreTrialParams(params=session.trial_parameters.raw_params)
         except Exception as error:
             _log.exception("Trial [%s] - the pre-trial hook failed", trial_id)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_parameters import ActorParameters, ActorsList
 from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all
 from arkml.trials.sdk.specs import CogSettings
 from arkml.trials.wire.common_pb2 import TrialParams
+
+_SERIALIZATION = 3
+"""The number of the format of serialized parameters, which is Cogment's."""
 
 
 class TrialParameters:
@@ -48,6 +51,31 @@ class TrialParameters:
 
     def __repr__(self) -> str:
         return f"TrialParameters({self.raw_params})"
+
+    def has_specs(self) -> bool:
+        """Return whether there are settings of a project, which messages are read by."""
+        return self._cog_settings is not None
+
+    def get_serialization_type(self) -> int:
+        """Return the number of the format that `serialize` writes."""
+        return _SERIALIZATION
+
+    def serialize(self) -> bytes:
+        """Return the parameters as bytes."""
+        return self.raw_params.SerializeToString()
+
+    def deserialize(self, raw_string: bytes, type: int | None = None) -> None:
+        """
+        Take over the parameters in bytes that `serialize` has written.
+
+        Raises TrialError for bytes that are not parameters, and for another `type` of them.
+        """
+        if type not in (None, _SERIALIZATION):
+            raise TrialError(f"Unknown serialization type {type}: there is {_SERIALIZATION}")
+        try:
+            self.raw_params = TrialParams.FromString(raw_string)
+        except (DecodeError, TypeError) as error:
+            raise TrialError(f"the bytes are not parameters of a trial: {error}") from error
 
     @property
     def config(self) -> Message | None:
@@ -122,6 +150,13 @@ class PrehookSession:
 
     def __repr__(self) -> str:
         return f"PrehookSession(trial_id={self._trial_id!r}, user_id={self._user_id!r})"
+
+    def validate(self) -> None:
+        """Raise TrialError unless `trial_parameters` are parameters."""
+        if not isinstance(self.trial_parameters, TrialParameters):
+            raise TrialError(
+                f"trial_parameters are {self.trial_parameters!r}, and not TrialParameters"
+            )
 
     def get_trial_id(self) -> str:
         """Return the id of the trial that starts."""

@@ -150,7 +150,7 @@ class Session(ABC, Generic[In, Out]):
         `to` has their names, `"*"` for all actors, or `"class.*"` for those of a class. The reward
         is for `tick_id`, -1 for the present one. Raises TrialError if `to` is not a list.
         """
-        receivers = _listed(to)
+        receivers = listed(to)
         if not self._can_send():
             return
         for receiver in receivers:
@@ -170,7 +170,7 @@ class Session(ABC, Generic[In, Out]):
         """
         if not isinstance(payload, Message):
             raise TrialError(f"the payload of a message is a protobuf message, not {payload!r}")
-        receivers = _listed(to)
+        receivers = listed(to)
         if not self._can_send():
             return
         for receiver in receivers:
@@ -288,7 +288,8 @@ class Session(ABC, Generic[In, Out]):
         _log.warning("Trial [%s] - Session for [%s]: %s", self._trial_id, self.name, text)
 
 
-def _listed(to: Sequence[str]) -> Sequence[str]:
+def listed(to: Sequence[str]) -> Sequence[str]:
+    """Return the receivers of something. Raises TrialError for text."""
     if isinstance(to, str):
         raise TrialError(f"receivers are a list of names, such as [{to!r}], not the text {to!r}")
     return to

@@ -59,9 +59,16 @@ class ActorClassList:
             raise AttributeError(f"the project has no actor class {name!r}")
         return self._classes[name]
 
-    def get(self, name: str, default: ActorClass | None = None) -> ActorClass | None:
+    def get_class_by_index(self, index: int) -> ActorClass:
+        """Return the class at that place of the list. Raises TrialError for no such place."""
+        classes = list(self._classes.values())
+        if not 0 <= index < len(classes):
+            raise TrialError(f"the project has {len(classes)} actor classes, and none at {index}")
+        return classes[index]
+
+    def get(self, key: str, default: ActorClass | None = None) -> ActorClass | None:
         """Return the class of that name, or `default`."""
-        return self._classes.get(name, default)
+        return self._classes.get(key, default)
 
 
 class ConfigSection(Protocol):
