@@ -95,6 +95,7 @@ def main(path):
     document = {
         "package": f"cogment {cogment.__version__}",
         "root": root,
+        "modules": CLASSES,
         "functions": {"make_logger": described(cogment.make_logger)},
         "classes": {
             name: members(getattr(modules[module], name)) for name, module in CLASSES.items()

@@ -1,6 +1,7 @@
 """Names, arguments and attributes of Cogment's published Python SDK, which are those here."""
 
 import ast
+import importlib
 import inspect
 import json
 import textwrap
@@ -109,3 +110,12 @@ def test_make_logger_has_the_published_parameters():
     parameters = inspect.signature(arkml.trials.make_logger).parameters
 
     assert [*parameters] == [one["name"] for one in PUBLISHED["functions"]["make_logger"]]
+
+
+@pytest.mark.parametrize(("owner", "module"), sorted(PUBLISHED["modules"].items()))
+def test_a_class_is_in_the_published_module_too(owner, module):
+    home = getattr(arkml.trials, module)
+
+    assert getattr(home, owner) is getattr(arkml.trials, owner)
+    assert owner in home.__all__
+    assert importlib.import_module(f"arkml.trials.{module}") is home

@@ -111,7 +111,24 @@ _HOMES = {
 }
 
 
+_MODULES = (
+    "actor",
+    "context",
+    "control",
+    "endpoints",
+    "environment",
+    "errors",
+    "grpc_metadata",
+    "parameters",
+    "prehook",
+    "session",
+)
+"""The modules of Cogment's SDK, whose names programs use, too."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"arkml.trials.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'arkml.trials' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,8 @@
+"""Controllers, in the module that Cogment's SDK has for them."""
+
+from __future__ import annotations
+
+from arkml.trials.sdk.controller import Controller
+from arkml.trials.sdk.trial_info import TrialInfo, TrialState
+
+__all__ = ["Controller", "TrialInfo", "TrialState"]

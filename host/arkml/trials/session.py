@@ -1,0 +1,29 @@
+"""Sessions and their events, in the module that Cogment's SDK has for them."""
+
+from __future__ import annotations
+
+from arkml.trials.sdk.events import (
+    ActorStatus,
+    EventType,
+    RecvAction,
+    RecvEvent,
+    RecvMessage,
+    RecvObservation,
+    RecvReward,
+    RecvRewardSource,
+)
+from arkml.trials.sdk.session import Session
+from arkml.trials.sdk.trial_info import ActorInfo
+
+__all__ = [
+    "ActorInfo",
+    "ActorStatus",
+    "EventType",
+    "RecvAction",
+    "RecvEvent",
+    "RecvMessage",
+    "RecvObservation",
+    "RecvReward",
+    "RecvRewardSource",
+    "Session",
+]
