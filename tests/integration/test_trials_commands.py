@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -177,6 +178,7 @@ def test_trials_that_run_are_kept_where_a_user_is_removed(tmp_path):
         (["serve", "--directory_endpoint", "grpc://d:1"], "there is no directory here"),
         (["serve", "--private_key", "key.pem"], "without TLS here"),
         (["serve", "--log-level", "loud"], "there is no log level 'loud'"),
+        (["serve", "--log_format=xml"], "--log-format xml: it takes text or json"),
         (["serve", "--status-file", "no/such/file"], "--status-file no/such/file cannot be"),
         (["launch", "--quiet", "project.yaml"], "there is no launch here"),
         (["trial_datastore"], "there is no trial datastore here"),
@@ -234,6 +236,31 @@ def test_options_are_taken_from_variables_and_with_underscores(tmp_path):
     assert "actors join" not in line  # they share the port
     assert re.fullmatch(r"s_\d{4}-\d\d-\d\d\.log", file.name)
     assert "trial one ended in tick 2" in file.read_text()
+
+
+def test_cogment_s_launchers_give_their_options_and_read_its_lines(tmp_path):
+    # As cogment-verse starts an orchestrator; its helpers read the status from a FIFO.
+    os.mkfifo(tmp_path / "status")
+    process = start(
+        "trials", "serve", "--log_format=json", "--log_level=info", "--actor_port=0",
+        "--lifecycle_port=0", "--actor_http_port=0", f"--status_file={tmp_path / 'status'}",
+        "--directory_auto_register=1", "--directory_authentication_token=none",
+        "--directory_registration_host=here", "--directory_registration_properties=a=b,c=d",
+        "--gc_frequency=10", "--data", tmp_path / "log",
+    )  # fmt: skip
+    with (tmp_path / "status").open() as status:
+        letters = status.read(2)
+        announced = json.loads(process.stderr.readline())
+        played(re.search(r"grpc://(\S+),", announced["msg"])[1], "one", last=2)
+        process.send_signal(signal.SIGTERM)
+        letters += status.read(1)
+    _, err = process.communicate(timeout=60)
+    lines = [json.loads(line) for line in err.splitlines()]
+
+    assert (letters, process.returncode) == ("IRT", 143)
+    assert {"component", "level", "msg", "time"} == set(announced)
+    assert any(one["msg"].startswith("trial one ended in tick 2") for one in lines)
+    assert {one["level"] for one in lines} == {"info"}
 
 
 async def test_an_ipv6_address_is_announced_as_clients_take_it(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -41,6 +42,7 @@ class LogOptions:
     The lowest level of lines that are shown, as a name or a number of `-v`, and the file.
 
     With `is_daily` there is a file for each day, whose name ends with the date, and it is added to.
+    With `as_json` lines are JSON objects, whose keys are those of Cogment's services.
     """
 
     level: str | None = None
@@ -48,6 +50,7 @@ class LogOptions:
     debug: bool = False
     file: Path | None = None
     is_daily: bool = False
+    as_json: bool = False
 
     def lowest(self) -> int:
         """Return the lowest level. Raises UsageError for an unknown name."""
@@ -66,7 +69,14 @@ class LogOptions:
         logger = logging.getLogger("arkml")
         logger.setLevel(self.lowest())
         logger.propagate = False
-        logger.handlers = [_Lines(debug=self.debug) if self.file is None else self._to_file()]
+        logger.handlers = [self._to_stderr() if self.file is None else self._to_file()]
+
+    def _to_stderr(self) -> logging.Handler:
+        if not self.as_json:
+            return _Lines(debug=self.debug)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_JsonLine())
+        return handler
 
     def _to_file(self) -> logging.Handler:
         """Return a handler for the file. Raises UsageError."""
@@ -78,8 +88,26 @@ class LogOptions:
             )
         except OSError as error:
             raise UsageError(f"{self.file} cannot be written: {error.strerror}") from None
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        handler.setFormatter(_JsonLine() if self.as_json else text)
         return handler
+
+
+def json_line(component: str, level: str, text: str, error: str = "") -> str:
+    """Return a line of now as a JSON object, with the keys of Cogment's services."""
+    now = datetime.now(tz=UTC).isoformat()
+    line = {"component": component, "level": level, "msg": text, "time": now}
+    return json.dumps(line | {"error": error} if error else line)
+
+
+class _JsonLine(logging.Formatter):
+    """Formats a line as a JSON object: `time`, `level`, `component`, `msg` and perhaps `error`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "trace" if record.levelno < logging.DEBUG else record.levelname.lower()
+        level = "error" if record.levelno > logging.ERROR else level
+        error = self.formatException(record.exc_info) if record.exc_info else ""
+        return json_line(record.name, level, record.getMessage(), error)
 
 
 class _Daily(logging.FileHandler):

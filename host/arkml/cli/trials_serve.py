@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +14,10 @@ import typer
 from arkml.cli import options
 from arkml.cli import trial_guest_options as guests
 from arkml.cli.exits import Job
-from arkml.cli.logs import LogOptions
+from arkml.cli.logs import LogOptions, json_line
 from arkml.cli.trial_learning_options import Learn, LearnRewards, TrialsHive, TrialsRuns
 from arkml.cli.trials_export import Data, require_trials
+from arkml.cli.trials_limits import datalog_options, trials_options
 from arkml.cli.trials_ports import (
     WebPortOptions,
     check_ports,
@@ -23,12 +25,12 @@ from arkml.cli.trials_ports import (
     refuse_directory,
     refuse_tls,
 )
-from arkml.cli.values import LAST_PORT, read_count, whole_number
+from arkml.cli.values import LAST_PORT, whole_number
 from arkml.errors import UsageError
 from arkml.loopback import bare_host
 
 if TYPE_CHECKING:
-    from arkml.trials.server.options import TrialsOptions
+    pass
 
 _EPILOG = options.epilog(
     "arkml trials serve --params params.yaml",
@@ -46,6 +48,7 @@ which end all trials.
 """,
 )
 
+_LOG_FORMATS = ("text", "json")
 _COGMENT, _ACCESS, _LOG = "Cogment's options", "Access", "Log of trials"
 _NOT_HERE = {
     "launch": "start the processes of a project with a supervisor or a shell script",
@@ -75,12 +78,12 @@ def _refusal(name: str) -> Any:
     return refuse
 
 
-def _port(name: str, variable: str, text: str) -> Any:
+def _port(name: str, *variables: str, text: str) -> Any:
     return typer.Option(
         name,
         metavar="PORT",
         parser=whole_number(name, 0, LAST_PORT),
-        envvar=variable,
+        envvar=list(variables),
         help=text,
         show_default=True,
         rich_help_panel=_COGMENT,
@@ -95,22 +98,40 @@ def _refused(name: str, variable: str) -> Any:
     return typer.Option(name, hidden=True, envvar=variable)
 
 
+def _unused(name: str) -> Any:
+    """Return an option about a directory, which without one changes nothing in Cogment either."""
+    return typer.Option(name, hidden=True)
+
+
 def serve(
     lifecycle_port: Annotated[
         int,
-        _port("--lifecycle-port", "COGMENT_LIFECYCLE_PORT", "For controllers; 0: free."),
+        _port(
+            "--lifecycle-port",
+            "COGMENT_LIFECYCLE_PORT",
+            "TRIAL_LIFECYCLE_PORT",
+            text="For controllers; 0: free.",
+        ),
     ] = 9000,
     actor_port: Annotated[
         int,
-        _port("--actor-port", "COGMENT_ACTOR_PORT", "For actors that join; 0: a free one."),
+        _port(
+            "--actor-port",
+            "COGMENT_ACTOR_PORT",
+            "TRIAL_ACTOR_PORT",
+            text="For actors that join; 0: a free one.",
+        ),
     ] = 9000,
     actor_web_port: Annotated[
-        int, _port("--actor-web-port", "COGMENT_WEB_PROXY_PORT", "For browsers; 0: off.")
+        int, _port("--actor-web-port", "COGMENT_WEB_PROXY_PORT", text="For browsers; 0: off.")
     ] = 0,
     prometheus_port: Annotated[
         int,
         _port(
-            "--prometheus-port", "COGMENT_ORCHESTRATOR_PROMETHEUS_PORT", "For Prometheus; 0: off."
+            "--prometheus-port",
+            "COGMENT_ORCHESTRATOR_PROMETHEUS_PORT",
+            "PROMETHEUS_PORT",
+            text="For Prometheus; 0: off.",
         ),
     ] = 0,
     params: Annotated[
@@ -172,6 +193,15 @@ def serve(
             rich_help_panel=_COGMENT,
         ),
     ] = None,
+    log_format: Annotated[
+        str,
+        typer.Option(
+            metavar="text|json",
+            envvar="COGMENT_LOG_FORMAT",
+            help="Log lines as text, or a JSON object each.",
+            rich_help_panel=_COGMENT,
+        ),
+    ] = "text",
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The address to listen at.", rich_help_panel=_ACCESS)
     ] = "127.0.0.1",
@@ -251,6 +281,24 @@ def serve(
     trust_chain: Annotated[
         str | None, _refused("--trust-chain", "COGMENT_TRUST_CHAIN_FILE")
     ] = None,
+    actor_http_port: Annotated[
+        int,
+        typer.Option(
+            "--actor-http-port",
+            hidden=True,
+            parser=whole_number("--actor-http-port", 0, LAST_PORT),
+        ),
+    ] = 0,
+    directory_authentication_token: Annotated[
+        str | None, _unused("--directory-authentication-token")
+    ] = None,
+    directory_auto_register: Annotated[str | None, _unused("--directory-auto-register")] = None,
+    directory_registration_host: Annotated[
+        str | None, _unused("--directory-registration-host")
+    ] = None,
+    directory_registration_properties: Annotated[
+        list[str] | None, _unused("--directory-registration-properties")
+    ] = None,
 ) -> Job:
     """
     Serve trials until Ctrl-C, which ends them.
@@ -262,7 +310,11 @@ def serve(
     With --guest a guest is the environment. Its trials have all of its slots as actors by default:
     policies act for the classes that have one, and actors join in the others.
     """
-    del gc_frequency  # accepted, since Cogment's deployments give it
+    del gc_frequency, directory_authentication_token, directory_auto_register
+    del directory_registration_host, directory_registration_properties
+    actor_web_port = actor_web_port or actor_http_port  # its deprecated name
+    if log_format not in _LOG_FORMATS:
+        raise UsageError(f"--log-format {log_format}: it takes {' or '.join(_LOG_FORMATS)}")
     hooks = tuple(one for given in pre_trial_hooks or () for one in given.split(",") if one)
     environment = guests.GuestChoice(
         Path() if guest is None else guest,
@@ -306,12 +358,13 @@ def serve(
         )
         settings = trials_service.ServedTrials(
             ports=ports,
-            trials=_trials_options(params, hooks, tuple(limit or ())),
-            datalog=_datalog_options(kept_trials, most_bytes),
+            trials=trials_options(params, hooks, tuple(limit or ())),
+            datalog=datalog_options(kept_trials, most_bytes),
             data=data,
             status_file=status_file,
         )
-        LogOptions(level=log_level, debug=debug, file=log_file, is_daily=True).start()
+        as_json = log_format == "json"
+        LogOptions(log_level, debug=debug, file=log_file, is_daily=True, as_json=as_json).start()
         with ExitStack() as stack:
             if guest is not None:
                 # People play in browsers, so without the web port ticks wait for their players.
@@ -324,50 +377,13 @@ def serve(
                 settings = replace(settings, trials=trials, hosting=hosting, learning=learning)
             port = web.options(settings.trials.params, has_page=guest is not None)
             settings = replace(settings, web=port)
-            return 128 + trials_service.serve(settings, _announce)
+            return 128 + trials_service.serve(settings, partial(_announce, as_json=as_json))
 
     return job
 
 
-def _announce(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+def _announce(text: str, *, as_json: bool) -> None:
+    """Write a line at any log level, in the form of the others."""
+    line = json_line("arkml.trials", "info", text) if as_json else text
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-def _trials_options(
-    params: Path | None, hooks: tuple[str, ...], limits: tuple[str, ...]
-) -> TrialsOptions:
-    """Return the options of the server. Raises UsageError and TrialError."""
-    from arkml.trials.core.endpoints import TrialEndpoint
-    from arkml.trials.server.options import TrialsOptions
-    from arkml.trials.server.parameter_file import read_parameters
-    from arkml.trials.wire.common_pb2 import TrialParams
-
-    for hook in hooks:
-        TrialEndpoint.parse(hook)
-    return TrialsOptions(
-        params=TrialParams() if params is None else read_parameters(params),
-        hooks=hooks,
-        limits=_trial_limits(limits),
-    )
-
-
-def _trial_limits(settings: tuple[str, ...]) -> Any:
-    from arkml.trials.server.options import TrialLimits
-
-    known = [one.name for one in fields(TrialLimits)]
-    changed: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or name not in known:
-            raise UsageError(f"--limit {setting}: it takes NAME=VALUE, of {', '.join(known)}")
-        changed[name] = read_count(name, value)
-    return TrialLimits(**changed)
-
-
-def _datalog_options(kept_trials: int, most_bytes: str) -> Any:
-    from arkml.trials.datalog.datalog import DatalogOptions
-    from arkml.trials.datalog.retention import Retention
-
-    return DatalogOptions(Retention(kept_trials, read_count("--most-bytes", most_bytes)))
