@@ -78,6 +78,7 @@ SHORTEST = 40
 ABI_TABLE = "a table of the ABI"
 SAME_NAME = "a module of ML-Agents has that name"
 SEED_NAME = "a module of border-async-trainer has that name"
+PUBLISHED_NAME = "a module of Cogment's SDK, whose programs name it"
 SHORT = {
     "arkml.__main__": "python -m arkml",
     "arkml.abi.env": ABI_TABLE,
@@ -114,6 +115,16 @@ SHORT = {
     "arkml.sessions.gateway": "the protocol that keeps sessions free of hives",
     "arkml.terminal": "what everything that prints untrusted text shares",
     "arkml.testing.short_names": "a pytest plugin of its own, which users may leave out",
+    "arkml.trials.actor": PUBLISHED_NAME,
+    "arkml.trials.context": PUBLISHED_NAME,
+    "arkml.trials.control": PUBLISHED_NAME,
+    "arkml.trials.endpoints": PUBLISHED_NAME,
+    "arkml.trials.environment": PUBLISHED_NAME,
+    "arkml.trials.errors": PUBLISHED_NAME,
+    "arkml.trials.grpc_metadata": PUBLISHED_NAME,
+    "arkml.trials.parameters": PUBLISHED_NAME,
+    "arkml.trials.prehook": PUBLISHED_NAME,
+    "arkml.trials.session": PUBLISHED_NAME,
     "arkml.trials.core.error": "the error of all of `arkml.trials`",
     "arkml.trials.core.receivers": "sessions of environments and the core share it",
     "arkml.user_cache": "runtime and learning share it, and nothing else",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
@@ -20,12 +20,6 @@ from arkml.trials.sdk.implementations import (
 )
 from arkml.trials.sdk.joining import Inbox
 from arkml.trials.sdk.specs import CogSettings
-from arkml.trials.sdk.unused_arguments import (
-    NO_DIRECTORY,
-    NO_PROMETHEUS,
-    check_properties,
-    refuse_given,
-)
 from arkml.trials.service import PlayersService, TrialService
 from arkml.trials.streams import Passing
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput
@@ -33,6 +27,13 @@ from arkml.trials.wire.actor_pb2 import ActorInitialOutput
 if TYPE_CHECKING:
     from arkml.trials.sdk.grpc_service import GrpcTrials
     from arkml.trials.sdk.serving import ServedImplementations
+
+_NO_DIRECTORY: Final = "there is no directory here: name endpoints by grpc://HOST:PORT"
+_NO_PROMETHEUS: Final = (
+    "programs have no metrics here: `arkml trials serve --prometheus-port` has those of the server"
+)
+
+_RESERVED: Final = ("__actor_class", "__implementation")
 
 
 class Context:
@@ -59,10 +60,10 @@ class Context:
         metadata: GrpcMetadata | None = None,
     ) -> None:
         _check_loop(asyncio_loop)
-        refuse_given(
-            prometheus_registry=(prometheus_registry, NO_PROMETHEUS),
-            directory_endpoint=(directory_endpoint, NO_DIRECTORY),
-            directory_auth_token=(directory_auth_token, NO_DIRECTORY),
+        _refuse_given(
+            prometheus_registry=(prometheus_registry, _NO_PROMETHEUS),
+            directory_endpoint=(directory_endpoint, _NO_DIRECTORY),
+            directory_auth_token=(directory_auth_token, _NO_DIRECTORY),
         )
         self.asyncio_loop = asyncio_loop
         self._metadata = GrpcMetadata() if metadata is None else metadata.copy()
@@ -103,7 +104,7 @@ class Context:
         `properties` are for a directory, and change nothing without one. Raises TrialError if the
         name is taken, a property is reserved, or the context serves already.
         """
-        check_properties(properties, "Actor")
+        _check_properties(properties, "Actor")
         self._implementations.add_actor(impl, impl_name, actor_classes)
 
     def register_environment(
@@ -118,7 +119,7 @@ class Context:
         `properties` are for a directory, and change nothing without one. Raises TrialError if the
         name is taken, a property is reserved, or the context serves already.
         """
-        check_properties(properties, "Environment")
+        _check_properties(properties, "Environment")
         self._implementations.add_environment(impl, impl_name)
 
     def register_pre_trial_hook(
@@ -130,7 +131,7 @@ class Context:
         `properties` are for a directory, and change nothing without one. Raises TrialError if there
         is a hook, a property is reserved, or the context serves already.
         """
-        check_properties(properties, "Hook")
+        _check_properties(properties, "Hook")
         self._implementations.set_hook(impl)
 
     async def serve_all_registered(
@@ -147,9 +148,9 @@ class Context:
         TrialError if there is nothing to serve, it is served already, the port cannot be had, or a
         port for Prometheus or a host for a directory is given, of which there are none here.
         """
-        refuse_given(
-            prometheus_port=(prometheus_port, NO_PROMETHEUS),
-            directory_registration_host=(directory_registration_host, NO_DIRECTORY),
+        _refuse_given(
+            prometheus_port=(prometheus_port, _NO_PROMETHEUS),
+            directory_registration_host=(directory_registration_host, _NO_DIRECTORY),
         )
         self._implementations.freeze()
         endpoint = ServedEndpoint() if served_endpoint is None else served_endpoint
@@ -280,3 +281,17 @@ def _check_loop(given: asyncio.AbstractEventLoop | None) -> None:
             "asyncio_loop: a context belongs to the event loop in which it is made, and another"
             " one was given"
         )
+
+
+def _refuse_given(**arguments: tuple[object, str]) -> None:
+    """Raise TrialError, with its reason, for the first argument that asks for something."""
+    for name, (value, reason) in arguments.items():
+        if value not in (None, False, 0, ""):
+            raise TrialError(f"{name}={value!r}: {reason}")
+
+
+def _check_properties(properties: Mapping[str, str] | None, what: str) -> None:
+    """Raise TrialError for a property with a name that directories reserve."""
+    for name in properties or ():
+        if name in _RESERVED:
+            raise TrialError(f"{what} property [{name}] is reserved for internal use")
