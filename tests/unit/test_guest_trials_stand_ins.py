@@ -399,3 +399,13 @@ def test_a_warning_is_logged_once_by_all_workers(caplog):
 
     assert caplog.record_tuples[0][:2] == (CLASSES, logging.WARNING)
     assert len(caplog.records) == 1
+
+
+def test_warnings_about_versions_of_a_run_are_remembered_within_a_bound(caplog):
+    warned = OnceWarned()
+    for version in range(1_000):
+        warned.warn(f"walk@{version}", "it failed")
+        warned.warn(f"walk@{version}", "it failed")
+
+    assert len(caplog.records) == 1_000
+    assert len(warned._origins) <= 256

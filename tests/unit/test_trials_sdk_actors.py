@@ -19,6 +19,7 @@ from tests.trials_sdk_parts import (
 )
 
 from arkml.trials import EventType, TrialError
+from arkml.trials.sdk import session as sdk_session
 from arkml.trials.wire.actor_pb2 import ActorInitialInput, ActorRunTrialInput
 from arkml.trials.wire.common_pb2 import (
     Message,
@@ -514,3 +515,43 @@ async def test_what_arrives_after_the_end_is_ignored(ends):
 
     assert await events_of(session) == []
     assert ends.kinds() == ["init_output"]
+
+
+async def test_a_session_that_leaves_too_many_events_unread_leaves_its_trial(monkeypatch, caplog):
+    monkeypatch.setattr(sdk_session, "MOST_UNREAD", 100)
+    ends = Ends()
+    unread = actor(ends)
+    unread.start()
+    for _ in range(1_000):
+        unread.receive(message_of(StringValue(value="hello")))
+
+    assert ends.is_closed
+    assert ends.sent[-1].details == "it left 100 events unread"
+    assert len(await events_of(unread)) == 100
+    assert len(caplog.records) == 1
+
+
+async def test_a_session_that_leaves_too_many_bytes_unread_leaves_its_trial(monkeypatch):
+    monkeypatch.setattr(sdk_session, "MOST_UNREAD_BYTES", 10_000)
+    ends = Ends()
+    unread = actor(ends)
+    unread.start()
+    for _ in range(1_000):
+        unread.receive(message_of(StringValue(value="x" * 1_000)))
+
+    assert ends.is_closed
+    assert len(unread._events) < 30
+
+
+async def test_a_session_that_reads_gets_any_number_of_events(monkeypatch):
+    monkeypatch.setattr(sdk_session, "MOST_UNREAD_BYTES", 10_000)
+    ends = Ends()
+    reading = actor(ends)
+    reading.start()
+    loop = reading.all_events()
+    for _ in range(100):
+        reading.receive(message_of(StringValue(value="x" * 1_000)))
+        await anext(loop)
+    await loop.aclose()
+
+    assert not ends.is_closed

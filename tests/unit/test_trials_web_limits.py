@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arkml.trials.core.error import TrialError
+from arkml.trials.server.web import entry_queue, rates
 from arkml.trials.server.web.access import ALL, Access, Grant
 from arkml.trials.server.web.connections import Connection, Connections, connection_in
 from arkml.trials.server.web.entry_queue import EntryQueue
@@ -82,6 +83,26 @@ def test_a_watcher_that_does_not_read_gets_the_last_state_of_each_trial(states):
     assert dict(entries) == dict(states)
     remaining = iter(states)
     assert all(one in remaining for one in entries)  # in order, and none that was not put
+
+
+async def test_a_watcher_that_never_reads_has_a_bound(monkeypatch):
+    monkeypatch.setattr(entry_queue, "MOST_ENTRIES", 10)
+    queue = EntryQueue(4)
+    for number in range(1_000):
+        queue.put(entry(f"t{number}", 1))
+        assert len(queue) <= 21
+
+    left = await taken(queue)
+    assert left[-1] == ("t999", 1)
+
+
+async def test_addresses_that_do_not_rest_have_a_bound(monkeypatch):
+    monkeypatch.setattr(rates, "_MOST_ADDRESSES", 10)
+    paces = ReadingPaces(WebLimits(), lambda: 0.0)
+    for number in range(100):
+        await paces.of(f"a{number}").admit(1)
+
+    assert len(paces._paces) <= 10
 
 
 async def test_a_watcher_waits_for_the_next_state():

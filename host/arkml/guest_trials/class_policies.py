@@ -24,23 +24,26 @@ from arkml.policies.training import TrainingPolicy
 log = logging.getLogger(__name__)
 
 _INITIAL = np.uint32(EpisodeState.INITIAL)
+_MOST_WARNED = 256  # policies that are remembered
 _MOST_BATCHES = 8  # of different numbers of rows, whose arrays are kept
 
 Places = npt.NDArray[np.intp]
 
 
 class OnceWarned:
-    """The policies that were warned about, each once, by all workers."""
+    """The policies that were warned about, each once, by all workers; the last ones are kept."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._origins: set[str] = set()
+        self._origins: dict[str, None] = {}
 
     def warn(self, origin: str, reason: str) -> None:
         """Log that the default actions are taken for a policy, unless that was logged before."""
         with self._lock:
             is_new = origin not in self._origins
-            self._origins.add(origin)
+            self._origins[origin] = None
+            if len(self._origins) > _MOST_WARNED:  # versions of runs come without end
+                del self._origins[next(iter(self._origins))]
         if is_new:
             log.warning("%s: %s; the default action takes its place in such ticks", origin, reason)
 

@@ -34,6 +34,15 @@ NORMAL, HEARTBEAT, LAST, LAST_ACK, END = (
 )
 
 
+MOST_UNREAD = 100_000
+"""Events that a session keeps for an implementation that does not read them; with more it ends."""
+
+MOST_UNREAD_BYTES = 256 << 20
+"""Bytes of those events, the first few apart."""
+
+_FEW = 16  # events whose bytes are not counted
+
+
 class Session(ABC, Generic[In, Out]):
     """
     The part of one actor, or of the environment, in one trial.
@@ -59,6 +68,7 @@ class Session(ABC, Generic[In, Out]):
         self._output: type[Out] = output
         self._sender: Sender[Out] = sender
         self._events: deque[RecvEvent] = deque()
+        self._unread_bytes = 0
         self._waiter: asyncio.Future[None] | None = None  # of the loop of events
         self._tick = -1
         self._delivered_tick = -1
@@ -118,6 +128,7 @@ class Session(ABC, Generic[In, Out]):
         events = self._events
         while events or not self._is_over:
             if not events:
+                self._unread_bytes = 0
                 waiter = self._new_waiter()
                 try:
                     await waiter
@@ -185,6 +196,8 @@ class Session(ABC, Generic[In, Out]):
         state = message.state
         if self._is_over:
             _log.debug("%r received %s after the end", self, state)
+        elif state == NORMAL and len(self._events) >= _FEW and not self._has_room(message):
+            self.leave(f"it left {len(self._events)} events unread")
         elif state == NORMAL:
             try:
                 self._take(message)
@@ -218,6 +231,11 @@ class Session(ABC, Generic[In, Out]):
         if not self._is_over:
             self._end()
         self._sender.close()
+
+    def _has_room(self, message: In) -> bool:
+        """Count the bytes of one message more; return False if too much is unread."""
+        self._unread_bytes += message.ByteSize()
+        return len(self._events) < MOST_UNREAD and self._unread_bytes <= MOST_UNREAD_BYTES
 
     @abstractmethod
     def _take(self, message: In) -> None:

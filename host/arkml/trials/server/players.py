@@ -31,7 +31,8 @@ class TrialPlayers:
             raise TrialError("this server hosts no trials: there is nothing for people to play")
         description = Description()
         description.CopyFrom(self._hosting.describe())
-        description.is_recorded = self._trials.is_logging
+        has_datalog = bool(self._trials.options.params.datalog.endpoint)
+        description.is_recorded = self._trials.is_logging or has_datalog
         for trial in self._trials.live_trials():
             if trial.is_hosted:
                 actors = trial.trial_actors()

@@ -7,13 +7,17 @@ from collections import deque
 
 from arkml.trials.wire.lifecycle_pb2 import TrialListEntry
 
+MOST_ENTRIES = 100_000
+"""Entries that are left of a queue at most."""
+
 
 class EntryQueue:
     """
     A queue of the states of trials for one watcher.
 
     Once there are more than `most`, earlier states of trials that have a later one are dropped, so
-    that a watcher which does not read costs an entry for each trial.
+    that a watcher which does not read costs an entry for each trial, and the oldest ones beyond
+    MOST_ENTRIES.
     """
 
     def __init__(self, most: int) -> None:
@@ -35,7 +39,7 @@ class EntryQueue:
             for one in self._entries:
                 last.pop(one.trial_id, None)
                 last[one.trial_id] = one
-            self._entries = deque(last.values())
+            self._entries = deque(list(last.values())[-MOST_ENTRIES:])
             self._limit = max(self._most, 2 * len(self._entries))
 
     def end(self) -> None:

@@ -73,9 +73,15 @@ class ReadingPaces:
         self._paces: dict[str, ReadingPace] = {}
 
     def of(self, address: str) -> ReadingPace:
-        """Return the pace of an address; those of addresses that rest are forgotten."""
+        """
+        Return the pace of an address.
+
+        Those of addresses that rest are forgotten if there are many, and then the oldest one.
+        """
         if len(self._paces) >= _MOST_ADDRESSES and address not in self._paces:
             self._paces = {key: one for key, one in self._paces.items() if not one.is_rested}
+            if len(self._paces) >= _MOST_ADDRESSES:
+                del self._paces[next(iter(self._paces))]
         pace = self._paces.get(address)
         if pace is None:
             pace = self._paces[address] = ReadingPace(self._limits, self._clock)
