@@ -25,14 +25,14 @@ def progress(rows, **metrics):
     return TrainingProgress("r1", 0, 0.0, rows, 0, 0, None, None, metrics, (), ())
 
 
-def track(name, directory, *reports, begin=True):
+def track(name, directory, *reports, begin=True, known=None, keep=lambda _: None):
     """Pass reports on to a tracker to the end of a training; return the warnings."""
     warnings = []
     policy = directory / "walker.onnx"
     policy.parent.mkdir(exist_ok=True)
     policy.write_bytes(b"a policy")
     options = TrainingOptions("walker.wasm", directory, track=name, seed=3)
-    with Tracking(options, warnings.append) as tracking:
+    with Tracking(options, warnings.append, known, keep) as tracking:
         observe = tracking.observing(None)
         if begin:
             tracking.begin(Client(), RUN)

@@ -39,7 +39,7 @@ def test_a_sweep_finds_settings_that_a_training_takes(tmp_path, words):
         again = ended(process)
     settings = json.loads((tmp_path / "out/best.json").read_text())
     trained = arkml(
-        "train", REACH, "--config", tmp_path / "out/best.json", "--frames", "10",
+        "train", REACH, "--config", tmp_path / "out/best.json", "--frames", "40",
         "--out", tmp_path / "trained", "--json",
     )  # fmt: skip
     means = [one["mean_return"] for one in document["trials"]]

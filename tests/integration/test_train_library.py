@@ -384,3 +384,11 @@ def test_two_threads_evaluate_at_a_time():
         first, second = pool.map(lambda _: arkml.evaluate(REACH, policy), range(2))
 
     assert first.returns.tolist() == second.returns.tolist()
+
+
+def test_a_result_is_a_line_without_its_policies(trained):
+    result, _, _ = trained
+
+    assert len(repr(result)) < 500
+    assert len(repr(result.best)) < 500
+    assert "reach" in repr(result)

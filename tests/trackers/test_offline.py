@@ -48,3 +48,16 @@ def test_a_training_without_a_server_is_kept_by_mlflow_in_a_database(tmp_path):
     assert run.data.metrics["rollout/ep_rew_mean"] == 9.5
     assert run.data.metrics["guest/_b_ ä"] == 3.0
     assert files == ["policies/walker.onnx"]
+
+
+def test_a_resumed_training_continues_its_run_of_mlflow(tmp_path):
+    from mlflow import MlflowClient
+
+    out, kept = tmp_path / "out", []
+    track("mlflow", out, progress(100, a=1.0), keep=kept.append)
+    warnings = track("mlflow", out, progress(200, a=2.0), known=kept[0])
+    client = MlflowClient(f"sqlite:///{out / 'mlflow.db'}")
+    curve = [(one.step, one.value) for one in client.get_metric_history(kept[0], "a")]
+
+    assert warnings == []
+    assert curve == [(100, 1.0), (200, 2.0)]

@@ -376,9 +376,10 @@ def test_the_synchronous_trainer_optimizes_after_every_few_environment_steps(tmp
         "opt", "eval", "evaluate 1.0", "train", "save best", "store score",
         "opt", "save 3",
         "opt_with_record", "eval", "evaluate 2.0", "train", "save best",
-        "store loss score fps opt_steps_per_sec", "flush 4",
+        "store loss score average_opt_time average_sample_time fps opt_steps_per_sec", "flush 4",
     ]  # fmt: skip
-    assert recorder.records[-1].get_scalar("fps_max") > 0
+    for name in ("fps", "average_opt_time", "average_sample_time"):
+        assert recorder.records[-1].get_scalar(f"{name}_max") > 0
 
 
 def test_the_synchronous_trainer_does_nothing_by_default(tmp_path):

@@ -468,3 +468,17 @@ def test_a_run_that_could_not_be_loaded_is_asked_for_until_it_is_there():
         "load", "live", "open", "lost", "metrics a", "open", "open", "polling",
         "metrics a", "live",
     ]  # fmt: skip
+
+
+def test_a_legend_names_the_settings_in_which_runs_differ():
+    runs = [run("a", name="walker"), run("b", name="walker", seed=1), run("c", name="walker 2")]
+    points = {one["id"]: {"m": [[1, 1, 1]]} for one in runs}
+    given = {"c": {"hidden": 64}}
+    apart = asked("traces", {"name": "m"}, runs, given, points, {"band": False})
+    joined = asked("traces", {"name": "m"}, runs, given, points, {})
+
+    assert [trace["name"] for trace in apart] == [
+        "walker, hidden default (seed 0, a)", "walker, hidden default (seed 1, b)",
+        "walker 2, hidden 64",
+    ]  # fmt: skip
+    assert "walker, hidden default, 2 seeds" in {trace.get("name") for trace in joined}

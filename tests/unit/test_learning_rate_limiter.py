@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
+from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.rows import META, Header, RowColumns, RowKind
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.episode_order import WINDOW, Episode, EpisodesInOrder
 from arkml.learning.policy_lag import STALE, PolicyLag
 from arkml.learning.rate_limiter import (
     BACKLOG_SECONDS,
@@ -18,12 +20,12 @@ from arkml.learning.rate_limiter import (
     MOST_UPDATES,
     RateLimiter,
 )
-from arkml.learning.row_statistics import WINDOW, RowStatistics
+from arkml.learning.row_statistics import RowStatistics
 from arkml.learning.trajectories import FinishedEpisodes
 
 SETTINGS = Settings(1, 1, memory_min_size=1_000, updates_per_row=0.5)
 SYNC = Settings(1, 1, updates_per_row=0.125, sync=True)
-NONE = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64))
+NONE = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
 def limiter(settings=SETTINGS, seconds=0.0):
@@ -261,25 +263,71 @@ TestLearning = Learning.TestCase
 TestLearning.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
-def record(meta=(), *, kind=RowKind.TRAINING, dropped=0):
-    rows = RowColumns.empty(1, 1, 1)
+def record(meta=(), *, kind=RowKind.TRAINING, dropped=0, ends=0):
+    """One row that begins an episode of agent 0, and the ends of agents from 1 on."""
+    rows = RowColumns.empty(1 + ends, 1, 1)
+    rows.agent[:] = np.arange(1 + ends)
+    rows.step[1:], rows.state[1:] = 7, EpisodeState.TERMINAL
     rows.meta = np.array([(0, *item) for item in meta], META)
-    return Record(0, 0, Header(1, 1, 1, 1, kind, dropped=dropped), rows, 0, 0)
+    return Record(0, 0, Header(1, 1 + ends, 1, 1, kind, dropped=dropped), rows, 0, 0)
 
 
 def episodes(*returns):
-    return FinishedEpisodes(np.array(returns), np.full(len(returns), 7))
+    agents = np.arange(1, 1 + len(returns), dtype=np.uint64)
+    return FinishedEpisodes(np.array(returns), np.full(len(returns), 7), agents)
 
 
 def test_means_are_over_the_last_episodes_of_training():
     made = RowStatistics()
-    made.count(record(), episodes(*range(WINDOW + 50)))
-    made.count(record(kind=RowKind.DEMONSTRATION), episodes(1e9))
+    made.count(record(ends=WINDOW + 50), episodes(*range(WINDOW + 50)))
+    made.count(record(kind=RowKind.DEMONSTRATION, ends=1), episodes(1e9))
     points = dict(made.points())
 
     assert points["rollout/ep_rew_mean"] == np.mean(range(50, WINDOW + 50))
     assert points["rollout/ep_len_mean"] == 7.0
     assert points["time/episodes"] == WINDOW + 50
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_means_of_training_prefer_neither_short_nor_long_episodes(sign):
+    """Of 16 agents, half of the episodes take 10 steps and half 200, with a reward a step."""
+    draw, means = np.random.default_rng(3), []
+    for _ in range(200):
+        made, left, length = EpisodesInOrder(), [0] * 16, [0] * 16
+        for frame in range(260):
+            for agent in range(16):
+                if left[agent] == 0:
+                    if frame:
+                        made.end(agent, Episode(sign * length[agent], length[agent]))
+                    left[agent] = length[agent] = int(draw.choice([10, 200]))
+                    made.begin(agent)
+                left[agent] -= 1
+        means.append(np.mean([one.total for one in made.last]))
+
+    assert np.mean(means) == pytest.approx(sign * 105, abs=8)
+
+
+def test_an_episode_that_does_not_end_is_waited_for_and_given_up():
+    made = EpisodesInOrder()
+    made.begin("endless")
+    for number in range(2 * WINDOW):
+        made.begin("other")
+        made.end("other", Episode(number, 1))
+        if number == WINDOW // 2:
+            assert not made.last
+
+    assert made.last[-1].total == 2 * WINDOW - 1
+    assert len(made._order) <= 1
+
+
+def test_an_episode_that_its_agent_leaves_does_not_hold_others_up():
+    made = EpisodesInOrder()
+    for agent in (1, 2):
+        made.begin(agent)
+    made.end(2, Episode(5.0, 3))
+    assert not made.last
+    made.begin(1)
+    assert list(made.last) == [Episode(5.0, 3)]
 
 
 def test_metrics_of_the_guest_are_means_under_its_names():
@@ -306,7 +354,7 @@ def test_many_values_of_a_metric_are_all_in_its_mean():
 
 def test_lost_rows_are_counted_and_survive_a_restart():
     made, again = RowStatistics(), RowStatistics()
-    made.count(record(dropped=30), episodes(1.0, 2.0))
+    made.count(record(dropped=30, ends=2), episodes(1.0, 2.0))
     made.count(record(dropped=12), NONE)
     again.restore(made.as_json())
 

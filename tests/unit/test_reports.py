@@ -2,8 +2,11 @@
 
 import math
 import re
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from arkml.errors import HiveError, UsageError
@@ -76,7 +79,10 @@ def test_a_page_shows_curves_settings_and_checkpoints(tmp_path):
     assert page.count("<polyline") == 3
     assert {*metrics, "212.5 by evaluation: version 7, 400 updates"} <= set(elements.texts)
     assert re.search(r"<th>hidden</th><td>64</td><td class=\"changed\">128</td>", page)
-    assert "arkml train GUEST --from 0000000000000001@500" in elements.texts
+    assert any(
+        text.startswith("arkml train GUEST --from ") and text.endswith("/000000000500.safetensors")
+        for text in elements.texts
+    )
     assert "seed" not in re.findall(r"<tr><th>(\w+)</th>", page.partition("Configuration")[2])
 
 
@@ -113,7 +119,7 @@ def test_runs_that_differ_in_their_seed_are_a_band_and_others_a_line(tmp_path):
     band, line = (draw(group, "a") for group in grouped(runs))
 
     assert [group.label for group in grouped(runs)] == [
-        "walker, 3 runs", "walker (0000000000000009)",
+        "walker, hidden 64, 3 runs", "walker, hidden 32 (0000000000000009)",
     ]  # fmt: skip
     assert (band.low[:, 1] <= band.line[:, 1]).all()
     assert (band.line[:, 1] <= band.high[:, 1]).all()
@@ -183,3 +189,34 @@ def test_the_directory_of_a_training_is_one_of_its_hive(tmp_path):
     write_run(tmp_path / "hive", 1)
 
     assert len(read(tmp_path)) == 1
+
+
+def test_a_setting_that_a_guest_gave_with_32_bits_is_no_change(tmp_path):
+    dust = float(np.float32(0.001))
+    write_run(tmp_path, 1, learning_rate_init=0.001)
+    write_run(tmp_path, 2, learning_rate_init=dust)
+    runs = read(tmp_path)
+    page, _ = page_of(runs)
+
+    assert dust != 0.001
+    assert [group.label for group in grouped(runs)] == ["walker, 2 runs"]
+    assert "All settings are the defaults." in page
+    assert "0.0010000000" not in page
+
+
+def test_a_report_without_an_episode_says_so(tmp_path):
+    write_run(tmp_path, 1, metrics=("train/n_updates",))
+
+    assert "No episode has ended yet: there are no returns." in page_of(read(tmp_path))[0]
+
+
+def test_the_command_that_starts_from_a_checkpoint_can_be_pasted(tmp_path):
+    data = tmp_path / "my runs"
+    directory = write_run(data, 1)
+    (run,) = read(data)
+    local = unescape(make_page([run], "0").decode())
+    served = unescape(make_page([replace(run, directory=None, source="[::1]:9")], "0").decode())
+    file = directory / "checkpoints" / "000000000500.safetensors"
+
+    assert f"arkml train GUEST --from '{file}'" in local
+    assert "arkml train GUEST --hive '[::1]:9' --from 0000000000000001@500" in served

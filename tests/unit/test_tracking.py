@@ -3,14 +3,16 @@
 import json
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from tests.tracked import progress, track
+from tests.tracked import RUN, progress, track
 
 from arkml.errors import UsageError
 from arkml.training import tracking
 from arkml.training.options import TrainingOptions
+from arkml.training.record import TrainingRecord
 
 
 class Package:
@@ -36,6 +38,7 @@ class Package:
 
     def init(self, **values):
         self._note("init", values["name"], values["mode"], values["config"])
+        self.continued = values["id"], values["resume"]
         return self
 
     def define_metric(self, *_, **__):
@@ -81,6 +84,31 @@ def test_a_tracker_gets_the_settings_the_curves_and_the_policies(wandb, tmp_path
         ("finish",),
     ]
     json.dumps(config)
+
+
+def test_a_resumed_training_continues_its_run_at_the_tracker(wandb, tmp_path):
+    package, kept = wandb(), []
+    track("wandb", tmp_path, progress(100, a=1.0), keep=kept.append)
+    first = package.continued
+    track("wandb", tmp_path, progress(200, a=1.0), known=kept[0])
+
+    assert first == (None, None)
+    assert kept == ["x1"]
+    assert package.continued == ("x1", "allow")
+
+
+def test_the_run_at_a_tracker_is_in_the_record_of_a_training(tmp_path):
+    options = TrainingOptions("walker.wasm", tmp_path, hive="localhost:1")
+    record = TrainingRecord(b"a module", options)
+    before = record.tracked("wandb")
+    record.write(RUN)
+    record.keep_tracked("wandb", "x1")
+    again = TrainingRecord(b"a module", replace(options, resume=True))
+
+    assert before is None
+    assert again.tracked("wandb") == "x1"
+    assert again.tracked("mlflow") is None
+    assert again.tracked(None) is None
 
 
 @pytest.mark.parametrize("place", ["init", "log", "file", "finish"])

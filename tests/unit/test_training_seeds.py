@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
+from arkml.training.files import draw_curve, note_empty
 from arkml.training.seeds import SeedResult, band_of, draw_band, median_rows
 
 
@@ -72,3 +74,11 @@ def test_a_band_is_drawn_as_a_picture():
     assert draw_band("two", [result(0, [(1, 2.0)]), result(1, [(1, 3.0), (2, 4.0)])]).startswith(
         b"\x89PNG"
     )
+
+
+def test_a_picture_without_an_episode_says_so():
+    axes = Figure().add_subplot()
+    note_empty(axes)
+
+    assert [text.get_text() for text in axes.texts] == ["no episode has ended"]
+    assert draw_curve("nothing", (), ()) != draw_curve("nothing", ((1, 2.0),), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -162,7 +163,7 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
         "metrics": dict(result.metrics),
         "health": list(result.health),
         "refusals": dict(sorted(result.statistics.refusals.items())),
-        "play": f"arkml run {guest} --policy {policy}" if policy else None,
+        "play": shlex.join(["arkml", "run", str(guest), "--policy", policy]) if policy else None,
         "frames": result.frames,
         "seconds": round(result.seconds, 3),
         "late_frames": result.late_frames,

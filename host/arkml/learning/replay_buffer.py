@@ -106,7 +106,8 @@ class ReplayBuffer:
         Raises MemoryError if there is no room for them, and then adds none.
         """
         if not len(columns):
-            return Added(np.zeros(0), FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64)))
+            none = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.uint64))
+            return Added(np.zeros(0), none)
         self._memory.claim(min(self.held + len(columns), self._capacity))
         self._rewards.add(columns.reward[:, None])
         chains = self._chains.index(session, kind)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.masks import PREFIX
 from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.segments import Record
+from arkml.learning.episode_order import WINDOW, Episode, EpisodesInOrder
 from arkml.learning.trajectories import FinishedEpisodes
 
-WINDOW = 100
-"""Episodes that means are taken over; at least as many values for a guest's metric."""
+_ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
 
 Point = tuple[str, float]
 
@@ -27,8 +28,7 @@ class RowStatistics:
         self.episodes = 0
         self.dropped = 0
         self.non_finite = 0
-        self._returns: deque[float] = deque(maxlen=WINDOW)
-        self._lengths: deque[int] = deque(maxlen=WINDOW)
+        self._last = EpisodesInOrder()
         self._guest: dict[int, _Mean] = {}
         self._names: list[str] = []
 
@@ -42,8 +42,7 @@ class RowStatistics:
         self.non_finite += record.header.non_finite
         if record.header.kind == RowKind.TRAINING:
             self.episodes += len(episodes.returns)
-            self._returns.extend(episodes.returns.tolist())
-            self._lengths.extend(episodes.lengths.tolist())
+            self._follow(record, episodes)
         meta = record.columns.meta
         for number in np.unique(meta["name"]).tolist():
             values = meta["value"][meta["name"] == number]
@@ -51,12 +50,13 @@ class RowStatistics:
 
     def points(self) -> Iterator[Point]:
         """Yield the values to record now, by tag."""
-        if self._returns:
-            low, high = np.percentile(self._returns, (10, 90)).tolist()
-            yield "rollout/ep_rew_mean", float(np.mean(self._returns))
+        if self._last.last:
+            returns = [one.total for one in self._last.last]
+            low, high = np.percentile(returns, (10, 90)).tolist()
+            yield "rollout/ep_rew_mean", float(np.mean(returns))
             yield "rollout/ep_rew_p10", low
             yield "rollout/ep_rew_p90", high
-            yield "rollout/ep_len_mean", float(np.mean(self._lengths))
+            yield "rollout/ep_len_mean", float(np.mean([one.length for one in self._last.last]))
         yield "time/episodes", float(self.episodes)
         yield "hive/dropped", float(self.dropped)
         yield "features/non_finite", float(self.non_finite)
@@ -73,8 +73,8 @@ class RowStatistics:
             "episodes": self.episodes,
             "dropped": self.dropped,
             "non_finite": self.non_finite,
-            "returns": list(self._returns),
-            "lengths": list(self._lengths),
+            "returns": [one.total for one in self._last.last],
+            "lengths": [one.length for one in self._last.last],
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
@@ -82,8 +82,25 @@ class RowStatistics:
         self.episodes = int(values["episodes"])
         self.dropped = int(values["dropped"])
         self.non_finite = int(values.get("non_finite", 0))  # not of the release before
-        self._returns.extend(values["returns"])
-        self._lengths.extend(values["lengths"])
+        kept = zip(values["returns"], values["lengths"], strict=True)
+        self._last.last.extend(Episode(float(total), int(length)) for total, length in kept)
+
+    def _follow(self, record: Record, episodes: FinishedEpisodes) -> None:
+        """Take over the episodes that began, and those that ended, in the order of the rows."""
+        rows, ended = record.columns, dict[int, deque[Episode]]()
+        found = (episodes.agents, episodes.returns, episodes.lengths)
+        for agent, total, length in zip(*(one.tolist() for one in found), strict=True):
+            ended.setdefault(agent, deque()).append(Episode(total, length))
+        is_end = np.isin(rows.state, _ENDS)
+        events = np.flatnonzero(is_end | (rows.step == 0))
+        for agent, ends in zip(rows.agent[events].tolist(), is_end[events].tolist(), strict=True):
+            key = record.session, agent
+            if not ends:
+                self._last.begin(key)
+            elif whole := ended.get(agent):
+                self._last.end(key, whole.popleft())
+            else:
+                self._last.leave(key)
 
 
 class _Mean:

@@ -39,11 +39,13 @@ class FinishedEpisodes(NamedTuple):
     """
     Episodes that ended and have all their rows.
 
-    returns: float64, [n], sums of rewards. lengths: int64, [n], steps from the first row.
+    returns: float64, [n], sums of rewards. lengths: int64, [n], steps from the first row. agents:
+    uint64, [n], the agent of each.
     """
 
     returns: Doubles
     lengths: Numbers
+    agents: npt.NDArray[np.uint64]
 
 
 class Extension(NamedTuple):
@@ -172,6 +174,7 @@ class _Sorted:
         agent = columns.agent[order]
         state = columns.state[order]
         self._order = order
+        self._agent = agent
         self._begins = np.ones(len(order), bool)
         np.not_equal(agent[1:], agent[:-1], out=self._begins[1:])
         self.starts = np.flatnonzero(self._begins)
@@ -229,4 +232,5 @@ class _Sorted:
         """Return the whole episodes that ended in these rows, in push order. chains: _HEAD, [n]."""
         chosen = np.flatnonzero(self.ended & self.follows & chains["whole"])
         chosen = chosen[np.argsort(self._order[chosen])]
-        return FinishedEpisodes(chains["total"][chosen], self.step[chosen])
+        agents = self._agent[chosen]
+        return FinishedEpisodes(chains["total"][chosen], self.step[chosen], agents)

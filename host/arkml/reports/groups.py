@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from arkml.hive.protocol.settings import rounded
 from arkml.reports.runs import Curve, ReportedRun
 from arkml.training.seeds import band_of
 
@@ -43,10 +45,10 @@ def grouped(runs: Sequence[ReportedRun]) -> list[RunGroup]:
     """Return the runs in groups, in the order of their first runs."""
     groups: dict[str, list[ReportedRun]] = {}
     for run in runs:
-        settings = {n: value for n, value in run.settings.as_json().items() if n != "seed"}
-        groups.setdefault(json.dumps([run.info.game, settings], sort_keys=True), []).append(run)
+        key = json.dumps([run.info.game, _settings(run)], sort_keys=True)
+        groups.setdefault(key, []).append(run)
     names = [run.info.name for run in runs]
-    return [RunGroup(_label(members, names), members) for members in groups.values()]
+    return [RunGroup(_label(members, names, runs), members) for members in groups.values()]
 
 
 def draw(group: RunGroup, metric: str) -> Drawing | None:
@@ -62,11 +64,26 @@ def draw(group: RunGroup, metric: str) -> Drawing | None:
     return Drawing(*(_thinned(np.stack([band.rows, values], axis=1)) for values in lines))
 
 
-def _label(members: Sequence[ReportedRun], names: Sequence[str]) -> str:
-    first = members[0].info
+def _label(
+    members: Sequence[ReportedRun], names: Sequence[str], runs: Sequence[ReportedRun]
+) -> str:
+    """Return the name of a group, with the settings in which it differs from others."""
+    first, own = members[0].info, _settings(members[0])
+    others = [_settings(run) for run in runs]
+    differing = [n for n in own if any(one.get(n, own[n]) != own[n] for one in others)]
+    text = ", ".join([first.name, *(f"{n} {_shown(own[n])}" for n in differing)])
     if len(members) > 1:
-        return f"{first.name}, {len(members)} runs"
-    return first.name if names.count(first.name) == 1 else f"{first.name} ({first.id})"
+        return f"{text}, {len(members)} runs"
+    return text if names.count(first.name) == 1 else f"{text} ({first.id})"
+
+
+def _settings(run: ReportedRun) -> dict[str, Any]:
+    """Return the settings of a run but the seed, with the digits that guests give."""
+    return {n: rounded(v) for n, v in run.settings.as_json().items() if n != "seed"}
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _by_rows(curve: Curve) -> list[tuple[float, float]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.results import CheckpointInfo
+from arkml.hive.protocol.settings import Settings, rounded
 from arkml.reports.charts import COLORS, chart, safe, shown
 from arkml.reports.groups import RunGroup, draw, grouped
-from arkml.reports.runs import ReportedRun
+from arkml.reports.runs import ReportedRun, checkpoint_file
 from arkml.reports.style import STYLE
 from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN
 
@@ -81,6 +83,8 @@ def _curves(groups: Sequence[RunGroup]) -> Iterable[str]:
     if not names:
         yield '<p class="empty">There are no metrics yet.</p>'
         return
+    if not names & {TRAINING_RETURN, EVALUATION_RETURN}:
+        yield '<p class="empty">No episode has ended yet: there are no returns.</p>'
     first = [name for name in _FIRST if name in names]
     sections: dict[str, list[str]] = {"Returns": first} if first else {}
     for title in dict.fromkeys((*_SECTIONS.values(), _OTHER)):
@@ -138,7 +142,7 @@ def _facts(runs: Sequence[ReportedRun]) -> list[tuple[str, list[str]]]:
 def _configuration(groups: Sequence[RunGroup]) -> Iterable[str]:
     """Yield a table of the settings that are not the defaults, and one of the others."""
     settings = [group.runs[0].settings for group in groups]
-    values = [one.as_json() for one in settings]
+    values = [{n: rounded(v) for n, v in one.as_json().items()} for one in settings]
     defaults = [_defaults(one) for one in settings]
     names = [name for name in values[0] if name not in _SHAPE]
     changed = [n for n in names if any(a[n] != b[n] for a, b in zip(values, defaults, strict=True))]
@@ -166,11 +170,20 @@ def _checkpoints(run: ReportedRun) -> str:
     rows = [
         (
             one.name,
-            [f"{one.n_opts:,}", "best" if one.best else "", f"arkml train GUEST --from {one.name}"],
+            [f"{one.n_opts:,}", "best" if one.best else "", _start(run, one)],
         )
         for one in run.checkpoints
     ]
-    return title + _table(rows, ["updates", "", "start from it, on the same hive"])
+    return title + _table(rows, ["updates", "", "start from it"])
+
+
+def _start(run: ReportedRun, checkpoint: CheckpointInfo) -> str:
+    """Return the command that starts a training of a guest from a checkpoint."""
+    if run.directory is None:
+        place = ["--hive", run.source, "--from", checkpoint.name]
+    else:
+        place = ["--from", str(checkpoint_file(run.directory, checkpoint.n_opts))]
+    return f"arkml train GUEST {shlex.join(place)}"
 
 
 def _table(

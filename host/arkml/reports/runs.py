@@ -24,7 +24,8 @@ class ReportedRun:
     """
     One run: its state, its settings, the checkpoints that are kept and the curves of its metrics.
 
-    `best` is None where no policy was rated. `source` is the hive or the directory it is read from.
+    `best` is None where no policy was rated. `source` is the hive or the directory it is read from,
+    which is `directory` then, None for a hive.
     """
 
     info: RunInfo
@@ -34,6 +35,7 @@ class ReportedRun:
     checkpoints: Sequence[CheckpointInfo]
     curves: Mapping[str, Curve]
     source: str
+    directory: Path | None = None
 
 
 def read_from_hive(client: HiveClient, names: Sequence[str], source: str) -> list[ReportedRun]:
@@ -71,6 +73,11 @@ def read_from_directory(
         return known
     infos = sorted((run.info for run in known), key=lambda info: info.started_at, reverse=True)
     return [_read(runs / _chosen(infos, name, str(data)).id) for name in names]
+
+
+def checkpoint_file(directory: Path, n_opts: int) -> Path:
+    """Return the file of the checkpoint that the run in a directory wrote after these updates."""
+    return directory / "checkpoints" / f"{n_opts:012d}.safetensors"
 
 
 def _chosen(runs: Sequence[RunInfo], wanted: str, source: str) -> RunInfo:
@@ -117,5 +124,5 @@ def _read(directory: Path, *, is_brief: bool = False) -> ReportedRun:
         raise HiveError(f"{directory} cannot be read: {error}") from error
     return ReportedRun(
         document.info(workers=request.workers), request.settings, document.best, request.module,
-        checkpoints, curves, str(directory),
+        checkpoints, curves, str(directory), directory,
     )  # fmt: skip

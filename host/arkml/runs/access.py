@@ -26,7 +26,7 @@ from arkml.hive import give_way
 from arkml.hive.address import Address
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
 from arkml.loggers import SafeLogger
-from arkml.loopback import is_loopback
+from arkml.loopback import authority_of, is_loopback
 from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
@@ -271,8 +271,9 @@ class HiveAccess(Closing):
         if (host, port) in (*_OWN, *own):
             return None
         if (host, port) not in self._allowed:
+            place = authority_of(host, port)
             raise Unavailable(
-                f"the hive {host}:{port} is not allowed here; --allow-hive {host}:{port} allows it"
+                f"the hive {place} is not allowed here; --allow-hive {place} allows it"
             )
         return self._allowed[host, port]
 

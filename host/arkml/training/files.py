@@ -14,6 +14,8 @@ from arkml.output_files import write_file
 from arkml.training.results import Series
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from arkml.training.options import TrainingOptions
     from arkml.training.outcome import RunOutcome
 
@@ -63,6 +65,11 @@ def packed(data: bytes, target: Path) -> bytes:
     return pack_onnx(data)
 
 
+def note_empty(axes: Axes) -> None:
+    """Write into a picture without a curve why it has none."""
+    axes.text(0.5, 0.5, "no episode has ended", ha="center", va="center", transform=axes.transAxes)
+
+
 def draw_curve(title: str, training: Series, evaluations: Series) -> bytes:
     """Return a PNG of mean returns over rows. Raises what matplotlib raises."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -82,6 +89,8 @@ def draw_curve(title: str, training: Series, evaluations: Series) -> bytes:
     axes.grid(alpha=0.3)
     if training or evaluations:
         axes.legend(loc="lower right")
+    else:
+        note_empty(axes)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
     return picture.getvalue()

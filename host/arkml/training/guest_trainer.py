@@ -180,7 +180,9 @@ class GuestTrainer(Closing):
         self.options = options
         self.error: Exception | None = None
         self._record = TrainingRecord(data, options)
-        self._tracking = Tracking(options, self._warn)
+        self._tracking = Tracking(
+            options, self._warn, self._record.tracked(options.track), self._keep_tracked
+        )
         self._progress = self._tracking.observing(progress)
         self._monitor: RunMonitor | None = None
         self._loop: TrainingLoop | None = None
@@ -333,6 +335,10 @@ class GuestTrainer(Closing):
         """Let the other workers deliver their last rows and end, while this host does the rest."""
         if self._actors is not None:
             self._actors.stop()
+
+    def _keep_tracked(self, run: str) -> None:
+        assert self.options.track is not None
+        self._record.keep_tracked(self.options.track, run)
 
     def _warn(self, warning: str) -> None:
         if self._monitor is not None:

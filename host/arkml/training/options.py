@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from arkml.errors import UsageError
+from arkml.hive.address import Address
 from arkml.hive.protocol.results import MAX_EPISODES
 from arkml.hive.protocol.workers import environment_seed
 from arkml.limits import Limits
@@ -159,7 +160,8 @@ class TrainingOptions:
             )
         if not is_embedded:
             raise UsageError(
-                f"page is for an embedded hive: the page of {self.hive} is at http://{self.hive}/"
+                f"page is for an embedded hive: the page of {self.hive} is at"
+                f" {Address.parse(self.hive).url}/"
             )
 
     def _check_actors(self, *, is_embedded: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ class TrainingRecord:
     """
     The guest and the run of a training, in `training.json` in its directory.
 
-    `grant` is that of the training; if it is resumed, it expects the recorded run.
+    `grant` is that of the training; if it is resumed, it expects the recorded run. The file has the
+    runs at trackers, too, by their ids.
     """
 
     def __init__(self, data: bytes, options: TrainingOptions) -> None:
@@ -37,6 +39,9 @@ class TrainingRecord:
         self._path = directory / _NAME
         self._guest = options.name
         self._sha256 = hashlib.sha256(data).hexdigest()
+        self._run: RunInfo | None = None
+        self._lock = threading.Lock()  # the tracker's thread records, too
+        self._trackers: dict[str, str] = {}
         is_embedded = self.grant.is_embedded
         if self.grant.resume:
             known = _read(self._path)
@@ -44,6 +49,7 @@ class TrainingRecord:
             if known is not None:
                 self._require_same(directory, known)
                 expected = _identity(known)
+                self._trackers = dict(known["trackers"])
             elif is_embedded:
                 expected = _first_run(directory / "hive")
             self.grant = replace(self.grant, expected=expected)
@@ -53,8 +59,26 @@ class TrainingRecord:
                 " --out DIR (directory=DIR) begins another"
             )
 
+    def tracked(self, tracker: str | None) -> str | None:
+        """Return the id of the run at a tracker that is to be continued, None for a new one."""
+        return self._trackers.get(tracker or "")
+
+    def keep_tracked(self, tracker: str, run: str) -> None:
+        """Record the run at a tracker. Raises UsageError."""
+        with self._lock:
+            self._trackers[tracker] = run
+            self._write()
+
     def write(self, run: RunInfo) -> None:
         """Record the run, once there is one. Raises UsageError."""
+        with self._lock:
+            self._run = run
+            self._write()
+
+    def _write(self) -> None:
+        run = self._run
+        if run is None:
+            return
         record = {
             "guest": self._guest,
             "sha256": self._sha256,
@@ -63,6 +87,7 @@ class TrainingRecord:
             "name": run.name,
             "features": run.features,
             "actions": run.actions,
+            "trackers": self._trackers,
         }
         write_file(self._path, (json.dumps(record, indent=2) + "\n").encode())
 
@@ -87,12 +112,17 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         record = json.loads(path.read_bytes())
         _identity(record)
-        return {**record, "guest": str(record["guest"]), "sha256": str(record["sha256"])}
+        return {
+            **record,
+            "guest": str(record["guest"]),
+            "sha256": str(record["sha256"]),
+            "trackers": {str(name): str(run) for name, run in record.get("trackers", {}).items()},
+        }
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise UsageError(f"{path} does not say which training is to be resumed") from None
 
 

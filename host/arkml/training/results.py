@@ -141,7 +141,7 @@ class TrainedPolicy:
     """A policy as an ONNX file: its bytes, and its path, None if it could not be written."""
 
     kind: PolicyKind
-    onnx: bytes
+    onnx: bytes = field(repr=False)
     path: Path | None
 
 
@@ -177,7 +177,7 @@ def curve_of(series: Series) -> LearningCurve:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TrainingResult:
     """
     Result of a training.
@@ -230,6 +230,14 @@ class TrainingResult:
         if count := round(self.metrics.get(CONSTANT_FEATURES, 0.0)):
             found.append(f"{count:,} features had one value only: they tell a policy nothing")
         return tuple(found)
+
+    def __repr__(self) -> str:
+        """Return a line, without policies and curves."""
+        mean = "no episode" if self.mean_return is None else f"mean return {self.mean_return:.6g}"
+        return (
+            f"<TrainingResult of run {self.run_name!r}: ended {self.ended!r}, {self.rows:,} rows,"
+            f" {self.updates:,} updates, {mean}, {self.best.kind} policy at {self.best.path}>"
+        )
 
     @property
     def learning_curve(self) -> LearningCurve:

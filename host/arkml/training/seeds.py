@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from arkml.training.files import note_empty
 from arkml.training.results import Series
 
 Doubles = npt.NDArray[np.float64]
@@ -114,6 +115,8 @@ def draw_band(title: str, results: Sequence[SeedResult]) -> bytes:
         axes.fill_between(band.rows, band.low, band.high, alpha=0.2, label="lowest to highest")
         axes.plot(band.rows, band.median, label=f"median of {len(results)} seeds", linewidth=2)
         axes.legend(loc="lower right")
+    else:
+        note_empty(axes)
     axes.set(title=title, xlabel="rows learned from", ylabel="mean return")
     axes.grid(alpha=0.3)
     picture = io.BytesIO()

@@ -20,7 +20,14 @@ _MAX_NAME, _MAX_VALUE = 250, 6_000  # of MLflow, in characters
 
 
 class Tracker(Protocol):
-    """A run of one training at a tracker. Its methods raise whatever the package raises."""
+    """
+    A run of one training at a tracker. Its methods raise whatever the package raises.
+
+    `id` is that of the run there, by which a resumed training continues it.
+    """
+
+    @property
+    def id(self) -> str: ...
 
     def log(self, metrics: Mapping[str, float], rows: int) -> None:
         """Add values of metrics at a number of rows."""
@@ -43,23 +50,36 @@ def require_tracker(name: str) -> None:
 
 
 def open_tracker(
-    name: TrackerName, title: str, group: str, directory: Path, config: Mapping[str, Any]
+    name: TrackerName,
+    title: str,
+    group: str,
+    directory: Path,
+    config: Mapping[str, Any],
+    known: str | None = None,
 ) -> Tracker:
     """
     Begin a run called `title` in a project or experiment called `group`.
 
-    Files of the tracker go to `directory` where it has no server.
+    With `known`, the id of the run of a training that is resumed, continue that one. Files of the
+    tracker go to `directory` where it has no server.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if name == "wandb":
-        return _Wandb(title, group, directory, config)
-    return _Mlflow(title, group, directory, config)
+        return _Wandb(title, group, directory, config, known)
+    return _Mlflow(title, group, directory, config, known)
 
 
 class _Wandb:
     """A run of Weights & Biases; without a key it is kept in the directory, for `wandb sync`."""
 
-    def __init__(self, title: str, group: str, directory: Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        title: str,
+        group: str,
+        directory: Path,
+        config: Mapping[str, Any],
+        known: str | None,
+    ) -> None:
         import wandb
 
         self._package = wandb
@@ -70,6 +90,8 @@ class _Wandb:
             project=os.environ.get("WANDB_PROJECT", "arkml"),
             group=group,
             name=title,
+            id=known,
+            resume=None if known is None else "allow",
             dir=directory,
             config=dict(config),
             mode=mode,
@@ -77,6 +99,10 @@ class _Wandb:
         )
         self._run.define_metric("rows")
         self._run.define_metric("*", step_metric="rows")
+
+    @property
+    def id(self) -> str:
+        return str(self._run.id)
 
     def log(self, metrics: Mapping[str, float], rows: int) -> None:
         self._run.log({**metrics, "rows": rows})
@@ -94,7 +120,14 @@ class _Wandb:
 class _Mlflow:
     """A run of MLflow; without MLFLOW_TRACKING_URI it is kept in a database in the directory."""
 
-    def __init__(self, title: str, group: str, directory: Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        title: str,
+        group: str,
+        directory: Path,
+        config: Mapping[str, Any],
+        known: str | None,
+    ) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 
@@ -102,13 +135,21 @@ class _Mlflow:
         path = directory.absolute()
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         self._client = MlflowClient(uri or f"sqlite:///{path / 'mlflow.db'}")
+        if known is not None:
+            self._id = self._client.get_run(known).info.run_id
+            self._client.update_run(known, status="RUNNING")
+            return
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", group)
-        known = self._client.get_experiment_by_name(name)
+        found = self._client.get_experiment_by_name(name)
         files = None if uri else (path / "mlflow").as_uri()
-        number = known.experiment_id if known else self._client.create_experiment(name, files)
+        number = found.experiment_id if found else self._client.create_experiment(name, files)
         self._id = self._client.create_run(number, run_name=title).info.run_id
         for key, value in config.items():
             self._client.log_param(self._id, key, str(value)[:_MAX_VALUE])
+
+    @property
+    def id(self) -> str:
+        return str(self._id)
 
     def log(self, metrics: Mapping[str, float], rows: int) -> None:
         now = int(time.time() * 1_000)

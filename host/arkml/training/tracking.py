@@ -38,8 +38,17 @@ class Tracking(Closing):
     after which nothing more is passed on.
     """
 
-    def __init__(self, options: TrainingOptions, warn: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        options: TrainingOptions,
+        warn: Callable[[str], object],
+        known: str | None = None,
+        keep: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Make it; `known` is the tracker's run of before, and `keep` is called with its own."""
         self._options = options
+        self._known = known
+        self._keep = keep
         self._warn = warn
         self._jobs: Queue[Callable[[], None] | None] = Queue(_WAITING)
         self._tracker: Tracker | None = None
@@ -73,7 +82,9 @@ class Tracking(Closing):
         def open_() -> None:
             settings = client.details(run.id).result(_ENDING).settings.as_json()
             config = {**settings, **own, **counts}
-            self._tracker = open_tracker(name, title, options.stem, options.directory, config)
+            place = options.stem, options.directory
+            self._tracker = open_tracker(name, title, *place, config, self._known)
+            self._keep(self._tracker.id)
 
         self._put(open_)
         self._thread = threading.Thread(target=self._run, name="arkml-tracker", daemon=True)

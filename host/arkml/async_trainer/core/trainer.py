@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.core.sampler import Sampler
 from arkml.turns import take_turn
+
+_MILLISECONDS = 1_000.0
 
 MAX = 2**64 - 1
 """An interval that no training reaches: the largest number of the seed's."""
@@ -111,7 +114,18 @@ class _OfflineLoop(OptimizationLoop):
 
     def costs(self) -> Record:
         steps, seconds = self.take_update_seconds()
-        return Record({"fps": self.fps, "opt_steps_per_sec": steps / max(seconds, 1e-9)})
+        return Record(
+            {
+                "average_opt_time": _MILLISECONDS * seconds / steps if steps else -1.0,
+                "average_sample_time": self.take_sample_milliseconds(),
+                "fps": self.fps,
+                "opt_steps_per_sec": steps / max(seconds, 1e-9),
+            }
+        )
+
+    def take_sample_milliseconds(self) -> float:
+        """Return -1: no environment is stepped."""
+        return -1.0
 
 
 class _OnlineLoop(_OfflineLoop):
@@ -129,11 +143,13 @@ class _OnlineLoop(_OfflineLoop):
         super().__init__(config, agent, buffer, recorder, evaluator)
         self._config = config
         self._sampler = sampler
-        self._env_steps = 0
+        self._env_steps = self._timed_env_steps = 0
+        self._sample_seconds = 0.0
 
     def drain(self) -> int:
-        before = self._sampler.samples
+        before, began = self._sampler.samples, time.perf_counter()
         self.store(self._sampler.sample_and_push(self.agent, self.buffer))
+        self._sample_seconds += time.perf_counter() - began
         self._env_steps += 1
         return self._sampler.samples - before
 
@@ -141,6 +157,12 @@ class _OnlineLoop(_OfflineLoop):
     def is_ready(self) -> bool:
         is_warm = self._env_steps >= self._config.warmup_period
         return is_warm and self._env_steps % self._config.opt_interval == 0
+
+    def take_sample_milliseconds(self) -> float:
+        """Return the milliseconds of an environment step since the last call, -1 for none."""
+        steps, seconds = self._env_steps - self._timed_env_steps, self._sample_seconds
+        self._timed_env_steps, self._sample_seconds = self._env_steps, 0.0
+        return _MILLISECONDS * seconds / steps if steps else -1.0
 
     def costs(self) -> Record:
         self.fps = self._sampler.take_fps()

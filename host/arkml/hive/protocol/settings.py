@@ -145,11 +145,20 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
 
 def from_protocol(protocol: Mapping[str, Any]) -> Settings:
-    """Return the settings in a `ProtocolConfig` of ml-v4. Raises InvalidSettings."""
+    """
+    Return the settings in a `ProtocolConfig` of ml-v4. Raises InvalidSettings.
+
+    Its numbers have 32 bits: 0.001 is read as 0.001, and not as the number of 64 bits next to it.
+    """
     names = {"feature_count": "features", "action_count": "actions"}
-    values = {names.get(name, name): value for name, value in protocol.items()}
+    values = {names.get(name, name): rounded(value) for name, value in protocol.items()}
     values["use_terminal_masking"] = bool(values["use_terminal_masking"])
     return Settings.from_json(values)
+
+
+def rounded(value: Any) -> Any:
+    """Return a number with the digits of 32 bits, which are those that guests give."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def guest_settings(configuration: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from arkml.hive.protocol.page import (
     SettingsReply,
     UsageReply,
 )
-from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.settings import Settings, rounded
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.curve_reader import read_names
 from arkml.server.hive import Hive
@@ -49,14 +49,9 @@ async def _settings(call: HiveCall, _: Nothing) -> SettingsReply:
         runs[run.document.id] = {
             name: value
             for name, value in values.items()
-            if name not in _OWN and _rounded(value) != _rounded(defaults[name])
+            if name not in _OWN and rounded(value) != rounded(defaults[name])
         }
     return SettingsReply({n: value for n, value in defaults.items() if n not in _OWN}, runs)
-
-
-def _rounded(value: object) -> object:
-    """Return a number with the digits of 32 bits, which are those that guests give."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 async def _curves(call: HiveCall, query: CurvesQuery) -> CurvesReply:

@@ -2,7 +2,7 @@
 
 import { faint } from "./tint.js";
 import { band, groupedBySeed, onAxis, smoothed } from "./curves.js";
-import { harmless } from "./format.js";
+import { harmless, setting } from "./format.js";
 import { plain } from "./markup.js";
 
 export const UPDATES = "train/n_updates";
@@ -12,19 +12,29 @@ const BAND = { hoverinfo: "skip", mode: "lines", line: { width: 0 }, showlegend:
 export function groupsOf(runs, settings, view, colors) {
   const groups = view.band ? groupedBySeed(runs, settings) : runs.map((run) => [run]);
   return groups.map((members, index) => ({
-    label: labelOf(members, runs),
+    label: labelOf(members, runs, settings),
     runs: members,
     color: colors.runs[index % colors.runs.length],
   }));
 }
 
-function labelOf(members, runs) {
+function labelOf(members, runs, settings) {
   const [first] = [...members].sort((a, b) => a.name.length - b.name.length);
-  const name = harmless(first.name);
+  const name = [harmless(first.name), ...differing(first, runs, settings)].join(", ");
   if (members.length > 1) return `${name}, ${members.length} seeds`;
   return runs.filter((run) => run.name === first.name).length > 1
     ? `${name} (seed ${first.seed}, ${first.id.slice(0, 6)})`
     : name;
+}
+
+/** Return the settings in which a run differs from others, but for the seed, each as text. */
+function differing(run, runs, settings) {
+  const valueOf = (one, name) => setting((settings[one.id] ?? {})[name] ?? "default");
+  const names = new Set(runs.flatMap((one) => Object.keys(settings[one.id] ?? {})));
+  return [...names]
+    .filter((name) => runs.some((one) => valueOf(one, name) !== valueOf(run, name)))
+    .sort()
+    .map((name) => harmless(`${name} ${valueOf(run, name)}`));
 }
 
 /** Return true if a chart over this axis needs the curve of updates. */
@@ -149,9 +159,9 @@ function bestOf(x, ys, group) {
     mode: "markers",
     x: [x[at]],
     y: [ys[at]],
-    name: plain(`best of ${group.label}`),
+    name: plain(`highest of ${group.label}`),
     marker: { color: group.color, size: 11, symbol: "star" },
-    hovertemplate: "best: %{y:.6g}",
+    hovertemplate: "highest: %{y:.6g}",
   };
 }
 
