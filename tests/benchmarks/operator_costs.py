@@ -20,10 +20,13 @@ from arkml.policies.load_time import LoadTime
 from arkml.policies.ort import open_session, run_options
 from arkml.policies.vetting import examine
 
-ELEMENTWISE = "Relu LeakyRelu Elu Sigmoid Tanh Softplus Exp Log Sqrt Erf Sin Sign RandomNormalLike"
+ELEMENTWISE = (
+    "Relu LeakyRelu Elu Sigmoid Tanh Softplus Exp Log Sqrt Erf Sin Sign RandomNormalLike"
+    " RandomUniformLike Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh"
+)
 BINARY = "Add Mul Div Pow Min Mean"
 OVER_AXES = "Softmax LogSoftmax LpNormalization"
-REDUCTIONS = "ReduceMean ReduceMax ReduceL2 ReduceSumSquare"
+REDUCTIONS = "ReduceMean ReduceMax ReduceL2 ReduceSumSquare ReduceL1 ReduceProd ReduceLogSumExp"
 MANY = 1 << 18
 RUNS = 8
 
@@ -41,7 +44,8 @@ def case(operator, *shape, weights=(), inputs=1, rows=1, name="", after=(), **at
     ports = [port(f"x{number}", *shape) for number in range(inputs)]
     names = [each.name for each in ports] + [f"w{number}" for number in range(len(weights))]
     stored = [numpy_helper.from_array(each, f"w{n}") for n, each in enumerate(weights)]
-    nodes = [helper.make_node(operator, names, ["y"], **attributes)]
+    made = ["y", "places"] if operator == "TopK" else ["y"]
+    nodes = [helper.make_node(operator, names, made, **attributes)]
     for number, (following, options) in enumerate(after):
         nodes[-1].output[0] = f"t{number}"
         nodes.append(helper.make_node(following, [f"t{number}"], ["y"], **options))
@@ -70,11 +74,43 @@ def small_nodes():
         yield case("Transpose", *shape, perm=order)
     yield case("Gather", 1, weights=[weight(np.zeros(MANY), np.int64)], axis=1)
     yield case("Expand", 1, 1 << 17, 1, weights=[weight([1, 2, 1 << 17, 2], np.int64)])
+    yield from looked_up()
     yield case("LayerNormalization", 1 << 17, 2, weights=[weight([1, 1])])
     yield case("InstanceNormalization", 1 << 16, 2, weights=[np.ones(1 << 16, np.float32)] * 2)
 
 
+def looked_up():
+    """Yield nodes that pad, count up, choose, and look up elements."""
+    half = weight(np.full((1,), 0.5))
+    yield case("Mod", MANY, weights=[half], fmod=1)
+    yield case("Mod", MANY // 8, weights=[weight([1e-30])], fmod=1, name="of far numbers")
+    for sizes, pads in (((1 << 16, 1), (0, 0, 1, 0, 0, 1)), ((512, 512), (0, 1, 1, 0, 1, 1))):
+        yield case("Pad", *sizes, weights=[weight(pads, np.int64)])
+        yield case("Pad", *sizes, weights=[weight(pads, np.int64)], mode="edge")
+    cast = [("Cast", {"to": 1})]
+    for sizes, count in (((MANY,), 3), ((MANY,), MANY), ((1 << 15, 8), 8), ((1 << 13, 32), 5)):
+        name = f"{count} of {sizes}"
+        yield case("TopK", *sizes, weights=[weight([count], np.int64)], name=name)
+    for sizes, axis in (((MANY,), 1), ((1 << 17, 2), 2), ((2, 1 << 17), 1), ((64, 64, 64), 2)):
+        yield case("CumSum", *sizes, weights=[weight(axis, np.int64)], name=f"{axis} of {sizes}")
+    yield case("IsNaN", MANY, after=cast)
+
+
 def large_nodes():
+    square = np.full((512, 512), 0.1, np.float32)
+    for rows, equation, sizes, weights in (
+        (64, "bi,ij->bj", (512,), [square]),
+        (1, "bij,jk->bik", (512, 512), [square]),
+        (1, "bij,bjk->bik", (256, 256), []),
+        (1, "bij,bij->bi", (4096, 16), []),
+        (1, "bij,bij->bij", (4096, 16), []),
+        (1, "bij->bji", (1024, 256), []),
+    ):
+        count = 1 if "," not in equation or weights else 2
+        yield case(
+            "Einsum", *sizes, inputs=count, weights=weights, rows=rows, equation=equation,
+            name=equation,
+        )  # fmt: skip
     cast = [("Cast", {"to": 1})]
     for classes, samples, rows in ((64, 1_000, 64), (2, 200_000, 8), (MANY, 16, 1)):
         name = f"{samples} of {classes}"

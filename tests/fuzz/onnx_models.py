@@ -40,13 +40,16 @@ _UNARY = [
     "Log", "Sqrt", "Erf", "Reciprocal", "Sin", "Cos", "Floor", "Ceil", "Round", "Abs", "Neg",
     "Sign", "Identity", "Softmax", "LogSoftmax", "LpNormalization", "Dropout", "ThresholdedRelu",
     "Selu", "Gelu", "Mish", "HardSwish", "Shape", "RandomNormalLike", "Not", "Cast",
+    "RandomUniformLike", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh",
+    "IsNaN", "IsInf",
 ]  # fmt: skip
 _BINARY = [
     "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Min", "Max", "Sum", "Mean", "Greater", "Less",
-    "Equal", "And", "Or", "MatMul",
+    "Equal", "And", "Or", "MatMul", "Mod", "Einsum",
 ]  # fmt: skip
 _REDUCERS = [
     "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare",
+    "ReduceL1", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp",
 ]  # fmt: skip
 _WINDOWS = [
     "Conv", "Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool",
@@ -118,7 +121,13 @@ def _elementwise(graph: _Graph, name: str, shape: Shape) -> None:
 def _combination(graph: _Graph, name: str, shape: Shape) -> None:
     others = [name, *graph.shapes, graph.floats(*shape[1:]), graph.floats(graph.size())]
     pair = [name, graph.pick(others)]
-    graph.add(graph.pick(_BINARY), pair[:: graph.pick([1, -1])], shape)
+    operator = graph.pick(_BINARY)
+    options: dict[str, Any] = {}
+    if operator == "Mod":
+        options["fmod"] = 1
+    if operator == "Einsum":
+        options["equation"] = graph.pick(_EQUATIONS)
+    graph.add(operator, pair[:: graph.pick([1, -1])], shape, **options)
 
 
 def _gemm(graph: _Graph, name: str, shape: Shape) -> None:
@@ -189,6 +198,31 @@ def _arrangement(graph: _Graph, name: str, shape: Shape) -> None:
             graph.add("Where", [chosen, name, graph.pick(list(graph.shapes))], shape)
 
 
+def _selection(graph: _Graph, name: str, shape: Shape) -> None:
+    axis = graph.pick([1, -1, 0, 2])
+    rank = len(shape)
+    match graph.pick(["pad", "cumsum", "top", "one hot", "elements"]):
+        case "pad":
+            sizes = [graph.pick([0, 0, 1, 2, graph.largest]) for _ in range(2 * rank)]
+            mode = graph.pick(["constant", "reflect", "edge"])
+            graph.add("Pad", [name, graph.integers(*sizes)], shape, mode=mode)
+        case "cumsum":
+            graph.add("CumSum", [name, graph.integers(axis)], shape)
+        case "top":
+            count = graph.integers(graph.pick([1, 2, graph.largest]))
+            graph.add("TopK", [name, count], shape, 2, axis=axis)
+        case "one hot":
+            depth, ends = graph.integers(graph.size()), graph.floats(2)
+            graph.add("ArgMax", [name], shape[:-1], axis=-1, keepdims=0)
+            chosen = next(reversed(graph.shapes))
+            graph.add("OneHot", [chosen, depth, ends], shape, axis=axis)
+        case _:
+            where = graph.integers(*graph.draw(st.lists(st.integers(-2, 3), max_size=3)))
+            graph.add("GatherElements", [name, where], shape, axis=axis)
+
+
+_EQUATIONS = ["bi,bi->b", "bi,bj->bij", "bi,ij->bj", "bij,bjk->bik", "bi,ci->bc", "bij,bij->bji"]
+
 _SLICES = ([0, 1, -1, -(1 << 31)], [1, 2, -1, (1 << 63) - 1], [1, 1, 2, -1, -3])
 
 
@@ -258,7 +292,7 @@ def _layer(graph: _Graph, name: str, shape: Shape) -> None:
 
 _KINDS: list[Callable[[_Graph, str, Shape], None]] = [
     _elementwise, _elementwise, _combination, _gemm, _reshape, _arrangement, _window, _window,
-    _reduction, _layer,
+    _reduction, _layer, _selection,
 ]  # fmt: skip
 
 

@@ -89,4 +89,4 @@ def _port(port: PortReport) -> tuple[str, str, str]:
 
 
 def _batch(size: int) -> str:
-    return f"fixed at {size} row" + ("s" if size > 1 else "")
+    return "fixed at 1 row: rows run one by one" if size == 1 else f"fixed at {size} rows"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arkml.errors import ModelRejected
 from arkml.policies.operators.call import ROWS, ElementType, Tensor, grows
 from arkml.policies.ports import Port
+from arkml.policies.rewriting import replace_items
 
 if TYPE_CHECKING:
     import onnx
@@ -120,20 +121,12 @@ def prune(model: onnx.ModelProto, outputs: Collection[str]) -> bool:
         return False
     for port in dropped:
         graph.output.remove(port)
-    _replace(graph.node, keep[::-1])
+    replace_items(graph.node, keep[::-1])
     inputs = {port.name for port in graph.input}
     kept = [weight for weight in graph.initializer if weight.name in needed | inputs]
     if len(kept) < len(graph.initializer):
-        _replace(graph.initializer, kept)
+        replace_items(graph.initializer, kept)
     return True
-
-
-def _replace(field: Any, items: Sequence[Any]) -> None:
-    copies = [type(item)() for item in items]
-    for copy, item in zip(copies, items, strict=True):
-        copy.CopyFrom(item)
-    del field[:]
-    field.extend(copies)
 
 
 def conform(model: onnx.ModelProto, rows: RowAxes, tensors: Mapping[str, Tensor]) -> bool:
@@ -157,7 +150,7 @@ def conform(model: onnx.ModelProto, rows: RowAxes, tensors: Mapping[str, Tensor]
     if not (before or after):
         return False
     nodes = [*before, *model.graph.node, *after]
-    _replace(model.graph.node, nodes)
+    replace_items(model.graph.node, nodes)
     return True
 
 

@@ -10,10 +10,10 @@ from typing import assert_never
 from arkml.errors import AbiError, InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
 from arkml.policies import cervo
-from arkml.policies.border import find_rows
 from arkml.policies.files import PolicyFile
 from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.nnef_archive import read_archive
+from arkml.policies.onnx_model import OnnxModel
 from arkml.policies.operators.call import ROWS, grows
 from arkml.policies.ports import Layout, Port
 from arkml.policies.roles import Roles, find_roles
@@ -50,7 +50,7 @@ class ModelReport:
     The description of a model file.
 
     kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. batch: the rows that the
-    graph is made for, None for any number. acts: which outputs act. verdict: `ACCEPTED`, or the
+    model takes at a time, None for any number. acts: which outputs act. verdict: `ACCEPTED`, or the
     reason why the model is refused, which leaves fields that could not be determined empty.
     """
 
@@ -121,7 +121,6 @@ def _onnx(
         nodes=len(model.graph.node),
         opset=versions.get("", versions.get("ai.onnx", 0)),
         producer=f"{model.producer_name} {model.producer_version}".strip()[:80],
-        batch=find_rows(vetted).block,
     )
     report = _with_ports(report, opened, outputs)
     by_row = {port.name for port in opened.layout.outputs}
@@ -182,15 +181,21 @@ def _with_ports(report: ModelReport, opened: ModelFile, outputs: tuple[str, ...]
         report,
         inputs=tuple(PortReport(p.name, names[p], p.shape, p.type) for p in layout.inputs),
         outputs=tuple(PortReport(p.name, results[p], p.shape, p.type) for p in layout.outputs),
-        acts="; or ".join(dict.fromkeys(each.sentence for each in signatures)),
+        acts="; or ".join(dict.fromkeys(map(_sentence, signatures))),
     )
     if not signatures:
         return replace(described, verdict=_refusal(layout, outputs))
     try:
-        opened.load(signatures[0].outputs)
+        model = opened.load(signatures[0].outputs)
     except AbiError as error:
         return replace(described, verdict=str(error))
-    return described
+    return replace(described, batch=model.block if isinstance(model, OnnxModel) else None)
+
+
+def _sentence(signature: Signature) -> str:
+    is_for_branches = signature.branches or any(port.is_whole for port in signature.acting)
+    ending = ", for guests that declare branches" if is_for_branches else ""
+    return signature.sentence + ending
 
 
 def _role(port: Port, signature: Signature) -> str:
@@ -214,6 +219,7 @@ def _of_guests(roles: Roles, outputs: tuple[str, ...]) -> Iterator[Signature]:
     widths = [width for width in widths if 0 < width <= _MOST_WIDTH]
     asked = [Wanted(None, width, outputs=outputs) for width in widths]
     asked += [Wanted(None, 1, (width,), outputs) for width in widths if width > 1]
+    asked += [Wanted(None, p.width, (2,) * p.width, outputs) for p in roles.outputs if p.is_whole]
     seen = set()
     for wanted in asked:
         with suppress(InvalidArguments):

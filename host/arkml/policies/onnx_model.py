@@ -117,8 +117,10 @@ class OnnxModel:
                     call_flushed(call) if self._pace.is_flushed else call()
             except Exception as error:
                 if watch.reason is not None:
-                    raise time_left.late(watch.reason, f"run on {count} rows") from error
-                raise ModelRejected(f"the model fails on {count} rows: {reason(error)}") from error
+                    raise time_left.late(watch.reason, f"run on {_rows(count)}") from error
+                raise ModelRejected(
+                    f"the model fails on {_rows(count)}: {reason(error)}"
+                ) from error
 
     def prepare(
         self,
@@ -214,7 +216,7 @@ class OnnxFile:
             _require_alike(free, fixed, self._time)
         except ModelRejected as error:
             self._time.require()
-            log.debug("the model keeps its batch of %d rows: %s", rows.block, error)
+            log.debug("the model keeps its batch of %s: %s", _rows(rows.block), error)
             return fixed
         return free
 
@@ -248,7 +250,7 @@ def _require_alike(free: OnnxModel, fixed: OnnxModel, time_left: LoadTime) -> No
     """Raise ModelRejected unless two models compute each row of a few alike."""
     rows = 2 * fixed.chunk + 1
     if rows * sum(port.width for port in free.inputs) > _TRIAL_FLOATS:
-        raise ModelRejected(f"the inputs of the model are too large for {rows} rows")
+        raise ModelRejected(f"the inputs of the model are too large for {_rows(rows)}")
     random = np.random.default_rng(0)
     feeds = {
         port.name: random.standard_normal((rows, *port.shape)).astype(np.float32)
@@ -305,7 +307,7 @@ def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> T
     names = [meta.name for meta in session.outputs_meta]
     ports = _input_ports(session)
     if rows * sum(port.width for port in ports) > _TRIAL_FLOATS:
-        raise ModelRejected(f"the inputs of the model are too large for {rows} rows")
+        raise ModelRejected(f"the inputs of the model are too large for {_rows(rows)}")
     feeds = {port.name: np.zeros((rows, *port.shape), np.float32) for port in ports}
     options = run_options()
     results: list[Floats] = []
@@ -327,12 +329,12 @@ def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> T
                 times.append(time.thread_time() - started)
         except Exception as error:
             if watch.reason is not None:
-                raise time_left.late(watch.reason, f"run on {rows} rows") from error
-            raise ModelRejected(f"the model fails on {rows} rows: {reason(error)}") from error
+                raise time_left.late(watch.reason, f"run on {_rows(rows)}") from error
+            raise ModelRejected(f"the model fails on {_rows(rows)}: {reason(error)}") from error
     for name, result in zip(names, results, strict=True):
         if result.shape[:1] != (rows,):
             raise ModelRejected(
-                f"output {name[:80]!r} has the shape {list(result.shape)} for {rows} rows"
+                f"output {name[:80]!r} has the shape {list(result.shape)} for {_rows(rows)}"
             )
     outputs = [Port(name, r.shape[1:]) for name, r in zip(names, results, strict=True)]
     return TrialRun(tuple(outputs), min(times))
@@ -348,6 +350,10 @@ def _input_ports(session: Any) -> tuple[Port, ...]:
     if not ports:
         raise ModelRejected("the model has no input")
     return tuple(ports)
+
+
+def _rows(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"
 
 
 def _checked(port: Port, array: Floats) -> Floats:

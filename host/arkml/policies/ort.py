@@ -14,6 +14,7 @@ ARENA_BYTES = 512 << 20
 """Bytes that all models of the process together may use while they run, without weights."""
 
 _NO_FOLDER = os.devnull  # where models look for further files: no file can be there
+_SHOWN = 400  # characters of an error
 _SILENT = 4  # only fatal errors are logged; the others are raised
 
 _lock = Lock()
@@ -67,9 +68,9 @@ def bindings() -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an onnxruntime error, without its prefix."""
-    text = str(error).strip().split("\n", 1)[0]
-    return text.removeprefix("[ONNXRuntimeError] : ")[:300]
+    """Return the beginning of an onnxruntime error in one line, without its prefix."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.removeprefix("[ONNXRuntimeError] : ")[:_SHOWN]
 
 
 def _set_up() -> Any:

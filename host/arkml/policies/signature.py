@@ -194,7 +194,7 @@ class _Outputs:
         ):
             if self._wanted.num_actions is None:
                 # Of two outputs the one of width 1 is the value, if only one of them has it.
-                among = [port for port in among if port.width != 1] or among
+                among = [p for p in among if p.width != 1 or p.is_whole] or among
             if len(among) == 1 and not self._is_doubtful(among[0]):
                 return among[0]
             if among:

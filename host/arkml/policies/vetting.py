@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -14,6 +14,7 @@ from arkml.native_imports import import_onnx
 from arkml.policies.operators import RULES
 from arkml.policies.operators.call import MAX_RANK, ROWS, Call, Tensor, checked_type, grows
 from arkml.policies.pace import ModelTime
+from arkml.policies.rewriting import Rewriting, replace_items
 from arkml.policies.weights import attributes, stored
 from arkml.policies.wire import walk
 
@@ -29,7 +30,7 @@ MAX_NAME = 1_024
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 _OPSETS = range(7, 27)
 _IR_VERSIONS = range(3, 14)
-_RANDOM = ("RandomNormalLike", "Multinomial")
+_RANDOM = ("RandomNormalLike", "RandomUniformLike", "Multinomial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +174,34 @@ def examined(model: Any) -> Vetted:
     cost, pace = Cost(), ModelTime()
     known = {"", *tensors} - {port.name for port in ports}
     constants: list[int] = []
-    for node in graph.node:
-        title = f"node {_shown(node.name or ''.join(node.output[:1]))} ({node.op_type[:40]})"
-        cost, pace = _at(title, _node, node, version, tensors, cost, pace)
+    rewriting = Rewriting(model, tensors)
+    nodes: list[Any] = []
+    for node in _rewritten(graph.node, rewriting):
+        nodes.append(node)
+        if len(nodes) > MAX_NODES:
+            raise ModelRejected(f"the model has more than {MAX_NODES} nodes with its branches")
+        cost, pace = _at(_title(node), _node, node, version, tensors, cost, pace)
         is_constant = node.op_type == "Shape" or known.issuperset(node.input)
         if is_constant and node.op_type not in _RANDOM:
             known.update(node.output)
             made = [tensors[name] for name in node.output if name]
             constants += [each.count * each.kind.size for each in made if not each.stored]
     _check_outputs(graph.output, tensors)
+    if rewriting.has_changed:
+        replace_items(graph.node, nodes)
     return Vetted(model, tensors, cost, pace, tuple(constants))
+
+
+def _rewritten(nodes: Any, rewriting: Rewriting) -> Iterator[Any]:
+    for node in nodes:
+        try:
+            yield from rewriting.nodes(node)
+        except ModelRejected as error:
+            raise ModelRejected(f"{_title(node)}: {error}") from None
+
+
+def _title(node: Any) -> str:
+    return f"node {_shown(node.name or ''.join(node.output[:1]))} ({node.op_type[:40]})"
 
 
 def _at(place: str, check: Callable[..., Any], *arguments: Any) -> Any:

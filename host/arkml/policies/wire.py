@@ -15,6 +15,7 @@ MAX_FIELDS = 250_000
 MAX_TEXT = 8 << 20
 """Bytes of names, texts and packed integers, which grow eightfold in a parser."""
 
+_OUTSIDE = "weights in other files"
 _FORBIDDEN = {
     "ModelProto": {
         "training_info": "training information",
@@ -41,7 +42,7 @@ _FORBIDDEN = {
     "TensorProto": {
         "segment": "tensors in segments",
         "string_data": "strings in tensors",
-        "external_data": "weights in other files",
+        "external_data": _OUTSIDE,
         "uint64_data": "uint64 in tensors",
     },
     "TypeProto": {
@@ -52,7 +53,10 @@ _FORBIDDEN = {
         "opaque_type": "opaque values",
     },
 }
-"""Fields that policies do not need. Without them no message contains itself: depth is bounded."""
+"""
+Fields that policies do not need. Without them no message contains itself, but for a graph in a node
+of the outer graph, whose own nodes have none: depth is bounded.
+"""
 
 _BULK = {"raw_data", "float_data", "double_data"}
 _STRING = 9  # the type of a text in protobuf's own description of a message
@@ -78,20 +82,27 @@ class _Message:
 @cache
 def _model_message(*, allow_external: bool) -> _Message:
     onnx = import_onnx()
-    built: dict[str, _Message] = {}
+    built: dict[tuple[str, bool], _Message] = {}
 
-    def build(descriptor: Any) -> _Message:
-        if descriptor.name in built:
-            return built[descriptor.name]
-        message = built[descriptor.name] = _Message(descriptor.name)
+    def build(descriptor: Any, *, is_inner: bool = False) -> _Message:
+        if (descriptor.name, is_inner) in built:
+            return built[descriptor.name, is_inner]
+        message = built[descriptor.name, is_inner] = _Message(descriptor.name)
         forbidden = _FORBIDDEN.get(descriptor.name, {})
         for field in descriptor.fields:
-            if field.name in forbidden and not (allow_external and field.name == "external_data"):
+            is_branch = field.name == "g" and not is_inner
+            if (
+                field.name in forbidden
+                and not is_branch
+                and not (allow_external and field.name == "external_data")
+            ):
                 message.forbidden[field.number] = forbidden[field.name]
                 continue
             message.known.add(field.number)
             if field.message_type is not None:
-                message.children[field.number] = build(field.message_type)
+                message.children[field.number] = build(
+                    field.message_type, is_inner=is_inner or is_branch
+                )
             elif field.name in _BULK:
                 message.bulk.add(field.number)
             elif field.type == _STRING:
@@ -181,7 +192,12 @@ def _is_text(data: bytes, start: int, end: int) -> bool:
 def _refusal(data: bytes, at: int, message: _Message, number: int) -> ModelRejected:
     if number not in message.forbidden:
         return ModelRejected(f"not an ONNX model: field {number} of {message.name}")
-    return ModelRejected(f"{_place(data, at)}{message.forbidden[number]} are not allowed")
+    reason = f"{message.forbidden[number]} are not allowed"
+    if message.forbidden[number] == _OUTSIDE:
+        reason += (
+            " in bytes: export with external_data=False, or make one file of them by `arkml pack`"
+        )
+    return ModelRejected(f"{_place(data, at)}{reason}")
 
 
 def _place(data: bytes, at: int) -> str:

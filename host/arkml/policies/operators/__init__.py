@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arkml.policies.operators import arrangement, elementwise, layers, windows
+from arkml.policies.operators import (
+    arrangement,
+    contraction,
+    costs,
+    elementwise,
+    layers,
+    selection,
+    windows,
+)
 from arkml.policies.operators.call import Call, Tensor
 
 Rule = Callable[[Call], list[Tensor]]
@@ -16,8 +24,8 @@ outputs is charged by `vetting`; a rule adds the arithmetic beyond that to `call
 
 _FLOAT_BY_FLOAT = """
     Relu LeakyRelu Elu Selu Celu Sigmoid HardSigmoid Tanh Softplus Softsign Gelu Mish HardSwish
-    ThresholdedRelu Exp Log Sqrt Erf Reciprocal Sin Cos Floor Ceil Round Softmax LogSoftmax
-    LpNormalization
+    ThresholdedRelu Exp Log Sqrt Erf Reciprocal Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh
+    Atanh Floor Ceil Round Softmax LogSoftmax LpNormalization
 """
 
 RULES: dict[str, Rule] = {
@@ -32,22 +40,27 @@ RULES: dict[str, Rule] = {
     ),
     "Equal": elementwise.equal,
     "Div": elementwise.divide,
+    "Mod": elementwise.remainder,
+    **dict.fromkeys(("IsNaN", "IsInf"), selection.is_special),
     "Where": elementwise.where,
     "Identity": elementwise.identity,
     "Cast": elementwise.cast,
     "Dropout": elementwise.dropout,
     "Gemm": layers.gemm,
     "MatMul": layers.matmul,
+    "Einsum": contraction.einsum,
     "LSTM": layers.recurrent,
     "GRU": layers.recurrent,
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), layers.normalization),
     "LayerNormalization": layers.layer_normalization,
-    **dict.fromkeys(
-        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare"),
-        layers.reduce,
-    ),
+    **dict.fromkeys(costs.REDUCTIONS, layers.reduce),
     **dict.fromkeys(("ArgMax", "ArgMin"), layers.arg_max),
-    "RandomNormalLike": layers.random_like,
+    **dict.fromkeys(("RandomNormalLike", "RandomUniformLike"), layers.random_like),
+    "TopK": selection.top,
+    "CumSum": selection.cumulative_sum,
+    "OneHot": selection.one_hot,
+    "Pad": selection.pad,
+    "GatherElements": selection.gather_elements,
     "Multinomial": layers.multinomial,
     "Conv": windows.convolution,
     **dict.fromkeys(("MaxPool", "AveragePool"), windows.pool),
@@ -68,6 +81,6 @@ RULES: dict[str, Rule] = {
     "Tile": arrangement.tile,
 }
 """
-Rules by operator. Left out are operators that can end the process, as integer Mod, those whose
-sizes are known only in a run, and loops, branches and sequences.
+Rules by operator. Left out are operators that can end the process, those whose sizes are known
+only in a run, and loops, branches that only a run decides, and sequences.
 """

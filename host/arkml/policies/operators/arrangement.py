@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from arkml.errors import ModelRejected
 from arkml.policies.operators.call import (
     MAX_KNOWN,
@@ -83,7 +85,11 @@ def transpose(call: Call) -> list[Tensor]:
     order = call.integers("perm") or tuple(reversed(range(rank)))
     if sorted(order) != list(range(rank)):
         raise ModelRejected(f"perm {list(order)} of a tensor with {rank} dimensions")
-    return [Tensor(tensor.kind, tuple(tensor.shape[axis] for axis in order))]
+    value = tensor.value
+    if value is not None and rank > 1:
+        places = np.arange(len(value)).reshape(tensor.shape).transpose(order)
+        value = tuple(value[place] for place in places.ravel().tolist())
+    return [Tensor(tensor.kind, tuple(tensor.shape[axis] for axis in order), value)]
 
 
 def concat(call: Call) -> list[Tensor]:
@@ -146,8 +152,10 @@ def slice_(call: Call) -> list[Tensor]:
         chosen = range(shape[axis])[begin:stop:step]
         if grows(shape[axis]) and len(chosen) != shape[axis]:
             raise ModelRejected("it takes some rows of a batch of any size")
+        if value is not None:
+            places = np.arange(len(value)).reshape(shape).take(chosen, axis)
+            value = tuple(value[place] for place in places.ravel().tolist())
         shape[axis] = len(chosen)
-        value = tuple(value[index] for index in chosen) if value and len(shape) == 1 else None
     return [Tensor(tensor.kind, tuple(shape), value)]
 
 

@@ -60,6 +60,25 @@ _TEXTS = {
     ElementType.DOUBLE: "float64",
 }
 
+_OTHERS = {
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    8: "string",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+    17: "float8",
+    21: "uint4",
+    22: "int4",
+}
+"""Element types of ONNX that a policy may not use."""
+
+_QUANTIZED = frozenset({2, 3, 4, 5, 17, 21, 22})
+
 FLOATS = frozenset({ElementType.FLOAT, ElementType.FLOAT16, ElementType.DOUBLE})
 
 
@@ -183,7 +202,12 @@ def checked_type(number: int) -> ElementType:
     try:
         return ElementType(number)
     except ValueError:
-        raise ModelRejected(f"element type {number} is not allowed") from None
+        text = f"element type {number} is not allowed"
+        if name := _OTHERS.get(number):
+            text += f": it is {name}"
+        if number in _QUANTIZED:
+            text += ", and quantized models are not supported"
+        raise ModelRejected(text) from None
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -40,6 +40,12 @@ class OperatorCost(NamedTuple):
 
 
 _PLAIN = "Identity Reshape Flatten Squeeze Unsqueeze Shape Constant ConstantOfShape Dropout"
+REDUCTIONS = (
+    *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"),
+    *("ReduceSumSquare", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"),
+)
+"""Operators that make one element of many."""
+
 _MEASURED: dict[str, tuple[float, float]] = {  # for each element: ordinary, subnormal
     f"{_PLAIN} Clip Abs Neg Not Relu ThresholdedRelu Cast Floor Ceil Round": (0.3, 0.3),
     "Sign Slice": (1.0, 1.0),
@@ -55,6 +61,12 @@ _MEASURED: dict[str, tuple[float, float]] = {  # for each element: ordinary, sub
     "Sigmoid Tanh": (0.4, 28.0),
     "Sin Cos": (3.4, 46.0),
     "Softplus Mish": (8.0, 68.0),
+    "Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh": (15.0, 30.0),
+    "Mod": (40.0, 40.0),
+    "IsNaN IsInf": (1.0, 1.0),
+    "Pad": (6.0, 6.0),
+    "OneHot": (12.0, 12.0),
+    "GatherElements": (10.0, 10.0),
     "Add Sub Min Max Sum Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor": (6.5, 6.5),
     "Mul Div PRelu": (6.5, 24.0),
     "Mean": (6.5, 14.0),
@@ -62,7 +74,7 @@ _MEASURED: dict[str, tuple[float, float]] = {  # for each element: ordinary, sub
     "Where": (10.0, 10.0),
     "Softmax LogSoftmax": (7.0, 7.0),
     "LpNormalization": (7.0, 59.0),
-    "RandomNormalLike": (6.0, 6.0),
+    "RandomNormalLike RandomUniformLike": (6.0, 6.0),
     "ArgMax ArgMin": (5.0, 5.0),
     "GlobalAveragePool GlobalMaxPool": (0.7, 1.5),
     "BatchNormalization": (1.5, 14.5),
@@ -75,10 +87,11 @@ WEIGHTS: dict[str, OperatorCost] = {
     for names, (ordinary, subnormal) in _MEASURED.items()
     for op in names.split()
 } | {
-    **dict.fromkeys(
-        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare"),
-        OperatorCost(UnitCost(4.5, 0.0, 45.0), UnitCost(47.0, 0.0, 45.0)),
-    ),
+    **dict.fromkeys(REDUCTIONS, OperatorCost(UnitCost(4.5, 0.0, 45.0), UnitCost(47.0, 0.0, 45.0))),
+    "ReduceLogSumExp": OperatorCost(UnitCost(15.0, 0.0, 90.0), UnitCost(70.0, 0.0, 90.0)),
+    "CumSum": OperatorCost(UnitCost(5.0, 0.0, 8.0), UnitCost(5.0, 0.0, 8.0)),
+    "TopK": OperatorCost(UnitCost(8.0, 6.0), UnitCost(8.0, 6.0)),
+    "Einsum": OperatorCost(UnitCost(12.0, 0.25, 250.0), UnitCost(60.0, 3.2, 250.0)),
     "Gemm": OperatorCost(UnitCost(2.6, 0.035), UnitCost(48.0, 2.9)),
     "MatMul": OperatorCost(UnitCost(2.6, 0.035, 125.0), UnitCost(48.0, 2.9, 125.0)),
     "LSTM": OperatorCost(UnitCost(2.6, 0.055, 190.0), UnitCost(48.0, 3.2, 2_500.0)),

@@ -122,6 +122,24 @@ def divide(call: Call) -> list[Tensor]:
     return [_with_value(result, tuple(a // b for a, b in pairs))]
 
 
+def remainder(call: Call) -> list[Tensor]:
+    """Size Mod of floats, or of integers by constants in the file other than 0 and -1."""
+    left, right = call.input(0), call.input(1)
+    result = Tensor(left.kind, _together(call))
+    if left.kind is right.kind is ElementType.FLOAT:
+        return [result]
+    if left.kind not in _INTEGERS or not right.stored or right.value is None:
+        raise ModelRejected(f"Mod on {left.kind.name} by a divisor that is not a constant")
+    if {0, -1} & {*right.value}:  # either ends the process
+        raise ModelRejected(f"Mod on {left.kind.name} by 0 or -1")
+    if left.value is None or any(map(grows, left.value)) or min(left.value, default=0) < 0:
+        return [result]
+    if min(right.value, default=1) < 0:
+        return [result]
+    pairs = _paired(left.value, right.value)
+    return [_with_value(result, tuple(a % b for a, b in pairs))]
+
+
 def where(call: Call) -> list[Tensor]:
     """Size Where: the broadcast shape, the type of input 1; short integer values are tracked."""
     condition, then, otherwise = call.input(0), call.input(1), call.input(2)

@@ -66,11 +66,12 @@ def reduce(call: Call) -> list[Tensor]:
     """
     Size a reduction of floats, input 0, over axes from an attribute or input 1.
 
-    Steps: elements of the result. Integers are refused: their mean over no elements would divide by
-    zero.
+    Steps: elements of the result. Integers are refused but for their sum: their mean over no
+    elements would divide by zero.
     """
-    floats_only_first(call)
     tensor = call.input(0)
+    if call.op != "ReduceSum" or tensor.kind is ElementType.BOOL:
+        floats_only_first(call)
     rank = len(tensor.shape)
     axes = call.axes(rank, 13 if call.op == "ReduceSum" else 18)
     if not axes:
@@ -136,7 +137,11 @@ def layer_normalization(call: Call) -> list[Tensor]:
 
 
 def random_like(call: Call) -> list[Tensor]:
-    """Size RandomNormalLike: the shape of input 0, the type of attribute `dtype`. No other work."""
+    """
+    Size RandomNormalLike or RandomUniformLike: the shape of input 0, the type of attribute `dtype`.
+
+    No other work.
+    """
     tensor = call.input(0)
     kind = checked_type(call.integer("dtype", int(tensor.kind)))
     return [Tensor(kind, tensor.shape)]
