@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_guest_trials import FIXED, NEVER, NONE, TRAP, WALKERS
+from tests.integration.test_trials_datalog_service import Logger, logging_to
 
 from arkml.guest_trials.hosting import GuestHosting
 from arkml.guest_trials.options import GuestTrialsOptions
@@ -117,3 +118,20 @@ def _without_times(logs):
                 content = list(ObservationSet.FromString(content).observations)
             found[trial_id].append((kind, tick, name, content, *rest))
     return found
+
+
+async def test_a_datalog_gets_every_tick_of_a_trial_of_a_guest(hosting):
+    logger = Logger()
+    async with logging_to(logger) as datalog, Server(hosting=hosting) as server:
+        one = params(seed=3)
+        one.datalog.CopyFrom(datalog)
+        await server.trials.start(TrialStartRequest(params=one))
+        async with asyncio.timeout(60):
+            await logger.is_done.wait()
+
+    samples = logger.samples
+    assert [sample.info.tick_id for sample in samples] == [*range(TICKS + 2)]
+    for sample in samples[:-1]:
+        assert [action.tick_id for action in sample.actions] == [sample.info.tick_id] * AGENTS
+        assert {reward.sources[0].sender_name for reward in sample.rewards} == {"env"}
+    assert Observation.FromString(samples[0].observations.observations[0]).present

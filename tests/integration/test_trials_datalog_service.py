@@ -64,9 +64,10 @@ async def logging_to(logger, port=0):
         await server.stop(None)
 
 
-async def played(controls, programs, datalog, **fields):
+async def played(controls, programs, datalog, user_id="u", **fields):
     """Play a trial of one actor that joins to its end; return its id."""
-    trial_id = await controls.start(playing(programs, 1, datalog=datalog), **fields)
+    params = playing(programs, 1, datalog=datalog, **fields)
+    trial_id = await controls.start(params, user_id=user_id)
     peer = await controls.join(trial_id, "a0")
     await play_actor(peer)
     await controls.reached(trial_id, "ENDED")
@@ -101,6 +102,21 @@ async def test_a_trial_whose_datalog_is_not_there_is_played_with_one_warning(cap
 
     (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert "its datalog grpc://127.0.0.1:1 is lost: 127.0.0.1:1 failed" in warning.getMessage()
+
+
+async def test_numbers_and_names_without_a_meaning_are_warned_about(caplog):
+    logger = Logger()
+    async with (
+        served(environment=ending_after(2)) as (controls, programs),
+        logging_to(logger) as datalog,
+    ):
+        datalog.exclude_fields.extend(["Rewards", "pictures"])
+        await played(controls, programs, datalog, nb_buffered_ticks=1)
+
+    lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert lines[0] == "nb_buffered_ticks is 1: 2, the fewest, are kept"
+    assert "excludes 'pictures', which is not a field of samples: actions, " in lines[1]
+    assert len(lines) == 2
 
 
 async def test_a_trial_goes_on_with_one_warning_after_its_datalog_left(caplog):

@@ -14,7 +14,7 @@ from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting, is_hosted
 from arkml.trials.core.outputs import Logged
-from arkml.trials.core.parameters import checked
+from arkml.trials.core.parameters import LEAST_BUFFERED_TICKS, checked
 from arkml.trials.core.states import ENDED, INITIALIZING, PENDING
 from arkml.trials.core.trial import Trial
 from arkml.trials.server.kept_trials import EndedTrial, KeptTrials
@@ -328,6 +328,9 @@ class Orchestrator:
         hosting = self._hosting_of(params)
         if hosting is not None:
             params = hosting.completed(params)
+        if params.nb_buffered_ticks and params.nb_buffered_ticks < LEAST_BUFFERED_TICKS:
+            text = "nb_buffered_ticks is %d: %d, the fewest, are kept"
+            log.warning(text, params.nb_buffered_ticks, LEAST_BUFFERED_TICKS)
         return checked(params, self.options.classes)
 
     def _trials(self) -> list[Trial | EndedTrial]:
