@@ -46,6 +46,8 @@ _FINAL = (401, 403, 410, 429, 507)
 Statuses of a hive that wants another token, whose run has lasted its time, or that has all the runs
 it may have, or a full disk.
 """
+_DENIED = (401, 403)
+"""Statuses of a hive whose token was revoked, or has expired."""
 _ABSENT = 404
 _ENDING = 0.5  # seconds that the thread gets to end
 
@@ -174,6 +176,8 @@ class RunMonitor(Closing):
         except HiveRefused as error:
             if error.status in GONE:
                 self.verdict = self.verdict or RunGone(f"run {run.name!r} is gone: {error}")
+            elif error.status in _DENIED:
+                self.verdict = self.verdict or error
         except (HiveError, TimeoutError, CancelledError):
             return  # the client logs it when a hive is gone
 

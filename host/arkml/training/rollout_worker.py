@@ -124,6 +124,10 @@ def _play(
                 pacer.wait()
     except KeyboardInterrupt:
         return watch.ending
+    except GuestError:
+        if (refusal := watch.refusal()) is not None:  # by which a guest may have trapped
+            return refusal
+        raise
     return watch.ending
 
 

@@ -107,7 +107,7 @@ class WorkerWatch(Closing):
         session = self._session
         if session is not None and session.failure is None and not session.ended.done():
             return None
-        if (refusal := self._refusal()) is not None:
+        if (refusal := self.refusal()) is not None:
             return refusal
         failure = None if session is None else session.failure
         if failure is not None or now - self._looked >= _LOOK:
@@ -121,8 +121,8 @@ class WorkerWatch(Closing):
             return Ending(1, f"{job.module_name} took no part in run {job.name!r}{why}")
         return None
 
-    def _refusal(self) -> Ending | None:
-        """Return the end of a worker whose guest cannot take part in the run."""
+    def refusal(self) -> Ending | None:
+        """Return the end of a worker whose guest cannot take part in the run, None if it can."""
         match self._hives.failure:
             case RunGone() as error:
                 return Ending(0, str(error))

@@ -1,0 +1,96 @@
+"""The verdict of a training's monitor on what its hive says."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+from tests.tracked import RUN
+from tests.waiting import eventually
+
+from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, RunAborted, RunGone
+from arkml.hive.protocol.runs import Status
+from arkml.training.monitor import RunMonitor
+
+
+class Client:
+    """A hive that has one answer about its run."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def run(self, _):
+        future = Future()
+        if isinstance(self.answer, Exception):
+            future.set_exception(self.answer)
+        else:
+            future.set_result(self.answer)
+        return future
+
+    def series(self, *_):
+        return done([])
+
+    def metrics(self, _):
+        return done([])
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def monitor_of(answer, *, is_own=False):
+    hives = SimpleNamespace(
+        started=[(Client(answer), RUN)], failure=None, is_training=True, page="",
+        grant=SimpleNamespace(is_embedded=False, checkpoint=""),
+    )  # fmt: skip
+    monitor = RunMonitor(hives, lambda _: None)
+    monitor.is_own_end = lambda: is_own
+    return monitor
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "reason"),
+    [
+        (replace(RUN, status=Status.STOPPED, reason="its hours are over"), RunGone, "its hours"),
+        (replace(RUN, status=Status.STOPPED), RunGone, "run 'walker' was stopped at its hive"),
+        (replace(RUN, status=Status.ABORTED, reason="no memory"), RunAborted, "no memory"),
+        (HiveRefused("there is no run r1", 404), RunGone, "run 'walker' is gone: there is no"),
+        (HiveRefused("the token has expired", 401), HiveRefused, "the token has expired"),
+    ],
+)
+def test_the_end_of_a_run_is_the_end_of_its_training(answer, error, reason):
+    with monitor_of(answer) as monitor:
+        verdict = eventually(lambda: monitor.verdict)
+
+    assert isinstance(verdict, error)
+    assert reason in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_own"),
+    [
+        (replace(RUN, status=Status.STOPPED), True),
+        (replace(RUN, rows=5), False),
+        (HiveUnreachable("no answer"), False),
+        (HiveRefused("a disk is full", 507), False),
+    ],
+)
+def test_a_run_that_may_go_on_or_that_its_guest_has_ended_ends_no_training(answer, is_own):
+    with monitor_of(answer, is_own=is_own) as monitor:
+        monitor._look()
+
+    assert monitor.verdict is None
+
+
+def test_the_reason_of_a_guest_that_trapped_is_that_of_its_run():
+    trap = GuestTrap("unreachable")
+    with monitor_of(replace(RUN, status=Status.STOPPED, reason="by ann")) as monitor:
+        cause = monitor.cause_of(trap)
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        own = monitor.cause_of(trap)
+
+    assert "by ann" in str(cause)
+    assert cause.__cause__ is trap
+    assert own is trap
