@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from tests.fuzz import boundary, hive_bodies, player
+from tests.fuzz import boundary, hive_answers, hive_bodies, hive_connections, player
 from tests.fuzz.checks import (
     check_container,
     check_model,
@@ -73,6 +73,8 @@ TARGETS = {
         ),
         Target("boundary", boundary.CASES, boundary.boundary, 40),
         Target("hive", hive_bodies.CASES, hive_bodies.hive_bodies, 100),
+        Target("connections", hive_connections.CASES, hive_connections.hive_connections, 30),
+        Target("answers", hive_answers.CASES, hive_answers.hive_answers, 40),
         Target("player", player.CASES, player.player, 60),
     )
 }

@@ -349,3 +349,26 @@ def test_a_run_keeps_no_longer_text_than_a_megabyte(one_learner, name):
 
     assert kept.status_code == 201
     assert refusal(refused) == (413, f"{name} has {MIB + 2} bytes: it takes {MIB} at most")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "sentence"),
+    [
+        ({"other": {"note": "x" * 65_536}}, 413, "settings has "),
+        ({"other": {f"key{i}": i for i in range(10_000)}}, 413, "it takes 65536 at most"),
+        ({"actions": 17, "branches": [4_096] * 17}, 422, "branches have 69632 choices together"),
+    ],
+)
+def test_the_settings_that_a_run_keeps_have_a_size(one_learner, changes, status, sentence):
+    wish = request("large")
+    wish["settings"] |= changes
+    refused = one_learner.post("/runs", wish)
+
+    assert refused.status_code == status
+    assert sentence in refused.json()["error"]
+
+
+def test_the_name_of_a_checkpoint_has_a_size(one_learner):
+    refused = one_learner.post("/runs", request("large") | {"checkpoint": "x" * 513})
+
+    assert refusal(refused) == (413, "checkpoint has 513 bytes: it takes 512 at most")

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import (
     MAX_CONFIGURATION_BYTES,
+    MAX_NAME_BYTES,
     MAX_NAMES,
     CreatedRun,
     DeletedRun,
@@ -19,6 +20,7 @@ from arkml.hive.protocol.runs import (
     RunRequest,
 )
 from arkml.hive.protocol.sessions import NamesReply, NamesRequest
+from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole
 from arkml.server.creators import KEY_HEADER
@@ -37,17 +39,17 @@ async def _create(call: HiveCall, request: RunRequest) -> Response:
     """
     _require_size("configuration", request.configuration)
     _require_size("arguments", request.arguments or "")
+    _require_size("checkpoint", request.checkpoint, MAX_NAME_BYTES)
+    _require_size("settings", request.settings.as_bytes().decode(), MAX_SETTINGS_BYTES)
     run, created = await call.hive.create(request, call.key, owner=call.caller.owner)
     return reply(CreatedRun(run.info(), created), 201 if created else 200)
 
 
-def _require_size(name: str, text: str) -> None:
+def _require_size(name: str, text: str, most: int = MAX_CONFIGURATION_BYTES) -> None:
     """Raise HiveRefused for a text that is too long to be kept with a run, and written often."""
     size = len(text.encode())
-    if size > MAX_CONFIGURATION_BYTES:
-        raise HiveRefused(
-            f"{name} has {size} bytes: it takes {MAX_CONFIGURATION_BYTES} at most", _TOO_LARGE
-        )
+    if size > most:
+        raise HiveRefused(f"{name} has {size} bytes: it takes {most} at most", _TOO_LARGE)
 
 
 async def _list(call: HiveCall, _: Nothing) -> RunList:

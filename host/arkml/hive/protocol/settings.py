@@ -19,7 +19,10 @@ Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[str, ...] = get_args(Device)
 
 MAX_SETTINGS_BYTES = 64 << 10
-"""The most bytes that the settings which a guest asks for may take as JSON."""
+"""The most bytes that the settings of a run may take as JSON."""
+
+MAX_CHOICES = 1 << 16
+"""The most choices of all branches together: each has a name in the document of a run."""
 
 _REMOVED = ("rows_per_update", "max_updates_per_row")
 
@@ -97,6 +100,10 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         if len(self.branches) > self.actions:
             raise InvalidSettings(
                 f"branches is {list(self.branches)}: the guest has {self.actions} actions"
+            )
+        if sum(self.branches) > MAX_CHOICES:
+            raise InvalidSettings(
+                f"branches have {sum(self.branches)} choices together: they take {MAX_CHOICES}"
             )
         if self.branches and self.learner == "sac":
             raise InvalidSettings(
