@@ -169,6 +169,55 @@ def test_describe_shows_inputs_outputs_size_and_verdict():
     assert re.search(r"actions +actions +rows x 3", run.out)
 
 
+def ambiguous(folder):
+    """A policy of the corridor with two outputs, either of which could act."""
+    ports = {
+        name: onnx.helper.make_tensor_value_info(name, 1, ["N", width])
+        for name, width in {"obs": 6, "53": 2, "24": 2}.items()
+    }
+    weights = onnx.helper.make_tensor("w", 1, [6, 2], [0.0] * 12)
+    nodes = [
+        onnx.helper.make_node("MatMul", ["obs", "w"], ["53"]),
+        onnx.helper.make_node("Exp", ["53"], ["24"]),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [ports["obs"]], [ports["53"], ports["24"]], [weights]
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save_model(
+        onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), folder / "two.onnx"
+    )
+    return folder / "two.onnx"
+
+
+def test_an_output_that_is_named_acts_in_every_command(tmp_path):
+    policy = ambiguous(tmp_path)
+    guest, packed = CORRIDOR, tmp_path / "two.crvo"
+    refused = arkml("describe", policy, "--json")
+    named = arkml("describe", policy, "--policy-output", "53", "--json")
+    frames = ("--frames", 3)
+    ran, smoked, benched, wrong, without = arkml_for_each(
+        [
+            ("run", guest, *frames, "--policy", policy, "--policy-output", "53", "--json"),
+            ("smoke", guest, *frames, "--policy", policy, "--policy-output", "53", "--json"),
+            ("bench", guest, *frames, "--policy", policy, "--policy-output", "53", "--json"),
+            ("run", guest, *frames, "--policy", policy, "--policy-output", "7"),
+            ("run", guest, *frames, "--policy-output", "53"),
+        ]
+    )
+    arkml("pack", policy, "--policy-output", "24", "-o", packed)
+
+    assert (refused.status, refused.json["accepted"]) == (2, False)
+    assert "--policy-output NAME" in refused.json["verdict"]
+    assert (named.status, named.json["acts"]) == (0, "53 acts, no value")
+    assert [each.status for each in (ran, smoked, benched)] == [0, 0, 0]
+    assert wrong.status == 2
+    assert "two.onnx: the model has no output '7', only 53: 2, 24: 2" in wrong.err
+    assert without.status == 2
+    assert "--policy-output is about a policy: it takes --policy" in without.err
+    assert arkml("describe", packed, "--json").json["acts"] == "actions acts, no value"
+
+
 def test_describe_says_why_a_model_is_rejected(tmp_path):
     path = tmp_path / "bad.onnx"
     path.write_bytes(b"this is not a model")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from tests.integration.command_line import CORRIDOR, GUESTS, with_spec
 from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
 from tests.waiting import eventually
@@ -12,6 +13,7 @@ from tests.waiting import eventually
 import arkml
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.errors import InvalidArguments, ModelRejected
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.segments import read_records
@@ -289,6 +291,101 @@ def test_a_run_and_an_evaluation_of_one_policy_have_the_same_returns():
         played = guest.call("mean_return")
 
     assert played == pytest.approx(rated.returns[:100].mean(), abs=1e-3)
+
+
+BIAS = np.float32([0, 0, 5, 10, 0, 3, 3, 3])  # that of RUNNER
+
+
+def exported(nodes, outputs, masks=0, batch="N"):
+    """A model of the corridor's six features in the form of an exporter."""
+    constants = {
+        "ones": np.zeros((6, 8), "f4"), "bias": BIAS, "closed": np.float32(-1e9),
+        "parts": np.array([4, 4]), "one": np.float32(1), "sum": np.zeros((6, 1), "f4"),
+    }  # fmt: skip
+    inputs = {"obs": 6, "action_masks": masks} if masks else {"obs": 6}
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["obs", "ones", "bias"], ["scores"]), *nodes],
+        "exported",
+        [helper.make_tensor_value_info(n, 1, [batch, w]) for n, w in inputs.items()],
+        [
+            helper.make_tensor_value_info(name, kind, [batch, *rest])
+            for name, kind, *rest in outputs
+        ],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+
+
+def choices_of(scores, *, name):
+    """Nodes for the choice of the highest score of each branch, as an int64 output."""
+    nodes = [helper.make_node("Split", [scores, "parts"], ["first", "second"], axis=1)]
+    nodes += [
+        helper.make_node("ArgMax", [part], [f"{part}_choice"], axis=1)
+        for part in ("first", "second")
+    ]
+    parts = ["first_choice", "second_choice"]
+    return [*nodes, helper.make_node("Concat", parts, [name], axis=1)]
+
+
+VALUE = helper.make_node("MatMul", ["obs", "sum"], ["24"])
+AGENTS = exported(
+    [
+        helper.make_node("Sub", ["one", "action_masks"], ["barred"]),
+        helper.make_node("Mul", ["barred", "closed"], ["penalty"]),
+        helper.make_node("Add", ["scores", "penalty"], ["allowed"]),
+        *choices_of("allowed", name="discrete_actions"),
+    ],
+    [("discrete_actions", TensorProto.INT64, 2)],
+    8,
+)
+EXPORTS = {
+    "ML-Agents": AGENTS,
+    "logits": exported(
+        [helper.make_node("Identity", ["scores"], ["logits"]), VALUE],
+        [("logits", TensorProto.FLOAT, 8), ("24", TensorProto.FLOAT, 1)],
+        batch=1,
+    ),
+    "q-values": exported(
+        [helper.make_node("Identity", ["scores"], ["13"])], [("13", TensorProto.FLOAT, 8)], batch=1
+    ),
+    "choices": exported(
+        [VALUE, *choices_of("scores", name="106")],
+        [("24", TensorProto.FLOAT, 1), ("106", TensorProto.INT64, 2)],
+        batch=1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_policies_of_other_trainers_play_by_the_declared_branches(name):
+    rated = [arkml.evaluate(CORRIDOR, model, episodes=40) for model in (EXPORTS[name], RUNNER)]
+    with Host(policy=EXPORTS[name]) as host:
+        guest = host.load(CORRIDOR)
+        for _ in range(200):
+            guest.update()
+        forbidden = guest.call("forbidden")
+
+    assert forbidden == 0
+    if name != "choices":  # which cannot know the masks: the lowest allowed choice is taken
+        assert rated[0].returns.tolist() == rated[1].returns.tolist()
+
+
+def test_an_output_that_is_named_acts_in_evaluations_and_hosts():
+    outputs = [(name, TensorProto.FLOAT, 8) for name in ("a", "b")]
+    nodes = [
+        helper.make_node("Neg", ["scores"], ["a"]),
+        helper.make_node("Identity", ["scores"], ["b"]),
+    ]
+    model = exported(nodes, outputs)
+    best = arkml.evaluate(CORRIDOR, RUNNER, episodes=20).returns.tolist()
+
+    assert arkml.evaluate(CORRIDOR, model, outputs="b", episodes=20).returns.tolist() == best
+    assert arkml.evaluate(CORRIDOR, model, outputs=["a"], episodes=20).returns.tolist() != best
+    with pytest.raises(InvalidArguments, match="2 outputs that could be the 2 actions"):
+        arkml.evaluate(CORRIDOR, model, episodes=20)
+    with pytest.raises(ModelRejected, match="no output 'c', only a: 8, b: 8"):
+        arkml.evaluate(CORRIDOR, model, outputs="c", episodes=20)
 
 
 @pytest.mark.parametrize("takes_masks", [True, False])

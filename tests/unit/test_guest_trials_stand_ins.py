@@ -367,6 +367,27 @@ def test_a_file_that_is_no_model_is_refused_when_it_is_given():
         StandIns([StandInFile("mover.onnx", b"not a model")])
 
 
+def two_outputs():
+    nodes = [build.node("Identity", "obs", "a"), build.node("Neg", "obs", "b")]
+    ports = [build.port(name, "N", 2) for name in ("a", "b")]
+    return build.model(nodes, [build.port("obs", "N", 2)], ports)
+
+
+def test_the_output_of_a_file_that_is_named_acts():
+    for name, expected in (("a", [[0.5, -0.25]]), ("b", [[-0.5, 0.25]])):
+        stand_ins = StandIns([StandInFile("two.onnx", two_outputs(), outputs=(name,))])
+        worker = stand_ins.open([guest_class()])
+
+        assert acted(worker, rows([[0.5, -0.25]])) == [expected]
+
+
+def test_a_file_of_which_two_outputs_could_act_is_refused_with_the_way_out():
+    stand_ins = StandIns([StandInFile("two.onnx", two_outputs())])
+
+    with pytest.raises(ModelRejected, match=r"\(a: 2, b: 2\), .* --policy-output NAME"):
+        stand_ins.open([guest_class()])
+
+
 def test_a_file_for_a_class_that_the_guest_does_not_have_is_refused():
     stand_ins = StandIns([StandInFile("a.onnx", times(1), "walker")])
 

@@ -1,3 +1,4 @@
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, ac
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies import library, load_time, model_cache, onnx_model, pace, run_limit
 from arkml.policies.files import PolicyFile
+from arkml.policies.model_runner import failed
 from arkml.policies.onnx import is_of_guest, session_bytes
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -310,6 +312,39 @@ def test_a_run_over_the_memory_cap_fails_and_the_next_one_does_not(monkeypatch):
     with pytest.raises(Unavailable, match="the model failed"):
         acted(greedy, np.ones((200, 1448)))
     assert acted(greedy, np.ones((2, 1448))).tolist() == [[1], [1]]
+
+
+def test_a_failure_without_text_is_named_by_its_type():
+    assert str(failed(MemoryError())) == "the model failed: MemoryError"
+    assert str(failed(RuntimeError(" \n"))) == "the model failed: RuntimeError"
+
+
+class Alarm(Exception):
+    """What a signal handler of the embedder raises."""
+
+
+@pytest.fixture
+def alarm():
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, ring)
+    yield partial(signal.raise_signal, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_what_a_signal_handler_raises_in_a_run_is_no_fault_of_the_model(alarm, is_plain):
+    policy = build.load(build.linear([[1]]), 1, 1)
+    asked = build.batch([[1]], 1)
+    policy.act(asked)
+    bound = asked.scratch
+    bound.only, bound.calls = (alarm, ()) if is_plain else (None, (alarm,))
+
+    with pytest.raises(Alarm):
+        policy.act(asked)
+    bound.only = lambda: None
+    policy.act(asked)
 
 
 def deep(width, layers, *, remember):
