@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shlex
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.cli import logs
-from arkml.cli.training_display import TrainingDisplay, pace_of, show
+from arkml.cli.training_display import TrainingDisplay, command_to_play, pace_of, show
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
@@ -125,11 +127,18 @@ def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
         "guest": "a.wasm", "name": "a", "frames": 10, "rows": 160, "updates": 80, "versions": 2,
         "seconds": 2.0, "fps": None, "mean_return": {"first": None}, "evaluations": [],
         "workers": [], "policy": policy, "curve": "a.png", "play": None, "metrics": metrics,
+        "health": [], "refusals": {},
     }  # fmt: skip
     show(document, is_new=is_new)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "updates" in line]
 
     assert line.split("updates")[1].strip() == shown
+
+
+def test_the_command_that_plays_a_policy_can_be_pasted():
+    words = shlex.split(command_to_play(Path("my guests/a b.wasm"), "it's/a.onnx"))
+
+    assert words == ["arkml", "run", "my guests/a b.wasm", "--policy", "it's/a.onnx"]
 
 
 def test_what_a_hive_says_in_a_log_line_cannot_write_over_the_terminal():

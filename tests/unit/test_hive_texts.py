@@ -196,6 +196,14 @@ def test_doubts_are_told_once_for_each_setting_with_a_harmless_short_name(hives,
     assert all(message.isprintable() and len(message) < 400 for message in caplog.messages)
 
 
+def test_the_option_that_allows_a_hive_can_be_pasted(hives):
+    with pytest.raises(Unavailable, match=r"--allow-hive \[2001:db8::2\]:5 allows it") as refused:
+        hives.client(HiveAddress("2001:db8::2", 5))
+
+    words = str(refused.value).split()
+    assert Address.parse(words[words.index("--allow-hive") + 1]).host == "2001:db8::2"
+
+
 def test_starts_that_failed_are_forgotten():
     class Refuser:
         def create(self, _):

@@ -163,7 +163,7 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
         "metrics": dict(result.metrics),
         "health": list(result.health),
         "refusals": dict(sorted(result.statistics.refusals.items())),
-        "play": shlex.join(["arkml", "run", str(guest), "--policy", policy]) if policy else None,
+        "play": command_to_play(guest, policy) if policy else None,
         "frames": result.frames,
         "seconds": round(result.seconds, 3),
         "late_frames": result.late_frames,
@@ -178,6 +178,11 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
             for one in result.workers
         ],
     }
+
+
+def command_to_play(guest: Path, policy: str) -> str:
+    """Return the command that plays a guest with a policy, for a shell."""
+    return shlex.join(["arkml", "run", str(guest), "--policy", policy])
 
 
 def show(document: dict[str, Any], *, is_new: bool) -> None:
