@@ -313,7 +313,7 @@ class NotTrainable(InvalidSettings):
 
 
 class InstanceLimitExceeded(ArkmlError):
-    """The host has `Limits.instances` guests, or the machine has no mappings for more."""
+    """The host has `Limits.instances` guests, or the machine refuses the memory of another."""
 
 
 class UsageError(ArkmlError):

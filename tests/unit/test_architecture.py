@@ -109,7 +109,6 @@ SHORT = {
     "arkml.policies.pages": "states of agents and work space have their arrays from it",
     "arkml.policies.external": "one policy, which environments make and sessions hold",
     "arkml.runtime.abort": "the handler of one foreign import module",
-    "arkml.runtime.mappings": "a limit of the machine, which loader and fleet check",
     "arkml.server.access_routes": "the two routes about callers",
     "arkml.server.packing": "answers of routes and files of the page are packed",
     "arkml.sessions.gateway": "the protocol that keeps sessions free of hives",

@@ -12,6 +12,7 @@ import wasmtime
 from arkml.limits import Limits
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
+from arkml.runtime.mappings import explained
 from arkml.runtime.shared_engine import shared_engine
 from arkml.runtime.wasi.linking import WasiLinker
 
@@ -28,11 +29,12 @@ class Engine:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._shared = shared_engine(limits.wasm_stack)
-        self.engine = self._shared.engine
+        with explained():
+            self._shared = shared_engine(limits.wasm_stack)
+            self.engine = self._shared.engine
+            self.arena = Arena(self.engine)
         self.modules = self._shared.modules
         self.compiler = self._shared.compiler
-        self.arena = Arena(self.engine)
         self.ticker = self._shared.ticker
         self._number = next(_numbers)
         self.ticker.users.add(self._number)

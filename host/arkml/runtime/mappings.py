@@ -1,8 +1,13 @@
-"""The limit of the machine on memory mappings, of which each guest takes several."""
+"""Limits of the machine on memory: mappings, of which each guest takes several, and their kinds."""
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import wasmtime
 
 from arkml.errors import InstanceLimitExceeded
 
@@ -25,3 +30,35 @@ def require_mappings(guests: int) -> None:
             f" Raise vm.max_map_count (sysctl -w vm.max_map_count={2 * (used + needed)}) or"
             f" make at most {max(0, (limit - used) // MAPPINGS_PER_GUEST)} guests"
         )
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise InstanceLimitExceeded for errors of wasmtime by which the machine refuses memory."""
+    try:
+        yield
+    except wasmtime.WasmtimeError as error:
+        reason = refused_by_the_machine(error)
+        if not reason:
+            raise
+        raise InstanceLimitExceeded(f"no guest can run in this process: {reason}") from None
+
+
+def refused_by_the_machine(error: Exception) -> str:
+    """Return why the machine refuses memory, and what to do; empty for any other error."""
+    text = " ".join(str(error).split())
+    if "make memory executable" in text:
+        return (
+            "the system forbids memory to become executable, which wasmtime needs for the code of"
+            " guests: start it without MemoryDenyWriteExecute= (PR_SET_MDWE), or allow it execmem"
+        )
+    if "annot allocate memory" not in text:
+        return ""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        return (
+            f"its address space is limited to {most:,} bytes (ulimit -v), and wasmtime reserves"
+            f" over 4 GiB of it for the memory of each guest ({text}): raise the limit, and bound"
+            " memory by a cgroup"
+        )
+    return f"no memory mappings are left ({text}): raise vm.max_map_count or close guests"

@@ -19,6 +19,7 @@ from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.lockstep import Lockstep
+from arkml.runtime.mappings import refused_by_the_machine
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
@@ -219,9 +220,6 @@ def _explain(name: str, error: wasmtime.WasmtimeError | wasmtime.Trap) -> ArkmlE
     text = " ".join(str(error).split())
     if isinstance(error, wasmtime.Trap):
         return ModuleRejected(f"{name} cannot be instantiated, a segment does not fit: {text}")
-    if "annot allocate memory" in text:
-        return InstanceLimitExceeded(
-            f"no memory mappings are left for another instance of {name} ({text}):"
-            " raise vm.max_map_count or close guests"
-        )
+    if reason := refused_by_the_machine(error):
+        return InstanceLimitExceeded(f"{name} cannot be instantiated: {reason}")
     return InstanceLimitExceeded(f"{name} cannot be instantiated: {text}")
