@@ -25,6 +25,8 @@ CLASSES = {
     "ActorSession": "actor",
     "EnvironmentSession": "environment",
     "PrehookSession": "prehook",
+    "DatalogSession": "datalog",
+    "LogSample": "datalog_service",
     "RecvObservation": "session",
     "RecvAction": "session",
     "RecvRewardSource": "session",

@@ -127,8 +127,9 @@ async def test_hooks_change_the_parameters_one_after_the_other(participants, pac
     assert result["after"] == ["ENDED", 6]
 
 
-async def test_the_published_datalog_gets_every_tick(participants, tmp_path):
-    async with participants.serving(ORIGINAL, datalog=True) as (store, samples):
+@pytest.mark.parametrize("package", [ORIGINAL, OURS])
+async def test_a_datalog_gets_every_tick(participants, package, tmp_path):
+    async with participants.serving(package, datalog=True) as (store, samples):
         result, *_ = await played(participants, tmp_path, OURS, ORIGINAL, datalog=store)
         probe, logged = await samples.next(), await samples.next()
 

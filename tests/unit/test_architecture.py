@@ -117,6 +117,7 @@ SHORT = {
     "arkml.trials.actor": PUBLISHED_NAME,
     "arkml.trials.context": PUBLISHED_NAME,
     "arkml.trials.control": PUBLISHED_NAME,
+    "arkml.trials.datalog_service": PUBLISHED_NAME,
     "arkml.trials.endpoints": PUBLISHED_NAME,
     "arkml.trials.environment": PUBLISHED_NAME,
     "arkml.trials.errors": PUBLISHED_NAME,

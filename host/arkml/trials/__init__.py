@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from arkml.trials.sdk.addresses import Endpoint, ServedEndpoint
     from arkml.trials.sdk.context import Context
     from arkml.trials.sdk.controller import Controller
+    from arkml.trials.sdk.datalog_session import DatalogSession, LogSample
     from arkml.trials.sdk.environment_session import EnvironmentSession
     from arkml.trials.sdk.events import (
         ActorStatus,
@@ -47,10 +48,12 @@ __all__ = [
     "CogmentError",
     "Context",
     "Controller",
+    "DatalogSession",
     "Endpoint",
     "EnvironmentSession",
     "EventType",
     "GrpcMetadata",
+    "LogSample",
     "PrehookSession",
     "RecvAction",
     "RecvEvent",
@@ -86,10 +89,12 @@ _HOMES = {
     "CogmentError": "arkml.trials.core.error",
     "Context": "arkml.trials.sdk.context",
     "Controller": "arkml.trials.sdk.controller",
+    "DatalogSession": "arkml.trials.sdk.datalog_session",
     "Endpoint": "arkml.trials.sdk.addresses",
     "EnvironmentSession": "arkml.trials.sdk.environment_session",
     "EventType": "arkml.trials.sdk.events",
     "GrpcMetadata": "arkml.trials.sdk.grpc_metadata",
+    "LogSample": "arkml.trials.sdk.datalog_session",
     "PrehookSession": "arkml.trials.sdk.parameters",
     "RecvAction": "arkml.trials.sdk.events",
     "RecvEvent": "arkml.trials.sdk.events",
@@ -115,6 +120,7 @@ _MODULES = (
     "actor",
     "context",
     "control",
+    "datalog_service",
     "endpoints",
     "environment",
     "errors",

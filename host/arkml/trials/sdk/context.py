@@ -13,6 +13,7 @@ from arkml.trials.sdk.controller import Controller
 from arkml.trials.sdk.grpc_metadata import GrpcMetadata
 from arkml.trials.sdk.implementations import (
     ActorImplementation,
+    DatalogImplementation,
     EnvironmentImplementation,
     PreTrialHook,
     RegisteredImplementations,
@@ -134,6 +135,18 @@ class Context:
         _check_properties(properties, "Hook")
         self._implementations.set_hook(impl)
 
+    def register_datalog(
+        self, impl: DatalogImplementation, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        Register a coroutine function that takes the samples of trials whose parameters name it.
+
+        `properties` are for a directory, and change nothing without one. Raises TrialError if there
+        is a datalog, a property is reserved, or the context serves already.
+        """
+        _check_properties(properties, "Datalog")
+        self._implementations.set_datalog(impl)
+
     async def serve_all_registered(
         self,
         served_endpoint: ServedEndpoint | LocalServer | None = None,
@@ -152,8 +165,12 @@ class Context:
             prometheus_port=(prometheus_port, _NO_PROMETHEUS),
             directory_registration_host=(directory_registration_host, _NO_DIRECTORY),
         )
-        self._implementations.freeze()
         endpoint = ServedEndpoint() if served_endpoint is None else served_endpoint
+        if self._implementations.has_datalog and not isinstance(endpoint, ServedEndpoint):
+            raise TrialError(
+                "a datalog is called at grpc://HOST:PORT: serve it at a ServedEndpoint"
+            )
+        self._implementations.freeze()
         if not isinstance(endpoint, ServedEndpoint):
             endpoint.register(self._implementations)
             return

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
+from arkml.trials.sdk.datalog_session import DatalogSession
 from arkml.trials.sdk.environment_session import EnvironmentSession
 from arkml.trials.sdk.opening import Opening
 from arkml.trials.sdk.parameters import PrehookSession, TrialParameters
@@ -20,6 +21,7 @@ from arkml.trials.wire.actor_pb2 import (
     ActorRunTrialInput,
     ActorRunTrialOutput,
 )
+from arkml.trials.wire.common_pb2 import TrialParams
 from arkml.trials.wire.environment_pb2 import (
     EnvInitialInput,
     EnvRunTrialInput,
@@ -32,6 +34,7 @@ _log = logging.getLogger(__name__)
 ActorImplementation: TypeAlias = Callable[[ActorSession], Awaitable[None]]
 EnvironmentImplementation: TypeAlias = Callable[[EnvironmentSession], Awaitable[None]]
 PreTrialHook: TypeAlias = Callable[[PrehookSession], Awaitable[None]]
+DatalogImplementation: TypeAlias = Callable[[DatalogSession], Awaitable[None]]
 
 Played: TypeAlias = ActorSession | EnvironmentSession
 
@@ -60,6 +63,7 @@ class RegisteredImplementations:
         self._actors: dict[str, _Actor] = {}
         self._environments: dict[str, EnvironmentImplementation] = {}
         self._hook: PreTrialHook | None = None
+        self._datalog: DatalogImplementation | None = None
         self._is_frozen = False
         self._is_closed = False
         self._playing: dict[tuple[str, str], tuple[Played, asyncio.Task[None]]] = {}
@@ -78,6 +82,11 @@ class RegisteredImplementations:
     def has_hook(self) -> bool:
         """True if there is a pre-trial hook."""
         return self._hook is not None
+
+    @property
+    def has_datalog(self) -> bool:
+        """True if there is a datalog."""
+        return self._datalog is not None
 
     @property
     def session_count(self) -> int:
@@ -109,9 +118,16 @@ class RegisteredImplementations:
             raise TrialError("Only one pre-trial hook service can be registered")
         self._hook = hook
 
+    def set_datalog(self, datalog: DatalogImplementation) -> None:
+        """Register the datalog."""
+        self._check_open("a datalog")
+        if self._datalog is not None:
+            raise TrialError("Only one datalog service can be registered")
+        self._datalog = datalog
+
     def freeze(self) -> None:
         """Refuse everything that is registered later."""
-        if not (self._actors or self._environments or self._hook):
+        if not (self._actors or self._environments or self._hook or self._datalog):
             raise TrialError("Nothing registered to serve!")
         if self._is_frozen:
             raise TrialError("Cannot serve the same components twice")
@@ -173,6 +189,27 @@ class RegisteredImplementations:
         except Exception as error:
             _log.exception("Trial [%s] - the pre-trial hook failed", trial_id)
             raise TrialError(f"the pre-trial hook failed: {_described(error)}") from error
+
+    async def log_trial(
+        self,
+        trial_id: str,
+        user_id: str,
+        params: TrialParams,
+        feed: Callable[[DatalogSession], Awaitable[None]],
+    ) -> None:
+        """Run the datalog for a trial, whose samples `feed` gives to its session."""
+        assert self._datalog is not None
+        parameters = TrialParameters.of(self._settings, params)
+        session = DatalogSession(trial_id, user_id, parameters)
+        feeding = asyncio.ensure_future(feed(session))
+        try:
+            await self._datalog(session)
+        except Exception:
+            _log.exception("Trial [%s] - the datalog failed", trial_id)
+            raise
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
 
     def actor_session(
         self,

@@ -1,4 +1,4 @@
-"""The gRPC server of a context: actors, environments and the hook that trials call."""
+"""The gRPC server of a context: actors, environments, the hook and the datalog of trials."""
 
 from __future__ import annotations
 
@@ -15,14 +15,21 @@ from arkml.loopback import authority_of, bare_host
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_streams import QueuedSender, read_all
 from arkml.trials.sdk.addresses import ServedEndpoint
+from arkml.trials.sdk.datalog_session import DatalogSession
 from arkml.trials.sdk.implementations import RegisteredImplementations
 from arkml.trials.streams import Receiver, Sender
-from arkml.trials.wire import actor_pb2_grpc, environment_pb2_grpc, hooks_pb2_grpc
+from arkml.trials.wire import (
+    actor_pb2_grpc,
+    datalog_pb2_grpc,
+    environment_pb2_grpc,
+    hooks_pb2_grpc,
+)
 from arkml.trials.wire.common_pb2 import StatusReply, StatusRequest, VersionInfo, VersionRequest
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
 
 _add_actors: Any = actor_pb2_grpc.add_ServiceActorSPServicer_to_server
 _add_environments: Any = environment_pb2_grpc.add_EnvironmentSPServicer_to_server
+_add_datalog: Any = datalog_pb2_grpc.add_DatalogSPServicer_to_server
 _add_hook: Any = hooks_pb2_grpc.add_TrialHooksSPServicer_to_server
 
 STOPPING_SECONDS: Final = 1.0
@@ -69,6 +76,8 @@ class ServedImplementations:
             _add_environments(_Environments(parts), server)
         if parts.has_hook:
             _add_hook(_Hook(parts), server)
+        if parts.has_datalog:
+            _add_datalog(_Datalog(parts), server)
 
 
 class _Service:
@@ -118,6 +127,24 @@ class _Hook(_Service, hooks_pb2_grpc.TrialHooksSPServicer):
         except TrialError as error:
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
             raise
+
+
+class _Datalog(_Service, datalog_pb2_grpc.DatalogSPServicer):
+    async def RunTrialDatalog(self, requests: Any, context: Any) -> None:  # noqa: ARG002, N802
+        """Take the samples of a trial."""
+        user_id = dict(context.invocation_metadata()).get("user-id", "")
+        trial_id = await _trial_id(context)
+        first = await context.read()
+        if first is grpc.aio.EOF or not first.HasField("trial_params"):
+            text = "a datalog is sent the parameters of its trial first"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+        async def feed(session: DatalogSession) -> None:
+            while (message := await context.read()) is not grpc.aio.EOF:
+                await session.take(message.sample)
+            await session.take(None)
+
+        await self._implementations.log_trial(trial_id, user_id, first.trial_params, feed)
 
 
 async def _run(context: Any, open_stream: Callable[[str, str, Sender[Any]], Receiver[Any]]) -> None:

@@ -1,0 +1,175 @@
+"""The session of a datalog, and the samples of its trial."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.sdk.events import (
+    ActorStatus,
+    RecvAction,
+    RecvMessage,
+    RecvObservation,
+    RecvReward,
+)
+from arkml.trials.sdk.parameters import TrialParameters
+from arkml.trials.sdk.trial_info import TrialState
+from arkml.trials.wire.datalog_pb2 import DatalogSample
+
+_log = logging.getLogger(__name__)
+
+MOST_UNREAD: Final = 1_000
+"""Samples that wait for an implementation; a trial with more waits, too."""
+
+_SERIALIZATION: Final = 2
+"""The number of the format of serialized samples, which is Cogment's."""
+
+
+class LogSample:
+    """
+    A tick of a trial, as its server logs it; `params` are the parameters of the trial.
+
+    `timestamp` is in nanoseconds since 1970, `events` are sentences. One with `out_of_sync` has
+    rewards alone, for a tick whose sample came before. All are None where the trial's parameters
+    exclude them.
+    """
+
+    def __init__(self, params: TrialParameters) -> None:
+        self.tick_id: int | None = None
+        self.out_of_sync: bool | None = None
+        self.timestamp: int | None = None
+        self.state: TrialState | None = None
+        self.events: list[str] | None = None
+        self._params = params
+        self._sample = DatalogSample()
+
+    @classmethod
+    def of(cls, params: TrialParameters, sample: DatalogSample) -> LogSample:
+        """Return a sample as it was received."""
+        made = cls(params)
+        made._take(sample)
+        return made
+
+    def __repr__(self) -> str:
+        return f"LogSample(tick_id={self.tick_id}, state={self.state!r})"
+
+    def get_serialization_type(self) -> int:
+        """Return the number of the format that `serialize` writes."""
+        return _SERIALIZATION
+
+    def serialize(self) -> bytes:
+        """Return the sample as bytes."""
+        return self._sample.SerializeToString()
+
+    def deserialize(self, raw_string: bytes) -> None:
+        """Take over a sample that `serialize` has written. Raises TrialError for other bytes."""
+        try:
+            self._take(DatalogSample.FromString(raw_string))
+        except (DecodeError, TypeError) as error:
+            raise TrialError(f"the bytes are not a sample of a trial: {error}") from error
+
+    def all_actor_names(self) -> Iterator[str]:
+        """Iterate over the names of the actors, in trial order."""
+        return iter([actor.name for actor in self._params.actors])
+
+    def get_action(self, actor: int | str) -> RecvAction | None:
+        """
+        Return the action of an actor, by its index or its name; None where there are no actions.
+
+        Raises TrialError for an unknown actor.
+        """
+        index, sample = self._index(actor), self._sample
+        if not sample.actions:
+            return None
+        sent = sample.actions[index]
+        replaced = {
+            ActorStatus.UNAVAILABLE: sample.unavailable_actors,
+            ActorStatus.DEFAULT: sample.default_actors,
+        }
+        for status, actors in replaced.items():
+            if index in actors:
+                return RecvAction(index, sent.tick_id, status, 0, None)
+        spec = self._params.actors[index].actor_class_spec
+        action = None if spec is None else spec.action_space.FromString(sent.content)
+        return RecvAction(index, sent.tick_id, ActorStatus.ACTIVE, sent.timestamp, action)
+
+    def get_observation(self, actor: int | str) -> RecvObservation | None:
+        """
+        Return the observation of an actor, by its index or its name; None where there are none.
+
+        Raises TrialError for an unknown actor.
+        """
+        index, sample = self._index(actor), self._sample
+        if not sample.HasField("observations"):
+            return None
+        observed = sample.observations
+        content = observed.observations[observed.actors_map[index]]
+        spec = self._params.actors[index].actor_class_spec
+        observation = None if spec is None else spec.observation_space.FromString(content)
+        return RecvObservation(observed.tick_id, observed.timestamp, observation)
+
+    def all_rewards(self) -> Iterator[RecvReward]:
+        """Iterate over the rewards that were sent, each of one sender."""
+        return map(RecvReward.of, self._sample.rewards)
+
+    def all_messages(self) -> Iterator[RecvMessage]:
+        """Iterate over the messages that were sent."""
+        return map(RecvMessage.of, self._sample.messages)
+
+    def _take(self, sample: DatalogSample) -> None:
+        self._sample = sample
+        if sample.HasField("info"):
+            info = sample.info
+            self.tick_id, self.timestamp = info.tick_id, info.timestamp
+            self.out_of_sync, self.state = info.out_of_sync, TrialState(info.state)
+            self.events = list(info.special_events)
+
+    def _index(self, actor: int | str) -> int:
+        names = [one.name for one in self._params.actors]
+        if isinstance(actor, str) and actor in names:
+            return names.index(actor)
+        if isinstance(actor, int) and 0 <= actor < len(names):
+            return actor
+        raise TrialError(f"Invalid actor [{actor}]: the trial has {', '.join(names) or 'none'}")
+
+
+class DatalogSession:
+    """The part of a datalog in one trial, whose samples wait for it, 1,000 of them at most."""
+
+    def __init__(self, trial_id: str, user_id: str, trial_parameters: TrialParameters) -> None:
+        self.trial_id = trial_id
+        self.user_id = user_id
+        self.trial_parameters = trial_parameters
+        self._samples: asyncio.Queue[LogSample | None] = asyncio.Queue(MOST_UNREAD)
+        self._is_started = False
+
+    def __repr__(self) -> str:
+        return f"DatalogSession(trial_id={self.trial_id!r}, user_id={self.user_id!r})"
+
+    def start(self) -> None:
+        """Begin to take samples. This comes before every other method."""
+        self._is_started = True
+
+    async def all_samples(self) -> AsyncGenerator[LogSample, bool | None]:
+        """Iterate over the samples, until the trial has ended or the iteration is sent False."""
+        if not self._is_started:
+            _log.warning("Cannot retrieve samples until the datalog session is started.")
+            return
+        while (sample := await self._samples.get()) is not None:
+            is_continued = yield sample
+            if is_continued is not None and not is_continued:
+                return
+
+    def get_all_samples(self) -> AsyncGenerator[LogSample, bool | None]:
+        """Return `all_samples()`, by the older of its two published names."""
+        return self.all_samples()
+
+    async def take(self, sample: DatalogSample | None) -> None:
+        """Take in a sample, or None for the end, once there is room for it."""
+        made = None if sample is None else LogSample.of(self.trial_parameters, sample)
+        await self._samples.put(made)
