@@ -30,6 +30,7 @@ _KINDS = {
     "model_seconds": "models of the guest",
     "policy_seconds": "policy of the host (not charged)",
     "wait_seconds": "waits (not charged)",
+    "object_bytes": "structs, arrays, exceptions",
     "column_bytes": "columns",
     "session_bytes": "models and brains in use",
     "agent_bytes": "states of agents",

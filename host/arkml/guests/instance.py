@@ -34,7 +34,7 @@ from arkml.runtime.linker import Handlers
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.description import ModuleKind
-from arkml.runtime.sandbox import Sandbox, most_memory
+from arkml.runtime.sandbox import Sandbox, most_memory, most_objects
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 from arkml.runtime.wasi.calls import WasiCalls
@@ -111,6 +111,7 @@ class Instance(Unique):
         self._sandbox = sandbox = Sandbox(
             engine, module, shared.columns, shared.lockstep, wasi, virtual=world is not None
         )
+        self._object_bytes = most_objects(module)
         self.control = sandbox.control
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
         self.account = Account(sandbox.lockstep, sandbox.place)
@@ -243,6 +244,7 @@ class Instance(Unique):
         """Return those bytes by the names that they have in `Usage`."""
         services, workspace, account = self.services, self.library.workspace, self.account
         return {
+            "object_bytes": self._object_bytes,
             "column_bytes": self._sandbox.records.used,
             "session_bytes": services.session_bytes,
             "agent_bytes": workspace.held(self.number) + account.kept_rows.granted,

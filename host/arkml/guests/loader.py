@@ -34,7 +34,7 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import require_mappings
-from arkml.runtime.sandbox import most_memory
+from arkml.runtime.sandbox import most_native
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.virtual import World
 from arkml.sessions.gateway import RunGateway
@@ -151,7 +151,7 @@ class GuestLoader:
         self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
     ) -> SharedResources:
         """Return what guests of a module share that may take part in runs of the host's hives."""
-        self._bytes.require_room(instances, most_memory(module))
+        self._bytes.require_room(instances, most_native(module))
         library = self.library() if library is None else library
         gateway = self._gateways.open(module, library)
         return self.shared(gateway=gateway, library=library, instances=instances)
@@ -221,7 +221,7 @@ class GuestLoader:
         self._require_room(1)
         key, is_limited = next(self._keys), self._bytes.most is not None
         with GUARD.held_back():
-            self._bytes.admit(key, most_memory(module))
+            self._bytes.admit(key, most_native(module))
             try:
                 instance = Instance(
                     engine,

@@ -48,7 +48,8 @@ class Usage:
     `Limits.run_seconds`: the time of wasm, of imports that Python answered, of `copies` to larger
     columns, of `vetting` models and of runs of `models`, both of those that the guest brought.
     `policy_seconds`, of policies that the embedder gave, is not charged. `wait_seconds` are waits
-    that the guest asked for. `memory_bytes` is the wasm memory, `column_bytes` the queues of its
+    that the guest asked for. `memory_bytes` is the wasm memory, `object_bytes` the most that
+    its structs, arrays and exceptions may have together, `column_bytes` the queues of its
     sessions, `session_bytes` the models in use with the observations and results of brains,
     `agent_bytes` the state of its agents, and the rows that an environment keeps,
     `request_bytes` the requests to hives that are not done and results that it has not taken, and
@@ -65,6 +66,7 @@ class Usage:
     policy_seconds: float = 0.0
     wait_seconds: float = 0.0
     memory_bytes: int = 0
+    object_bytes: int = 0
     column_bytes: int = 0
     session_bytes: int = 0
     agent_bytes: int = 0

@@ -60,6 +60,7 @@ class CompiledModule(Unique):
         self.info: ModuleInfo = compiled.info
         self.linkage: Linkage = compiled.linkage
         self.memory: MemoryPlan | None = compiled.memory
+        self.has_objects: bool = compiled.has_objects
         self.table_share: int = compiled.table_share
         self.module: Any = compiled.module
         self.stubs: wasmtime.Module | None = compiled.stubs
@@ -110,7 +111,7 @@ def _compile(
         export.name: export.type for export in info.exports if isinstance(export.type, FunctionType)
     }
     return ModuleCode(
-        binary, info, linkage, outline.memory,
+        binary, info, linkage, outline.memory, outline.has_objects,
         table_share(outline.binary.tables, limits.table_elements),
         module, stubs, functions,
     )  # fmt: skip

@@ -39,7 +39,28 @@ def most_memory(module: CompiledModule) -> int:
     plan, most = module.memory, min(module.limits.memory_bytes, module.limits.guest_bytes)
     if plan is None:
         return 0
+    if module.has_objects:
+        most = min(most, module.limits.guest_bytes // 3)
     return most if plan.maximum is None else min(most, plan.maximum * PAGE)
+
+
+def most_objects(module: CompiledModule) -> int:
+    """
+    Return the bytes to which the heap of an instance may grow that wasmtime collects.
+
+    wasmtime has one limit for this heap and for the memory, and tells the size of neither's growth,
+    so that each may have a third of what the guest may have, and all of the heap is charged.
+    """
+    if not module.has_objects:
+        return 0
+    if module.memory is None:
+        return min(module.limits.memory_bytes, module.limits.guest_bytes // 3)
+    return max(PAGE, most_memory(module))
+
+
+def most_native(module: CompiledModule) -> int:
+    """Return the bytes that wasmtime may allocate for an instance."""
+    return most_memory(module) + most_objects(module)
 
 
 class Sandbox:
@@ -156,7 +177,7 @@ class Sandbox:
     def _limited(self, wasi: WasiGrant) -> wasmtime.Store:
         """Return a new Store with the limits of the program and what `wasi` grants."""
         limits = self.program.limits
-        self._growth = self._most = most_memory(self.program)
+        self._growth = self._most = max(most_memory(self.program), most_objects(self.program))
         store = wasmtime.Store(self.engine.engine)
         store.set_limits(*self._caps(limits.table_elements))
         store.set_epoch_deadline(_BUILD_TICKS)

@@ -41,6 +41,7 @@ class ModuleCode:
     info: ModuleInfo
     linkage: Linkage
     memory: MemoryPlan | None
+    has_objects: bool
     table_share: int
     module: Any
     stubs: wasmtime.Module | None

@@ -32,6 +32,7 @@ class Outline:
     binary: Binary
     info: ModuleInfo
     memory: MemoryPlan | None
+    has_objects: bool
     code: str
 
 
@@ -40,7 +41,7 @@ def outlined(normalized: Normalized) -> Outline:
     binary = normalized.binary
     bare = Binary(b"", tables=binary.tables, memories=binary.memories, bodies=binary.bodies)
     code = hashlib.sha256(normalized.wasm).hexdigest()
-    return Outline(bare, describe(binary), normalized.memory, code)
+    return Outline(bare, describe(binary), normalized.memory, binary.has_objects, code)
 
 
 def load_outline(digest: str) -> Outline | None:

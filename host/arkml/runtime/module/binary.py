@@ -156,6 +156,11 @@ class Binary:
     segments: tuple[DataSegment, ...] = ()
     customs: Mapping[str, slice] = field(default_factory=dict)
 
+    @property
+    def has_objects(self) -> bool:
+        """True if it may make objects that wasmtime collects: structs, arrays, exceptions."""
+        return bool(self.tags) or None in self.types
+
     def section(self, section_id: SectionId) -> Section | None:
         """Return the section with this id, or None; not for custom sections, which may be many."""
         return next((section for section in self.sections if section.id is section_id), None)
