@@ -108,6 +108,7 @@ SHORT = {
     "arkml.policies.constant": "needs onnx, which is imported late",
     "arkml.policies.pages": "states of agents and work space have their arrays from it",
     "arkml.policies.external": "one policy, which environments make and sessions hold",
+    "arkml.runtime.compilation.estimator": "the program of a process",
     "arkml.runtime.abort": "the handler of one foreign import module",
     "arkml.server.access_routes": "the two routes about callers",
     "arkml.server.packing": "answers of routes and files of the page are packed",

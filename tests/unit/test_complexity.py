@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -21,12 +22,13 @@ from tests.module_bombs import (
 )
 
 from arkml.errors import ModuleTooComplex
-from arkml.runtime.module import complexity
+from arkml.runtime.module import body_bounds, complexity
 from arkml.runtime.module.body_bounds import bodies, bounds, values
 from arkml.runtime.module.complexity import check
 from arkml.runtime.module.control_flow import ControlFlow, control_flow
 from arkml.runtime.module.parsing import parse
 
+BIG = max(REAL.rglob("*.wasm"), key=lambda path: path.stat().st_size)
 GUESTS = sorted(REAL.rglob("*.wasm"))
 
 
@@ -45,6 +47,34 @@ def test_a_module_that_takes_too_much_is_refused_before_it_is_compiled(name):
         check(parse(BOMBS[name]))
 
     assert time.process_time() - started < 10.0
+
+
+def test_bodies_that_are_read_in_pieces_have_the_bounds_of_all_together(monkeypatch):
+    binary = parse(BIG.read_bytes())
+    places, types = bodies(binary), [values(kind) for kind in binary.types]
+    functions = [values(kind) for kind in binary.functions]
+    whole = body_bounds.bounds(binary, places, types, functions)
+    monkeypatch.setattr(body_bounds, "_PIECE", 20_000)
+    pieces = body_bounds.bounds(binary, places, types, functions)
+
+    assert len(places.starts) > 50
+    for name in body_bounds.FlowCounts.__slots__:
+        less = getattr(whole, name) - getattr(pieces, name)
+
+        # Between two bodies lies the size of the next: it counts unless they are in two pieces.
+        assert (less >= 0).all()
+        assert np.count_nonzero(less) < 0.1 * len(less)
+
+
+def test_the_memory_of_the_bounds_does_not_grow_with_the_module():
+    binary = parse(module([body(b"\x02\x40\x0b" * 300_000)] * 12))
+    places = bodies(binary)
+    tracemalloc.start()
+    body_bounds.bounds(binary, places, [0], [0] * 12)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 128 << 20  # 600 MiB in one piece
 
 
 def test_the_error_names_the_function_and_what_is_in_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import Any
 
 import wasmtime
@@ -23,6 +24,9 @@ from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shared_engine import ModuleCode
 
 logger = SafeLogger(__name__)
+
+_ESTIMATED_HERE = 1 << 20
+"""Bytes of a module up to which estimating its cost takes at most some 0.1 s and 60 MiB."""
 
 
 class CompiledModule(Unique):
@@ -99,7 +103,7 @@ def _compile(
         outline.code,
         lambda: normalized().wasm,
         name,
-        lambda: _is_quick(normalized().binary),
+        lambda: _is_quick(normalized().binary, name, limits),
         limits.compile_seconds,
     )
     if kept is None:
@@ -117,8 +121,13 @@ def _compile(
     )  # fmt: skip
 
 
-def _is_quick(binary: Binary) -> bool:
+def _is_quick(binary: Binary, name: str, limits: Limits) -> bool:
     """Return whether a module is compiled in this process. Raises ModuleTooComplex."""
+    if len(binary.data) > _ESTIMATED_HERE and sys.executable:
+        from arkml.runtime.compilation.child import check_in_child
+
+        check_in_child(binary.data, name, limits.compile_seconds)
+        return False
     from arkml.runtime.module import complexity  # of no use for a module in the cache
 
     return complexity.check(binary)
@@ -131,7 +140,7 @@ def _stubs(engine: Engine, linkage: Linkage, name: str, limits: Limits) -> wasmt
         hashlib.sha256(wasm).hexdigest(),
         lambda: wasm,
         f"stubs of {name}",
-        lambda: _is_quick(parse(wasm)),
+        lambda: _is_quick(parse(wasm), name, limits),
         limits.compile_seconds,
     )
 

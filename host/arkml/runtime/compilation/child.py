@@ -12,7 +12,7 @@ from pathlib import Path
 import wasmtime
 
 from arkml.errors import ModuleRejected, ModuleTooComplex
-from arkml.runtime.compilation import compiler
+from arkml.runtime.compilation import compiler, estimator
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.module.complexity import BYTES_PER_MB
 
@@ -21,7 +21,9 @@ _SECONDS_PER_MB = 8
 """Seconds of processor time for each MB of module, four times what ordinary code takes."""
 _BASE_BYTES = 192 * _MB
 """Address space of the threads of the compiler, which is reserved and hardly used."""
-_THREADS = {"RAYON_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "2"}
+_ESTIMATE_BYTES = 8
+"""Bytes of memory for each byte of a module while its cost is estimated, beside those above."""
+_THREADS = {"OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "2"}
 _KEPT = ("SYSTEMROOT",)  # Windows starts no program without it
 _MESSAGE = 2_000  # characters of what the compiler says
 
@@ -36,11 +38,30 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
     KeyboardInterrupt ends it as well.
     """
     size = max(1.0, len(wasm) / _MB)
-    seconds = math.ceil(_SECONDS_PER_MB * size)
+    limits = math.ceil(_SECONDS_PER_MB * size), _BASE_BYTES + int(BYTES_PER_MB * size)
+    return _answered(wasm, name, [compiler.__file__, str(stack)], limits, deadline)
+
+
+def check_in_child(wasm: bytes, name: str, deadline: float) -> None:
+    """
+    Estimate what compiling a large module takes, in a process as of `compile_in_child`.
+
+    Raises what that function raises.
+    """
+    size = len(wasm)
+    limits = math.ceil(_SECONDS_PER_MB * max(1.0, size / _MB)), _BASE_BYTES + _ESTIMATE_BYTES * size
+    _answered(wasm, name, [estimator.__file__, str(Path(__file__).parents[3])], limits, deadline)
+
+
+def _answered(
+    wasm: bytes, name: str, program: list[str], limits: tuple[int, int], deadline: float
+) -> bytes:
+    """Return the answer of a program to a module, which has seconds and bytes as its limits."""
+    seconds, most = limits
     process = None
     try:
         with GUARD.held_back():  # until there is a process to end
-            process = _started(stack, seconds, _BASE_BYTES + int(BYTES_PER_MB * size))
+            process = _started([*program, str(seconds), str(most)])
         output, messages = process.communicate(wasm, deadline)
     except OSError as error:
         raise ModuleRejected(
@@ -48,7 +69,7 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
         ) from error
     except subprocess.TimeoutExpired:
         raise ModuleTooComplex(
-            f"{name} was not compiled within {deadline:g} s: make its functions smaller, or raise"
+            f"{name} was not compiled in time: make its functions smaller, or raise"
             " Limits.compile_seconds"
         ) from None
     finally:
@@ -56,17 +77,16 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
             process.kill()
             with process:  # closes the pipes and waits for the end
                 pass
-    return _answer(output, name) or _raise_death(process.returncode, messages, name, seconds, size)
+    found = _answer(output, name)
+    if found is None:
+        raise _death(process.returncode, messages, name, limits)
+    return found
 
 
-def _started(stack: int, seconds: int, size: int) -> subprocess.Popen[bytes]:
+def _started(program: list[str]) -> subprocess.Popen[bytes]:
     packages = str(Path(wasmtime.__file__).parents[1])
     return subprocess.Popen(
-        [
-            sys.executable,
-            *("-I", "-S", compiler.__file__),
-            *(str(stack), str(seconds), str(size), packages),
-        ],
+        [sys.executable, "-I", "-S", *program, packages],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -83,19 +103,22 @@ def _answer(output: bytes, name: str) -> bytes | None:
         return None
     if output[0] == compiler.COMPILED:
         return content
+    if output[0] == compiler.TOO_COMPLEX:
+        raise ModuleTooComplex(content.decode())
     raise refused(name, content.decode(errors="replace"))
 
 
-def _raise_death(status: int, messages: bytes, name: str, seconds: int, size: float) -> bytes:
-    """Raise the error of a process that ended without an answer."""
+def _death(status: int, messages: bytes, name: str, limits: tuple[int, int]) -> ModuleTooComplex:
+    """Return the error of a process that ended without an answer."""
+    seconds, most = limits
     if status == -getattr(signal, "SIGXCPU", 0):
         reason = f"took more than {seconds:,} s of processor time"
     elif b"memory allocation" in messages or b"MemoryError" in messages:
-        reason = f"took more than {BYTES_PER_MB * size / _MB:,.0f} MiB of memory"
+        reason = f"took more than {(most - _BASE_BYTES) / _MB:,.0f} MiB of memory"
     else:
         said = " ".join(messages.decode(errors="replace").split())[-_MESSAGE:]
         reason = f"ended its process with {status}: {said or 'no message'}"
-    raise ModuleTooComplex(f"compiling {name} {reason}: make its functions smaller")
+    return ModuleTooComplex(f"compiling {name} {reason}: make its functions smaller")
 
 
 def refused(name: str, message: str) -> ModuleRejected:

@@ -3,8 +3,8 @@ The configuration of the compiler, and the program of a process that compiles on
 
 It imports wasmtime and nothing else of other packages, not even this one, so that the process
 starts fast: it is run by its path. The module comes by standard input. Standard output gets one
-byte, which is 0 for machine code and 1 for the message of an error, the length of what follows in
-eight bytes, and the machine code or the message.
+byte, which is 0 for machine code and 1 or 2 for the message of an error, the length of what follows
+in eight bytes, and the machine code or the message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import wasmtime
 
-COMPILED, REFUSED = 0, 1
+COMPILED, REFUSED, TOO_COMPLEX = 0, 1, 2
 LENGTH_BYTES = 8
 
 _FIBER_MARGIN = 256 << 10
@@ -48,7 +48,7 @@ def config(stack: int, *, parallel: bool) -> wasmtime.Config:
     return made
 
 
-def _limit(seconds: int, size: int) -> None:
+def limit(seconds: int, size: int) -> None:
     """Limit the processor time and the growth of the address space of this process."""
     try:
         import resource
@@ -66,7 +66,7 @@ def _limit(seconds: int, size: int) -> None:
         resource.setrlimit(kind, (least, hard))
 
 
-def _answer(kind: int, content: bytes) -> None:
+def answer(kind: int, content: bytes) -> None:
     output = sys.stdout.buffer
     output.write(bytes((kind,)) + len(content).to_bytes(LENGTH_BYTES, "little"))
     output.write(content)
@@ -79,13 +79,13 @@ def main(stack: str, seconds: str, size: str, packages: str) -> None:
     import wasmtime
 
     engine = wasmtime.Engine(config(int(stack), parallel=True))
-    _limit(int(seconds), int(size))
+    limit(int(seconds), int(size))
     try:
         module = wasmtime.Module(engine, sys.stdin.buffer.read())
     except wasmtime.WasmtimeError as error:
-        _answer(REFUSED, str(error).encode())
+        answer(REFUSED, str(error).encode())
     else:
-        _answer(COMPILED, bytes(module.serialize()))
+        answer(COMPILED, bytes(module.serialize()))
     os._exit(0)  # freeing everything first takes longer
 
 

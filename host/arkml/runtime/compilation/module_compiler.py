@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -40,17 +41,18 @@ class ModuleCompiler:
 
         `source` returns its bytes, which are not needed if it is in the cache. `is_quick` checks
         whether it may be compiled at all, and whether here; any other module is compiled by a
-        process of its own in `deadline` seconds. Ctrl-C is heard all the while. Raises
-        ModuleRejected, and what `is_quick` raises.
+        process of its own. Both together may take `deadline` seconds. Ctrl-C is heard all the
+        while. Raises ModuleRejected, and what `is_quick` raises.
         """
 
         def make() -> wasmtime.Module | bytes:
-            wasm = source()
+            wasm, began = source(), time.monotonic()
             if is_quick() or not sys.executable:
                 return self._in_thread(wasm, name)
             from arkml.runtime.compilation.child import compile_in_child
 
-            return compile_in_child(wasm, name, self._stack, deadline)
+            left = max(0.0, deadline - (time.monotonic() - began))
+            return compile_in_child(wasm, name, self._stack, left)
 
         return self._cached(artifacts.code_name(digest, self._stack), make)
 

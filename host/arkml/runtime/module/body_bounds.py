@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -47,6 +48,10 @@ class BodyPlaces:
     ends: NDArray[np.int64]
     locals: NDArray[np.int64]
     used: NDArray[np.int64]
+
+    def part(self, chosen: slice) -> BodyPlaces:
+        """Return the places of some bodies."""
+        return BodyPlaces(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
@@ -115,6 +120,7 @@ for _class, _operators in {
 _EMPTY, _FIRST_VALUE_TYPE = 0x40, 0x63
 _TABLE_GROW = 0x0F  # after 0xfc
 _LONGEST = 5  # bytes of a number of 32 bits
+_PIECE = 1 << 20  # bytes of code that are looked at together: 60 bytes of memory for each
 
 
 def bounds(
@@ -126,6 +132,21 @@ def bounds(
     A byte that could be an operator is counted as one where the bytes after it could be its
     immediates, although it may be a part of another instruction.
     """
+    edges = np.arange(_PIECE, len(binary.data), _PIECE)
+    cuts = [0, *np.unique(np.searchsorted(places.starts, edges)).tolist(), len(places.starts)]
+    pieces = [
+        _piece(binary, places.part(slice(begin, end)), type_values, function_values)
+        for begin, end in itertools.pairwise(cuts)
+    ]
+    return FlowCounts(
+        *(np.concatenate([getattr(one, name) for one in pieces]) for name in FlowCounts.__slots__)
+    )
+
+
+def _piece(
+    binary: Binary, places: BodyPlaces, type_values: list[int], function_values: list[int]
+) -> FlowCounts:
+    """Return the bounds of bodies that follow one another."""
     bodies = len(places.starts)
     first = int(places.starts[0]) if bodies else 0
     last = int(places.ends[-1]) if bodies else 0
