@@ -115,7 +115,7 @@ def test_a_bound_that_is_no_number_is_refused():
     [
         (b"{", "Input data was truncated"),
         (b"[]", "Expected `object`, got `array`"),
-        (b'{"a":' * 100_000, "recursion"),
+        (b'{"a":' * 100_000, "recursion|Stack overflow"),  # the latter of Python 3.14
         (b" " * (1 << 21), "2097152 bytes: 1048576 at most"),
         (b"\xff", "malformed"),
     ],

@@ -134,6 +134,7 @@ def test_settings_that_are_too_large_are_refused_with_their_size():
     ("own", "sentence"),
     [
         (r'"\ud800"', r"hold U\+D800, which is not a character"),
+        ("[" * 70 + "]" * 70, "have too many objects in each other"),
         ("[" * 900 + "]" * 900, "have too many objects in each other"),
     ],
 )

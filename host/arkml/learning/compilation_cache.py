@@ -7,7 +7,9 @@ import hashlib
 import logging
 import platform
 import stat
+import sys
 import zlib
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ MOST_BYTES = 64 << 20
 """Bytes of the entries that a new learner finds; the oldest beyond them are removed."""
 
 _ENTRIES = "*-cache"
-_ZLIB = b"\x78"  # the first byte of an entry, unless JAX finds zstandard
+_ZLIB = b"\x78"  # the first byte of an entry, unless JAX finds Zstandard: Python 3.14 has it
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 def open_cache(jax: Any) -> Path | None:
@@ -49,11 +52,13 @@ def cache_directory() -> Path:
     """
     Return the directory of the entries for these versions and this processor.
 
-    Machine code from another processor may crash, and JAX's own key does not have its features. The
-    directory lies below $XDG_CACHE_HOME or ~/.cache.
+    Machine code from another processor may crash, and JAX's own key does not have its features.
+    Another version of Python may not be able to decompress the entries. The directory lies below
+    $XDG_CACHE_HOME or ~/.cache.
     """
     versions = [version(name) for name in ("jax", "jaxlib", "arkml")]
-    key = "\n".join([*versions, platform.machine(), processor()])
+    python = ".".join(map(str, sys.version_info[:2]))
+    key = "\n".join([*versions, python, platform.machine(), processor()])
     return cache_base() / f"jax-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
@@ -87,6 +92,13 @@ def clean(directory: Path) -> None:
 
 
 def _is_whole(data: bytes) -> bool:
+    if sys.version_info >= (3, 14) and data.startswith(_ZSTANDARD):
+        zstd = import_module("compression.zstd")
+        try:
+            zstd.decompress(data)
+        except zstd.ZstdError:
+            return False
+        return True
     if not data.startswith(_ZLIB):
         return bool(data)
     try:

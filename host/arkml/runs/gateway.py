@@ -22,10 +22,12 @@ from arkml.errors import (
     InvalidArguments,
     InvalidSettings,
     NotFound,
+    ProtocolError,
     RunGone,
     Unavailable,
 )
 from arkml.hive.client import HiveClient
+from arkml.hive.protocol.documents import check_depth
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import (
     MAX_SETTINGS_BYTES,
@@ -306,10 +308,12 @@ def settings_of(
 def _require_sendable(settings: Settings) -> None:
     """Raise InvalidSettings if settings are too large for a request, or hold surrogates."""
     try:
-        size = len(compact_json(settings.as_json()))
+        values = settings.as_json()
+        size = len(compact_json(values))
+        check_depth(values)
     except ValueError as error:
         raise InvalidSettings(f"the settings of a run hold {error}") from None
-    except RecursionError:
+    except (RecursionError, ProtocolError):
         raise InvalidSettings("the settings of a run have too many objects in each other") from None
     if size > MAX_SETTINGS_BYTES:
         raise InvalidSettings(

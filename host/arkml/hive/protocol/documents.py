@@ -28,7 +28,7 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
         raise ProtocolError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ProtocolError(f"not a JSON object but {json.dumps(values)[:80]}")
-    _check_depth(values)
+    check_depth(values)
     return values
 
 
@@ -66,7 +66,8 @@ def _shown(text: str) -> str:
     return text if len(text) <= 24 else f"{text[:20]}... of {len(text)} digits"
 
 
-def _check_depth(values: dict[str, Any]) -> None:
+def check_depth(values: dict[str, Any]) -> None:
+    """Raise ProtocolError for an object that is nested deeper than MAX_DEPTH."""
     level: list[Any] = [values]
     for _ in range(MAX_DEPTH):
         below = (one.values() if isinstance(one, dict) else one for one in level)
