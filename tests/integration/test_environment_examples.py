@@ -60,3 +60,16 @@ def test_a_video_is_recorded(tmp_path):
     assert lines == shown("record_video.py")
     assert size == (256, 256)
     assert pictures > 50  # equal ones are stored once
+
+
+def test_a_policy_of_stable_baselines3_plays_in_the_guest_as_its_trainer_plays_it(tmp_path):
+    words = GUESTS / "c_pendulum.wasm", tmp_path / "policy.onnx"
+    # torch warns of the exporter that needs no further package
+    lines = printed("sb3_to_guest", tmp_path, *words, PYTHONWARNINGS="default")
+    difference, (trainer, its_error), (guest, error) = (
+        [float(number) for number in re.findall(r"-?\d+\.\d+", line)] for line in lines
+    )
+
+    assert without_numbers(lines) == without_numbers(shown("sb3_to_guest.py"))
+    assert difference == [0.0]
+    assert abs(trainer - guest) < 6 * (its_error + error)

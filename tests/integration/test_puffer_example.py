@@ -127,7 +127,7 @@ def test_environments_write_into_their_parts_of_shared_buffers(recipe):
 
 
 def test_empty_places_have_no_mask_and_zeros(make):
-    env = make(module=WALKERS, num_envs=6, configure=(4, SAME, 1, 0, 0))
+    env = make(module=WALKERS, num_envs=6, per="agent", configure=(4, SAME, 1, 0, 0))
     env.async_reset(1)
     at_first = env.masks.copy()
     env.send(np.zeros((6, 1), "f4"))

@@ -2,14 +2,17 @@
 
 import io
 import json
+import math
 import os
 import struct
 import zipfile
 from pathlib import Path
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
+from tests.integration.command_line import GUESTS
 
 from arkml.abi.codes import EpisodeState
 from arkml.demonstrations.dataset import MOST_BYTES, DemonstrationSet, row_columns
@@ -217,6 +220,39 @@ def test_a_written_dataset_has_the_layout_that_minari_documents(tmp_path):
         "terminations": (2,), "truncations": (2,),
     }  # fmt: skip
     assert attributes == {"id": 1, "total_steps": 2}
+
+
+def test_a_dataset_has_the_spaces_of_its_environment_and_makes_it_again(tmp_path):
+    module = str(GUESTS / "c_cartpole.wasm")
+    played = DemonstrationSet(row_columns(**columns()), (), "c_cartpole.wasm", "", module)
+    write_demonstrations(tmp_path / "pole-v0", played)
+    metadata = json.loads((tmp_path / "pole-v0/data/metadata.json").read_text())
+    space = json.loads(metadata["observation_space"])
+    spec = gymnasium.envs.registration.EnvSpec.from_json(metadata["env_spec"])
+    del spec.kwargs["spec"]["observations"]  # of rows that are not a pole's
+    with gymnasium.make(spec, configure=(1, 7)) as env:
+        env.reset(seed=1)
+
+    assert space["low"] == [-math.inf] * 3
+    assert space["high"] == [math.inf] * 3
+    assert spec.kwargs["module"] == module
+
+
+@pytest.mark.parametrize(
+    ("branches", "space", "kept"),
+    [((9,), "Discrete", (2,)), ((), "Box", (2, 1))],
+)
+def test_choices_are_written_as_values_of_the_space_of_choices(tmp_path, branches, space, kept):
+    rows = row_columns(**(columns() | {"action": np.ones((6, 1), np.float32)}))
+    write_demonstrations(tmp_path / "walker-v0", DemonstrationSet(rows, branches))
+    metadata = json.loads((tmp_path / "walker-v0/data/metadata.json").read_text())
+    with h5py.File(tmp_path / "walker-v0/data/main_data.hdf5") as file:
+        actions = file["episode_0"]["actions"]
+
+        assert json.loads(metadata["action_space"])["type"] == space
+        assert actions.shape == kept
+        assert actions.dtype.kind == ("i" if branches else "f")
+    assert read_demonstrations(tmp_path / "walker-v0").columns.action[:2].tolist() == [[1], [1]]
 
 
 def dataset(folder, change):

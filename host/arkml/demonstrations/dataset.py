@@ -27,7 +27,8 @@ class DemonstrationSet:
     Rows of demonstrations, in the order in which they were played.
 
     `branches` are the numbers of choices of the last actions, which are discrete; None if the file
-    does not say. `guest` and `sha256` name the module that was played, empty if the file does not.
+    does not say. `guest` and `sha256` name the module that was played, empty if the file does not;
+    `module` is its path on the machine that wrote the rows, empty where that is not known.
     `warnings` are sentences about rows that are not as they should be.
     """
 
@@ -35,6 +36,7 @@ class DemonstrationSet:
     branches: tuple[int, ...] | None = None
     guest: str = ""
     sha256: str = ""
+    module: str = ""
     warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ Minari's own package is not needed, only h5py: the layout is that of Minari 0.5,
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -104,7 +105,7 @@ def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
         with h5py.File(folder / _ROWS, "w", track_order=True) as file:
             for rows in _split(demonstrations.columns):
                 group = file.create_group(f"episode_{count}")
-                _write_episode(group, rows, count)
+                _write_episode(group, rows, _actions(demonstrations, rows.action[:-1]), count)
                 total += len(rows) - 1
                 count += 1
     except OSError as error:
@@ -228,7 +229,7 @@ def _split(rows: RowColumns) -> Iterator[RowColumns]:
         yield row_columns(*(array[part] for array in arrays))
 
 
-def _write_episode(group: Any, rows: RowColumns, number: int) -> None:
+def _write_episode(group: Any, rows: RowColumns, actions: npt.NDArray[Any], number: int) -> None:
     steps = len(rows) - 1
     group.attrs["id"] = number
     group.attrs["total_steps"] = steps
@@ -237,7 +238,7 @@ def _write_episode(group: Any, rows: RowColumns, number: int) -> None:
     truncations[-1] = not terminations[-1]
     for name, array in {
         "observations": rows.features,
-        "actions": rows.action[:-1],
+        "actions": actions,
         "rewards": rows.reward[1:].astype(np.float64),
         "terminations": terminations,
         "truncations": truncations,
@@ -248,11 +249,6 @@ def _write_episode(group: Any, rows: RowColumns, number: int) -> None:
 def _description(
     path: Path, demonstrations: DemonstrationSet, episodes: int, steps: int, size: int
 ) -> dict[str, Any]:
-    branches = demonstrations.branches or ()
-    continuous = demonstrations.actions - len(branches)
-    low = [-1.0] * continuous + [0.0] * len(branches)
-    high = [1.0] * continuous + [float(choices - 1) for choices in branches]
-    largest = float(np.finfo(np.float32).max)
     features = demonstrations.features
     return {
         "dataset_id": path.name,
@@ -260,13 +256,68 @@ def _description(
         "total_steps": steps,
         "data_format": "hdf5",
         "jpeg_encoding": False,
-        "observation_space": _box([-largest] * features, [largest] * features),
-        "action_space": _box(low, high),
+        "observation_space": _box([-math.inf] * features, [math.inf] * features),
+        "action_space": _action_space(demonstrations),
+        **_env_spec(demonstrations),
         "dataset_size": round(size / 1e6, 1),
         "minari_version": _MINARI,
         "arkml_guest": demonstrations.guest,
         "arkml_sha256": demonstrations.sha256,
     }
+
+
+def _action_space(demonstrations: DemonstrationSet) -> str:
+    """Return the space of the environment's actions, or, where it is a Dict, a Box of the row's."""
+    branches = demonstrations.branches or ()
+    continuous = demonstrations.actions - len(branches)
+    if continuous or not branches:
+        low = [-1.0] * continuous + [0.0] * len(branches)
+        return _box(low, [1.0] * continuous + [float(choices - 1) for choices in branches])
+    if len(branches) == 1:
+        return json.dumps({"type": "Discrete", "dtype": "int64", "start": 0, "n": branches[0]})
+    start = [0] * len(branches)
+    return json.dumps(
+        {"type": "MultiDiscrete", "dtype": "int64", "nvec": list(branches), "start": start}
+    )
+
+
+def _actions(demonstrations: DemonstrationSet, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the actions of an episode as values of `_action_space`, [steps, ...]."""
+    branches = demonstrations.branches or ()
+    if len(branches) < demonstrations.actions or not branches:
+        return action
+    choices = action.astype(np.int64)
+    return choices[:, 0] if len(branches) == 1 else choices
+
+
+def _env_spec(demonstrations: DemonstrationSet) -> dict[str, str]:
+    """
+    Return the environment by which Minari makes the one of a dataset again, if there is one.
+
+    It is Gymnasium's of the module at its path, whose rows are shown as the dataset has them.
+    """
+    branches = demonstrations.branches or ()
+    if not demonstrations.module or 0 < len(branches) < demonstrations.actions:
+        return {}
+    spec = {
+        "observations": [{"name": "obs_0", "shape": [demonstrations.features]}],
+        "actions": {"discrete": list(branches)},
+    }
+    digest = demonstrations.sha256 or None
+    kwargs = {"module": demonstrations.module, "digest": digest, "spec": spec}
+    known: dict[str, Any] = {
+        "id": "arkml/Guest-v0",
+        "entry_point": "arkml.envs.gymnasium_env:GuestGymnasiumEnv",
+        "reward_threshold": None,
+        "nondeterministic": False,
+        "max_episode_steps": None,
+        "order_enforce": True,
+        "disable_env_checker": False,
+        "kwargs": kwargs,
+        "additional_wrappers": [],
+        "vector_entry_point": "arkml.envs.vector_env:vector_env",
+    }
+    return {"env_spec": json.dumps(known)}
 
 
 def _box(low: list[float], high: list[float]) -> str:

@@ -83,7 +83,7 @@ def read_npz(path: Path) -> DemonstrationSet:
     require_choices(str(path), rows.action, branches or ())
     warnings += outside(str(path), rows.action, branches or ())
     guest, sha256 = str(about.get("guest", "")), str(about.get("sha256", ""))
-    return DemonstrationSet(rows, branches, guest, sha256, tuple(warnings))
+    return DemonstrationSet(rows, branches, guest, sha256, warnings=tuple(warnings))
 
 
 def _columns(path: Path, archive: zipfile.ZipFile) -> dict[str, npt.NDArray[Any]]:

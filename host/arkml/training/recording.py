@@ -86,7 +86,7 @@ class RowRecorder(EpisodeRecorder):
         return sum(len(rows.agent) for rows in self._kept)
 
     def demonstrations(
-        self, branches: tuple[int, ...], *, guest: str, sha256: str
+        self, branches: tuple[int, ...], *, guest: str, sha256: str, module: str = ""
     ) -> DemonstrationSet:
         """Return the rows, with their agents numbered from 0; there must be some."""
         columns = {
@@ -96,7 +96,7 @@ class RowRecorder(EpisodeRecorder):
         columns["agent"] = np.argsort(np.argsort(first))[places]
         continuous = columns["action"].shape[1] - len(branches)
         np.clip(columns["action"][:, :continuous], -1, 1, out=columns["action"][:, :continuous])
-        return DemonstrationSet(row_columns(**columns), branches, guest, sha256)
+        return DemonstrationSet(row_columns(**columns), branches, guest, sha256, module)
 
 
 _COLUMNS = ("agent", "step", "reward", "state", "features", "action")
@@ -166,7 +166,12 @@ def record(
             f"{label} started no training within {played.frames:,} frames"
         )
     sha256 = hashlib.sha256(data).hexdigest()
-    rows = recorder.demonstrations(gateway.branches, guest=label, sha256=sha256)
+    rows = recorder.demonstrations(
+        gateway.branches,
+        guest=label,
+        sha256=sha256,
+        module="" if isinstance(module, bytes) else str(Path(module).resolve()),
+    )
     write_demonstrations(target, rows)
     return Recording(
         target,

@@ -38,12 +38,13 @@ class UnityAECEnv(UnityPettingzooBaseEnv, AECEnv[str, Any, Any]):  # type: ignor
         if self._agent_index >= len(self._agents) and self._live_agents:
             self._step()
 
-    def observe(self, agent: str) -> Any:
+    def observe(self, agent_id: str) -> Any:
         """Return the observation of an agent."""
-        observation = self._observations[agent]
+        observation = self._observations[agent_id]
         if not self._legacy_api:
             return observation
-        return observation, self._cumm_rewards[agent], self.dones[agent], self._infos[agent]
+        rewards, dones, infos = self._cumm_rewards, self.dones, self._infos
+        return observation, rewards[agent_id], dones[agent_id], infos[agent_id]
 
     def last(self, observe: bool = True) -> Any:
         """Return observation, reward, termination, truncation and info of the agent in turn."""
