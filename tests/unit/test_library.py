@@ -264,3 +264,17 @@ def test_a_cache_keeps_no_large_models_that_nobody_uses(monkeypatch):
     gc.collect()
 
     assert len(models._models) == 3
+
+
+def test_what_acts_is_logged_once_for_each_policy(caplog):
+    caplog.set_level("INFO", logger="arkml")
+    models = ModelCache()
+    for data in (SMALL, SMALL, build.adding(1), build.with_value(flat=True)):
+        PolicyLibrary(models).load(data, ONNX, None, None)
+
+    acting = [record.message.split(": ", 1)[1] for record in caplog.records]
+    assert acting == [
+        "actions acts, no value",
+        "actions acts, no value, states: memory_in from memory_out",
+        "actions acts, the value is value",
+    ]

@@ -78,6 +78,15 @@ CASES = {
     "prod": [node("ReduceProd", "obs last", keepdims=1)],
     "sum of integers": [node("Cast", "obs", "i", to=INT64), node("ReduceSum", "i last", "r"),
                         node("Cast", "r", to=FLOAT)],
+    **{
+        f"{name} of integers": [
+            node("Div", "obs half", "s"),
+            node("Cast", "s", "i", to=INT64),
+            node(name, "i last", "r"),
+            node("Cast", "r", to=FLOAT),
+        ]
+        for name in ("ReduceProd", "ReduceMax", "ReduceMin")
+    },
     "pad": [node("Pad", "obs around")],
     "pad with a value": [node("Pad", "obs around half", mode="constant")],
     "pad of an axis": [node("Pad", "obs behind - last")],
@@ -130,6 +139,11 @@ REFUSED = {
                          "by 0 or -1"),
     "mod of doubles": ([node("Cast", "obs", "d", to=11), node("Mod", "d d", fmod=1)],
                        "Mod on DOUBLE"),
+    "mean of integers": ([node("Cast", "obs", "i", to=INT64), node("ReduceMean", "i last")],
+                         "ReduceMean on INT64"),
+    "most of no integers": ([node("Slice", "obs nothing nothing last", "n"),
+                             node("Cast", "n", "i", to=INT64), node("ReduceMax", "i last")],
+                            "ReduceMax on INT64"),
     "pad of 2^40": ([node("Pad", "obs bomb")], "too much memory|too large"),
     "pad that cuts": ([node("Pad", "obs cut")], "take elements away"),
     "reflect beyond": ([node("Pad", "obs wide", mode="reflect")], "pads 6 and 6 of 6 elements"),

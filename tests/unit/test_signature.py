@@ -276,8 +276,14 @@ SCALAR = Port("24", (1,))
         ([Port("mu", (2,)), Port("logits", (3,)), SCALAR], 3, (3,), ["mu", "logits"], True),
         ([Port("a", (2,)), Port("b", (1,), "int64"), SCALAR], 3, (3,), ["a", "b"], False),
         ([Port("output", (5,)), SCALAR], 3, (3,), ["output"], True),
+        ([Port("logits_0", (3,)), Port("logits_1", (2,)), SCALAR], 2, (3, 2),
+         ["logits_0", "logits_1"], True),
+        ([Port("a", (), "int64"), Port("b", (), "int64"), SCALAR], 2, (3, 2), ["a", "b"], False),
+        ([Port("106", (2,), "int64"), Port("logits", (5,)), SCALAR], 2, (3, 2), ["106"], False),
+        ([Port("mu", (2,)), Port("q0", (3,)), Port("q1", (2,))], 4, (3, 2),
+         ["mu", "q0", "q1"], True),
     ],
-)
+)  # fmt: skip
 def test_declared_branches_tell_choices_and_scores(outputs, actions, branches, acting, is_scored):
     found = signature([OBS], outputs, 8, actions, branches)
 

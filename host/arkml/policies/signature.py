@@ -168,21 +168,37 @@ class _Outputs:
         return tuple(found)
 
     def _mixed(self) -> tuple[Port, ...]:
-        """Return the actions and the choices of a model that has both apart. Raises as `acting`."""
+        """Return the parts of a model that has them apart. Raises as `acting`."""
         wanted = self._wanted
-        if not wanted.branches or not wanted.continuous:
-            return ()
         free = [port for port in self._unexplained() if port.stem not in _AGENTS]
-        choices = [port for port in free if port.is_whole and port.width == len(wanted.branches)]
-        choices += [p for p in free if _has_scores(p) and p.width == sum(wanted.branches)]
-        if not choices:
+        choices = self._parts(free)
+        if not choices or (len(choices) == 1 and len(choices[0]) == 1 and not wanted.continuous):
             return ()
         floats = [p for p in free if not (p.is_whole or _has_scores(p))]
         floats = [port for port in floats if port.width == wanted.continuous]
         floats = [port for port in floats if port.meaning is Meaning.ACTIONS] or floats
-        if len(choices) == len(floats) == 1:
-            return (*floats, *choices)
-        raise InvalidArguments(self._ambiguous([*floats, *choices]))
+        expected = 1 if wanted.continuous else 0
+        if len(choices) == 1 and len(floats) == expected:
+            return (*floats, *choices[0])
+        listed_ports = dict.fromkeys([*floats, *(port for part in choices for port in part)])
+        raise InvalidArguments(self._ambiguous(list(listed_ports)))
+
+    def _parts(self, free: Sequence[Port]) -> list[tuple[Port, ...]]:
+        """Return the outputs that can be a session's choices: one alone, or one for each branch."""
+        branches = self._wanted.branches
+        if not branches or self._wanted.continuous is None:
+            return []
+        whole = [port for port in free if port.is_whole]
+        scores = [port for port in free if _has_scores(port)]
+        parts: list[tuple[Port, ...]] = [(p,) for p in whole if p.width == len(branches)]
+        if len(branches) > 1 and [port.width for port in whole] == [1] * len(branches):
+            parts.append(tuple(whole))
+        if parts:  # scores beside choices are those from which they were made
+            return parts
+        parts = [(port,) for port in scores if port.width == sum(branches)]
+        if len(branches) > 1 and [port.width for port in scores] == list(branches):
+            parts.append(tuple(scores))
+        return parts
 
     def _only(self) -> Port:
         """Return the one output that can be the actions. Raises InvalidArguments."""

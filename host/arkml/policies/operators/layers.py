@@ -62,15 +62,19 @@ def matmul(call: Call) -> list[Tensor]:
     return [Tensor(call.input(0).kind, shape)]
 
 
+_OF_INTEGERS = frozenset({"ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"})
+
+
 def reduce(call: Call) -> list[Tensor]:
     """
     Size a reduction of floats, input 0, over axes from an attribute or input 1.
 
-    Steps: elements of the result. Integers are refused but for their sum: their mean over no
-    elements would divide by zero.
+    Steps: elements of the result. Of integers only sum, product and extremes are allowed, and these
+    of some elements: their mean over no elements would divide by zero.
     """
     tensor = call.input(0)
-    if call.op != "ReduceSum" or tensor.kind is ElementType.BOOL:
+    is_exact = call.op in _OF_INTEGERS and tensor.count > 0
+    if not is_exact or tensor.kind is ElementType.BOOL:
         floats_only_first(call)
     rank = len(tensor.shape)
     axes = call.axes(rank, 13 if call.op == "ReduceSum" else 18)
