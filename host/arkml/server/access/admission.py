@@ -62,6 +62,10 @@ class HiveAdmission:
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Note the caller of a request in its scope, or return the answer that refuses it."""
+        if not scope["query_string"].isascii():
+            return sentence(
+                "the query of a request is ASCII: other letters are written as %XX", 400
+            )
         request = self._rules.read(scope)
         problem = self._rules.host_problem(request) or self._rules.origin_problem(request)
         if problem:
