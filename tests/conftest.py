@@ -11,6 +11,8 @@ import tempfile
 import pytest
 from tests import children
 
+from arkml.loggers import forget_notices
+
 HAS_FAILED = pytest.StashKey()
 
 
@@ -35,6 +37,11 @@ def pytest_runtest_makereport(item):
     if report.when == "teardown" and HAS_FAILED in item.stash:
         children.kill_those_of(item.nodeid)
     return report
+
+
+def pytest_runtest_setup():
+    """Let each test see the notices that a process logs once."""
+    forget_notices()
 
 
 def pytest_collection_finish():

@@ -22,6 +22,7 @@ from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sealed import Sealed
 from arkml.sessions.gateway import RunGateway
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Source = str | os.PathLike[str] | bytes
 
 
-class Host(Unique, Closing):
+class Host(Sealed, Unique, Closing):
     """
     Loads guests and answers them.
 
@@ -44,6 +45,8 @@ class Host(Unique, Closing):
     Guests may be used from any thread, each from one at a time, and keep their host alive. One
     that is dropped without `close` gives a ResourceWarning, as guests, fleets and environments do.
     """
+
+    _is_read_only = True
 
     def __init__(
         self,

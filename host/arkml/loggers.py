@@ -1,4 +1,4 @@
-"""Loggers that are safe to use on behalf of guests: an error of a handler ends no call."""
+"""Loggers whose handlers end no call of a guest, and notices that come once a process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import traceback
 from typing import Any
 
 _shown: set[type[Exception]] = set()
+_MOST_NOTICES = 1_000  # texts that are remembered; a text may come again beyond them
+_noticed: set[tuple[str, str]] = set()
 
 
 class SafeLogger(logging.LoggerAdapter[logging.Logger]):
@@ -43,3 +45,21 @@ def _show(name: str, error: Exception) -> None:
         sys.stderr.write(f"a handler of {name} raised, its message is lost:\n{''.join(lines)}")
     except (OSError, ValueError):  # stderr is closed
         return
+
+
+def notice(
+    logger: logging.Logger | logging.LoggerAdapter[logging.Logger], level: int, text: str
+) -> None:
+    """Log a text by a logger, unless this process has done so before."""
+    name = logger.name
+    if (name, text) in _noticed or not logger.isEnabledFor(level):
+        return
+    if len(_noticed) >= _MOST_NOTICES:
+        _noticed.clear()
+    _noticed.add((name, text))
+    logger.log(level, "%s", text, stacklevel=2)
+
+
+def forget_notices() -> None:
+    """Let each text be logged again, as in a new process."""
+    _noticed.clear()

@@ -597,7 +597,7 @@ print(mappings() - before < 20)
         "del fleet, host; gc.collect()",
         "fleet = host = program = None; gc.collect()",
         "sys.exit(0)",
-        "fleet.itself = fleet; del fleet; gc.collect()",
+        "fleet._itself = fleet; del fleet; gc.collect()",
         "guests = fleet.guests; del fleet; gc.collect(); guests[1].update()",
     ],
 )

@@ -69,3 +69,10 @@ def test_refused_rows_are_shown_by_reason(capsys):
     text = shown(replace(RESULT, statistics=refused), capsys)
 
     assert "1,234: ark-ml-v1.ml__push_training_observation answered" in text
+
+
+def test_a_result_is_shown_without_the_bytes_of_its_policies():
+    text = repr(RESULT)
+
+    assert len(text) < 2_000
+    assert "\\x00" not in text

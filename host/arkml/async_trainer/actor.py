@@ -15,6 +15,7 @@ from arkml.async_trainer.core.sampler import Sampler
 from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.replay_buffer_proxy import ReplayBufferProxy, ReplayBufferProxyConfig
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, ActorLink, ActorStat
+from arkml.sealed import Sealed
 
 __all__ = ["Actor", "ActorStat", "actor_stats_fmt", "run_actor", "shortest"]
 
@@ -24,7 +25,7 @@ _BUILDING = Lock()
 _CHECK_SECONDS = 0.1
 
 
-class Actor:
+class Actor(Sealed):
     """
     One incarnation of an actor: builds agent and environment, and samples until it is stopped.
 

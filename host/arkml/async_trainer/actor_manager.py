@@ -25,6 +25,7 @@ from arkml.async_trainer.runners.runner import (
     Waits,
 )
 from arkml.errors import UsageError
+from arkml.sealed import Sealed
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class _ActorState:
     deaths: Deaths = field(default_factory=Deaths)
 
 
-class ActorManager:
+class ActorManager(Sealed):
     """
     Runs actors and receives what they send. One thread uses it.
 

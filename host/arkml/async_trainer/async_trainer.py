@@ -18,6 +18,7 @@ from arkml.async_trainer.core.optimization import OptimizationLoop, check_warmup
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.error import BorderAsyncTrainerError
+from arkml.sealed import Sealed
 from arkml.turns import take_turn
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class AsyncTrainStat:
         return f"samples/sec, opt_steps/sec, duration\n{rates}, {shortest(self.duration)}\n"
 
 
-class AsyncTrainer(OptimizationLoop):
+class AsyncTrainer(Sealed, OptimizationLoop):
     """
     Trains an agent with the samples of actors. `agent` also has the methods of SyncModel.
 

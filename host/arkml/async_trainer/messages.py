@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arkml.short_reprs import short_repr
+
 
 @dataclass(frozen=True, slots=True)
 class PushedItemMessage:
@@ -15,6 +17,8 @@ class PushedItemMessage:
     `id` is the number of the actor. An actor that replaces a dead one is its next `incarnation`;
     `sequence` counts the messages of an incarnation from 0.
     """
+
+    __repr__ = short_repr
 
     id: int
     pushed_items: Sequence[Any]

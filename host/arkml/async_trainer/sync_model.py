@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from arkml.sealed import Sealed
 
-class SyncModel(ABC):
+
+class SyncModel(Sealed, ABC):
     """An agent whose model can be exported and imported."""
 
     @abstractmethod

@@ -18,6 +18,7 @@ from arkml.async_trainer.core.env import Env
 from arkml.async_trainer.core.evaluator import DefaultEvaluator, Evaluator
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.runner import ActorStat, Waits
+from arkml.short_reprs import short_repr
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ class AsyncTrainResult:
     `samples` were pushed into the replay buffer. `waits` are those of actors for a full channel,
     and `replacements` is the number of actors that took the place of others that had died.
     """
+
+    __repr__ = short_repr
 
     agent: Any
     stat: AsyncTrainStat

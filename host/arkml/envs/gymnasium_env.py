@@ -16,11 +16,12 @@ from arkml.envs.remade import Remade
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.marks import Marks
+from arkml.sealed import Sealed
 
 _WHO = "a Gymnasium environment"
 
 
-class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
+class GuestGymnasiumEnv(Sealed, Remade, gymnasium.Env[Any, Any]):
     """
     Steps the one agent of a guest; `options` are those of `GuestEnv`.
 

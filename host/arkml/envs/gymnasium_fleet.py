@@ -35,11 +35,12 @@ from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, Vec
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.marks import Marks, every, some
+from arkml.sealed import Sealed
 
 _WHO = "a fleet"
 
 
-class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
+class GuestFleetVectorEnv(Sealed, Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
     """
     Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
 

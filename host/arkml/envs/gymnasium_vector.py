@@ -33,6 +33,7 @@ from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, Vec
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.marks import Marks
+from arkml.sealed import Sealed
 
 _WHO = "a vector environment"
 
@@ -55,7 +56,7 @@ def mode_of(
     return mode
 
 
-class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
+class GuestVectorEnv(Sealed, Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 

@@ -30,6 +30,7 @@ from arkml.envs.spaces import (
 )
 from arkml.errors import InvalidActions, UsageError
 from arkml.host import Source
+from arkml.sealed import Sealed
 
 _WHO = "an agent"
 _HIDDEN = ""  # in place of the name of an agent that takes no part
@@ -76,7 +77,7 @@ def env(
     )
 
 
-class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any], Closing):  # type: ignore[misc]  # no types
+class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # type: ignore[misc]  # no types
     """
     Steps all agents of a guest at once; `options` are those of `GuestEnv`.
 

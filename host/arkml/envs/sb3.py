@@ -22,6 +22,7 @@ from arkml.envs.vector_env import VectorEnvOptions, vector_env
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.marks import Marks
+from arkml.sealed import Sealed
 
 _EMPTY = (
     "Stable-Baselines3 has no empty places, and {count} of {total} places are empty: take"
@@ -33,7 +34,7 @@ _EMPTY = (
 Ends = dict[int, dict[str, Any]]  # infos of places whose episode ended
 
 
-class GuestVecEnv(VecEnv, Closing):
+class GuestVecEnv(Sealed, VecEnv, Closing):
     """
     Steps `num_envs` guests of one agent each, or, with `per="agent"`, the agents of one guest.
 

@@ -14,6 +14,7 @@ from arkml.batches import Floats
 from arkml.envs.core.specs import Spec
 from arkml.errors import UsageError
 from arkml.marks import Marks
+from arkml.short_reprs import short_repr
 
 Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
 """The return value of `step` of a vector environment."""
@@ -90,6 +91,9 @@ class StepArrays(NamedTuple):
         self.present[...] = info["present"]
         info["present"] = self.present
         return seen, self.rewards, self.terminations, self.truncations, info
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 def owned(outcome: Outcome) -> Outcome:

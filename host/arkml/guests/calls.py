@@ -34,6 +34,7 @@ from arkml.runtime.linker import error_code
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
+from arkml.short_reprs import short_repr
 
 logger = SafeLogger(__name__)
 
@@ -47,6 +48,8 @@ _SUBMITS = (Pause.SUBMIT, Pause.SUBMIT_NON_FINITE)
 @dataclass(frozen=True, slots=True)
 class Reply:
     """Answer of an entry point that takes bytes: its status, and what it gave to `return_slice`."""
+
+    __repr__ = short_repr
 
     status: int
     data: bytes

@@ -27,9 +27,10 @@ from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
 from arkml.runtime.mappings import require_mappings
+from arkml.sealed import Sealed
 
 
-class Fleet(Unique, Closing):
+class Fleet(Sealed, Unique, Closing):
     """
     Guests of one module in one thread.
 
@@ -38,6 +39,8 @@ class Fleet(Unique, Closing):
     The guests share one call guard: while the fleet, or one of them, is in a call, another call
     raises GuestBusy.
     """
+
+    _is_read_only = True
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from arkml.runtime.exported_function import Number, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.waits import Wait
+from arkml.short_reprs import short_repr
 
 _PAUSE = 0.001  # seconds, when a guest that is left waits for something beside a clock
 _PATIENCE = 0.02  # seconds between two looks at SIGINT, when all wait
@@ -33,6 +34,8 @@ class FleetResult:
     failed or returns nothing. `failures` are the errors of guests that failed, in this call or
     before, by their place in `values`; that of a guest which was closed is in the first call since.
     """
+
+    __repr__ = short_repr
 
     values: list[Any]
     failures: dict[int, GuestError] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
 from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
+from arkml.sealed import Sealed
 
 _COMMAND = "_start"
 _RESERVED = ("ark_", "__")  # a host or a language calls them, before a command too
@@ -23,7 +24,7 @@ SEED_EXPORT = "arkml_seed"
 """The export that takes the seed of an environment, an i64."""
 
 
-class Guest(Unique, Closing):
+class Guest(Sealed, Unique, Closing):
     """
     One sandboxed instance of a module.
 
@@ -31,6 +32,8 @@ class Guest(Unique, Closing):
     A guest that trapped, ran out of time or was cancelled is failed: `failure` says why, its
     handles are freed, and every later call raises GuestFailed.
     """
+
+    _is_read_only = True
 
     def __init__(self, calls: CallLoop) -> None:
         self._calls = calls

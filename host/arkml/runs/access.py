@@ -32,6 +32,7 @@ from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
 from arkml.sessions.text import on_one_line
+from arkml.short_reprs import short_repr
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
@@ -89,6 +90,8 @@ class HiveGrant:
     to have remote workers: the hive then gets their module. `page` is the port at which an embedded
     hive shows its page, 0 for any that is free.
     """
+
+    __repr__ = short_repr
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
     token: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ import wasmtime
 from arkml.closing import Unique
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
-from arkml.loggers import SafeLogger
+from arkml.loggers import SafeLogger, notice
 from arkml.runtime.compilation.outlines import load_outline, outlined, save_outline
 from arkml.runtime.engine import Engine
 from arkml.runtime.module.binary import Binary
@@ -22,6 +23,7 @@ from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.refusals import check, check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shared_engine import ModuleCode
+from arkml.sealed import Sealed
 
 logger = SafeLogger(__name__)
 
@@ -29,7 +31,7 @@ _ESTIMATED_HERE = 1 << 20
 """Bytes of a module up to which estimating its cost takes at most some 0.1 s and 60 MiB."""
 
 
-class CompiledModule(Unique):
+class CompiledModule(Sealed, Unique):
     """
     A compiled guest module, of which guests are instances.
 
@@ -38,6 +40,8 @@ class CompiledModule(Unique):
     elements to which each table may grow. The same bytes are compiled once for all hosts of the
     process whose limits on modules and whose grants are equal.
     """
+
+    _is_read_only = True
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class CompiledModule(Unique):
         self.stubs: wasmtime.Module | None = compiled.stubs
         self.functions: dict[str, FunctionType] = compiled.functions
         for stub in self.linkage.stubs:
-            logger.warning("%s: %s", name, stub_note(stub))
+            notice(logger, logging.WARNING, f"{name}: {stub_note(stub)}")
 
 
 def _compile(

@@ -14,6 +14,7 @@ from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.sync_model import SyncModel
+from arkml.sealed import Sealed
 
 __all__ = [
     "TestAct",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 
-class _IntegerBatch:
+class _IntegerBatch(Sealed):
     """Integers by slot: `values`, int64, [n]."""
 
     def __init__(self, values: npt.NDArray[np.int64]) -> None:

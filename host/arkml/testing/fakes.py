@@ -15,7 +15,9 @@ from arkml.errors import InvalidArguments, Unavailable
 from arkml.policies.library import BranchesOf, PolicyLibrary, no_branches
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
+from arkml.sealed import Sealed
 from arkml.sessions.session import Origin, Ready
+from arkml.short_reprs import short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class RecordedBatch:
     - `given`: float32, [n, num_actions], actions that came with the rows, or None.
     - `metadata`: index of the row, name and value of each item; empty where a policy recorded it.
     """
+
+    __repr__ = short_repr
 
     rows: npt.NDArray[Any]
     features: Floats
@@ -62,7 +66,7 @@ class RecordedBatch:
         return rewards
 
 
-class ConstantPolicy:
+class ConstantPolicy(Sealed):
     """
     A policy that gives every row the same actions and value.
 
@@ -104,7 +108,7 @@ class ConstantPolicy:
         self.forgotten.append(key)
 
 
-class RecordingPolicies(PolicyLibrary):
+class RecordingPolicies(Sealed, PolicyLibrary):
     """
     Answers a guest with constants, whichever model it loads.
 
@@ -178,7 +182,7 @@ class RecordingPolicies(PolicyLibrary):
         return network
 
 
-class RecordingSink:
+class RecordingSink(Sealed):
     """
     The run of a training session that keeps what it is given: a `TransitionSink`.
 
@@ -212,7 +216,7 @@ class RecordingSink:
         self.left.append(stop)
 
 
-class MemoryQueue:
+class MemoryQueue(Sealed):
     """
     The queue of a session in plain memory: the rows that a guest would push, pushed by a test.
 

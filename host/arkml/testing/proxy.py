@@ -10,6 +10,7 @@ from arkml.abi.codes import ErrorCode
 from arkml.abi.render import wat
 from arkml.abi.schema import Api
 from arkml.errors import UsageError
+from arkml.sealed import Sealed
 
 PAGE = 1 << 16
 UNTOUCHED = b"?"
@@ -33,7 +34,7 @@ class Callee(Protocol):
     def write_memory(self, pointer: int, data: bytes) -> None: ...
 
 
-class Proxy:
+class Proxy(Sealed):
     """
     Calls the imports of a host as a guest does.
 

@@ -21,6 +21,7 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sealed import Sealed
 from arkml.testing.worker import WorkThread
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ThreadedGuest(Closing):
+class ThreadedGuest(Sealed, Closing):
     """
     A guest whose calls run on a thread.
 
@@ -144,7 +145,7 @@ class HostOptions(TypedDict, total=False):
     hive: HiveGrant | None
 
 
-class ThreadedHost:
+class ThreadedHost(Sealed):
     """A host whose guests run on a thread, with the arguments of `arkml.Host`."""
 
     def __init__(self, **options: Unpack[HostOptions]) -> None:

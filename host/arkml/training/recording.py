@@ -21,6 +21,7 @@ from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.evaluation import EpisodeRecorder, play_episodes
+from arkml.short_reprs import short_repr
 from arkml.training.evaluator import load_evaluating
 from arkml.training.options import require_whole
 from arkml.training.task_runner import GuestRunner
@@ -46,6 +47,8 @@ class Recording:
     that had not ended after the last frame. `frames` were stepped in `seconds`. `shortfall` is a
     sentence about why there are fewer episodes than were wanted, empty if there are as many.
     """
+
+    __repr__ = short_repr
 
     path: Path
     rows: int

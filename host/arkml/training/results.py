@@ -13,6 +13,7 @@ import numpy.typing as npt
 from arkml.errors import ArkmlError
 from arkml.guests.counts import Statistics
 from arkml.hive.protocol.results import EvaluationReport
+from arkml.short_reprs import short_repr
 
 TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
 """
@@ -49,6 +50,8 @@ class Evaluation:
     say. `returns`, `lengths`, in steps, and `successes` have one value an episode; `successes` is
     None if the guest pushes no metadata "success" and the training has no `until_return`.
     """
+
+    __repr__ = short_repr
 
     version: int
     rows: int | None
@@ -113,6 +116,8 @@ class TrainingProgress:
     empty without `actors`. `page` is the link to the page of the training, empty without one.
     """
 
+    __repr__ = short_repr
+
     run_id: str | None
     frames: int
     seconds: float
@@ -140,6 +145,8 @@ False ends the training.
 class TrainedPolicy:
     """A policy as an ONNX file: its bytes, and its path, None if it could not be written."""
 
+    __repr__ = short_repr
+
     kind: PolicyKind
     onnx: bytes = field(repr=False)
     path: Path | None
@@ -152,6 +159,8 @@ class LearningCurve:
 
     rows: int64, [points], increasing. mean_returns: float64, [points].
     """
+
+    __repr__ = short_repr
 
     rows: npt.NDArray[np.int64]
     mean_returns: npt.NDArray[np.float64]
@@ -196,6 +205,8 @@ class TrainingResult:
     host, in which `refusals` has the pushes and submits that were refused.
     """
 
+    __repr__ = short_repr
+
     run_id: str
     run_name: str
     directory: Path
@@ -231,14 +242,6 @@ class TrainingResult:
             found.append(f"{count:,} features had one value only: they tell a policy nothing")
         return tuple(found)
 
-    def __repr__(self) -> str:
-        """Return a line, without policies and curves."""
-        mean = "no episode" if self.mean_return is None else f"mean return {self.mean_return:.6g}"
-        return (
-            f"<TrainingResult of run {self.run_name!r}: ended {self.ended!r}, {self.rows:,} rows,"
-            f" {self.updates:,} updates, {mean}, {self.best.kind} policy at {self.best.path}>"
-        )
-
     @property
     def learning_curve(self) -> LearningCurve:
         """The curve of evaluations, or of training episodes where there was no evaluation."""
@@ -273,6 +276,8 @@ class EvaluationResult:
     in the order in which the episodes ended. `frames` were stepped in `seconds`. `shortfall` is a
     sentence about why there are fewer than were wanted, empty if there are as many.
     """
+
+    __repr__ = short_repr
 
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]

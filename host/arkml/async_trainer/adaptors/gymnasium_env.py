@@ -15,6 +15,7 @@ from gymnasium.wrappers import RescaleAction
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
 from arkml.errors import UsageError
+from arkml.short_reprs import short_repr
 
 _CHOICES = (spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -148,6 +149,8 @@ class GymnasiumConfig:
     pickle can take to other processes; both get `arguments`. With `rescales` actions in [-1, 1]
     stand for the bounds of a Box, as `SacAgent` acts.
     """
+
+    __repr__ = short_repr
 
     env: str | Callable[..., gymnasium.Env[Any, Any]]
     arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -8,9 +8,10 @@ from typing import Any
 
 from arkml.async_trainer.core.configurable import Configurable
 from arkml.async_trainer.core.record import Record
+from arkml.sealed import Sealed
 
 
-class Policy(ABC):
+class Policy(Sealed, ABC):
     """The source of actions."""
 
     @abstractmethod

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from arkml.async_trainer.core.buffers import BatchBase
 from arkml.errors import UsageError
+from arkml.short_reprs import short_repr
 
 Indices = npt.NDArray[np.int64]
 ObsBatch = TypeVar("ObsBatch", bound=BatchBase)
@@ -24,6 +25,8 @@ class TransitionBatch(ABC):
 
     Items of other classes count as one sample each.
     """
+
+    __slots__ = ()
 
     @abstractmethod
     def __len__(self) -> int:
@@ -39,6 +42,8 @@ class GenericTransitionBatch(TransitionBatch, Generic[ObsBatch, ActBatch]):
     buffer has drawn has the slots of its samples in `ix_sample`, int64, [n], and where sampling is
     prioritized their importance in `weight`, float32, [n].
     """
+
+    __repr__ = short_repr
 
     obs: ObsBatch
     act: ActBatch

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.async_trainer.core.configurable import Configurable
+from arkml.sealed import Sealed
 
 
-class ExperienceBufferBase(ABC):
+class ExperienceBufferBase(Sealed, ABC):
     """Takes items, such as transitions."""
 
     @abstractmethod

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from arkml.errors import UsageError
+from arkml.sealed import Sealed
 
 Config = TypeVar("Config")
 Built = TypeVar("Built")
 
 
-class Configurable(ABC, Generic[Config]):
+class Configurable(Sealed, ABC, Generic[Config]):
     """A class whose objects are built from a configuration, in any thread or process."""
 
     config_class: ClassVar[Any] = None

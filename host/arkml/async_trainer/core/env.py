@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.async_trainer.core.record import Record
+from arkml.sealed import Sealed
+from arkml.short_reprs import short_repr
 
 Flags = npt.NDArray[np.int8]
 
@@ -47,6 +49,8 @@ class Step(Generic[ObsT, ActT]):
     whose episode it continues, -1 for a new one.
     """
 
+    __repr__ = short_repr
+
     act: ActT
     obs: ObsT
     reward: npt.NDArray[np.float32]
@@ -63,7 +67,7 @@ class Step(Generic[ObsT, ActT]):
         return 1 in self.is_terminated.tolist() or 1 in self.is_truncated.tolist()
 
 
-class Env(ABC, Generic[ObsT, ActT]):
+class Env(Sealed, ABC, Generic[ObsT, ActT]):
     """An environment, or several of one kind that step together."""
 
     @classmethod

@@ -14,6 +14,7 @@ from arkml.async_trainer.core.configurable import class_of
 from arkml.async_trainer.core.env import Env
 from arkml.async_trainer.core.record import Record
 from arkml.errors import UsageError
+from arkml.sealed import Sealed
 
 Rows = npt.NDArray[np.intp]
 
@@ -21,7 +22,7 @@ EPISODE_RETURN = "Episode return"
 """The name of the score of DefaultEvaluator in its records."""
 
 
-class Evaluator(ABC):
+class Evaluator(Sealed, ABC):
     """Tells how good an agent is."""
 
     @abstractmethod

@@ -16,6 +16,7 @@ from arkml.async_trainer.core.config_files import (
     check_whole,
 )
 from arkml.errors import UsageError
+from arkml.sealed import Sealed
 
 WeightNormalizer = Literal["All", "Batch"]
 """Weights are divided by the largest of all samples in the buffer, or of those in the batch."""
@@ -53,7 +54,7 @@ class PerConfig(YamlConfig):
         check_choice("normalize", self.normalize, get_args(WeightNormalizer))
 
 
-class IwScheduler:
+class IwScheduler(Sealed):
     """The exponent of importance weights, over the optimization steps."""
 
     def __init__(self, config: PerConfig) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.errors import ArkmlError, UsageError
+from arkml.sealed import Sealed
 
 RecordValue = float | str | datetime | npt.NDArray[np.float32]
 """A scalar, a text, a time, or an array of one to three dimensions."""
@@ -139,7 +140,7 @@ class Record:
         return value
 
 
-class RecordStorage:
+class RecordStorage(Sealed):
     """Records until they are flushed: numbers are summarized, of other values the last is kept."""
 
     def __init__(self) -> None:

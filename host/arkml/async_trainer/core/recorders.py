@@ -9,9 +9,10 @@ from pathlib import Path
 from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.record import Record, RecordStorage
 from arkml.errors import UsageError
+from arkml.sealed import Sealed
 
 
-class Recorder(ABC):
+class Recorder(Sealed, ABC):
     """
     Takes records: at once by `write`, or by `store` until `flush` summarizes them.
 

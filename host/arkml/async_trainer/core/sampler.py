@@ -14,9 +14,10 @@ from arkml.async_trainer.core.buffers import ExperienceBufferBase, StepProcessor
 from arkml.async_trainer.core.env import Env, Step
 from arkml.async_trainer.core.record import Record
 from arkml.errors import UsageError
+from arkml.sealed import Sealed
 
 
-class Sampler:
+class Sampler(Sealed):
     """Steps an environment, or several side by side, and pushes items into a buffer."""
 
     def __init__(self, env: Env[Any, Any], step_processor: StepProcessor) -> None:

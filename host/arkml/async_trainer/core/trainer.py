@@ -15,6 +15,7 @@ from arkml.async_trainer.core.optimization import OptimizationLoop, check_warmup
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.core.sampler import Sampler
+from arkml.sealed import Sealed
 from arkml.turns import take_turn
 
 _MILLISECONDS = 1_000.0
@@ -50,7 +51,7 @@ class TrainerConfig(YamlConfig):
         check_whole("opt_interval", self.opt_interval, 1)
 
 
-class Trainer:
+class Trainer(Sealed):
     """Trains agents in the thread of the caller."""
 
     def __init__(self, config: TrainerConfig) -> None:

@@ -16,6 +16,7 @@ from arkml.errors import GuestError
 from arkml.hive.protocol.masks import masked_choice
 from arkml.marks import Marks
 from arkml.sessions.session import Origin
+from arkml.short_reprs import short_repr
 
 Ids = npt.NDArray[np.int32]
 
@@ -50,6 +51,8 @@ class Decision:
     it. metadata: items by row of the submit. masks: for each branch of the actions bool,
     [n, choices], True where a choice cannot be taken.
     """
+
+    __repr__ = short_repr
 
     behavior: Behavior
     agents: Ids
@@ -128,6 +131,8 @@ class Step:
     True if its agents were truncated because an episode had `max_episode_steps`.
     """
 
+    __repr__ = short_repr
+
     decisions: Sequence[Decision]
     done: bool = False
     error: GuestError | None = None
@@ -147,6 +152,8 @@ class Demonstrations:
     origin: augmented rows or demonstrations. rows: ROW, [n].
     observations: float32, [n, num_features]. given: float32, [n, num_actions].
     """
+
+    __repr__ = short_repr
 
     behavior: Behavior
     origin: Origin

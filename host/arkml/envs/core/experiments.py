@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import uuid
 from collections import deque
@@ -19,7 +20,7 @@ from arkml.envs.core.specs import Spec
 from arkml.errors import GuestMemoryFull, InvalidArguments, InvalidSpec, NotFound, Unavailable
 from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.limits import MIB
-from arkml.loggers import SafeLogger
+from arkml.loggers import SafeLogger, notice
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
 from arkml.policies.policy import Policy
@@ -252,7 +253,8 @@ class Experiments:
         if not self._has_warned:  # a guest may have a new name in every frame
             self._has_warned = True
             who = run.behavior.name[:80]
-            logger.warning("experiment %r does not keep metric %r: %s", who, name[:80], reason)
+            text = f"experiment {who!r} does not keep metric {name[:80]!r}: {reason}"
+            notice(logger, logging.WARNING, text)
         return False
 
     @property

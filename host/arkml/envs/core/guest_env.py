@@ -21,11 +21,12 @@ from arkml.host import Host, Source
 from arkml.limits import Limits
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sealed import Sealed
 
 IDLE_CALLS = 1_000
 
 
-class GuestEnv(Closing):
+class GuestEnv(Sealed, Closing):
     """
     Steps a guest from one submit to the next.
 
@@ -48,6 +49,8 @@ class GuestEnv(Closing):
     own, with `limits` and `wasi`. An environment is pickled as the path and the digest of its
     module and its options, without the state of its guest.
     """
+
+    _is_read_only = True
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.frame_loop import FrameLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
+from arkml.loggers import notice
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
@@ -48,7 +49,6 @@ class Script:
             _require_numbers(configure)
         self._args = args
         self._configure = configure
-        self._has_warned = False
         self._takes_bytes = functions[self._entry].params == ("i32", "i32")
         if functions[self._entry].params and not self._takes_bytes:
             raise UsageError(
@@ -73,13 +73,14 @@ class Script:
         )
 
     def warn_unseedable(self) -> None:
-        """Log a warning, once, if the guest takes no seed."""
-        if not self.is_seedable and not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "%s takes no seed: it exports no arkml_seed, draws no random numbers through WASI,"
-                " and {seed} is neither in args nor in configure; every instance may begin alike",
-                self._module.name,
+        """Log a warning, once a process, if the guest takes no seed."""
+        if not self.is_seedable:
+            notice(
+                log,
+                logging.WARNING,
+                f"{self._module.name} takes no seed: it exports no {SEED_EXPORT}, draws no random"
+                f" numbers through WASI, and {SEED} is neither in args nor in configure; every"
+                " instance may begin alike",
             )
 
     def calls(self, guest: CallLoop, seed: int) -> Calls:

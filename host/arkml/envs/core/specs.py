@@ -10,6 +10,7 @@ import numpy as np
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
 from arkml.marks import every
+from arkml.short_reprs import short_repr
 
 Bounds = tuple[float, ...]
 """Bounds, one for each value."""
@@ -20,6 +21,8 @@ _WHOLE = "obs_0"
 @dataclass(frozen=True, slots=True)
 class Part:
     """Consecutive features that form one observation, of `shape` in C order."""
+
+    __repr__ = short_repr
 
     name: str
     shape: tuple[int, ...]
@@ -46,6 +49,8 @@ class Actions:
 
     low and high: bounds of the continuous ones. branches: the number of choices of each.
     """
+
+    __repr__ = short_repr
 
     continuous: int
     low: Bounds
@@ -122,6 +127,8 @@ class Spec:
     decision_period: the number of submits from one decision of an agent to its next. slots: the
     largest number of agents at once. positions: the features that are coordinates in a plane.
     """
+
+    __repr__ = short_repr
 
     observations: tuple[Part, ...]
     actions: Actions

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import UsageError
 from arkml.guests.frame_loop import frames_between
+from arkml.sealed import Sealed
 
 ORIGIN = 946_684_800_000_000_000
 """Nanoseconds from the Unix epoch to January 1, 2000, the time at which every instance starts."""
@@ -19,7 +20,7 @@ _MOST = 1e9  # of frame_seconds, time_scale and capture_rate
 _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
 
 
-class Pace:
+class Pace(Sealed):
     """
     The speed of the clock of guests in an environment; changes apply from the next frame on.
 

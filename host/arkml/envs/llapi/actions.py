@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arkml.envs.llapi.exception import UnityActionException
+from arkml.sealed import Sealed
+from arkml.short_reprs import short_repr
 
 
-class _ActionTupleBase(ABC):
+class _ActionTupleBase(Sealed, ABC):
     """
     Continuous and discrete actions of the same agents.
 
@@ -172,6 +174,9 @@ class ActionSpec(NamedTuple):
     def create_hybrid(continuous_size: int, discrete_branches: tuple[int, ...]) -> ActionSpec:
         """Return a spec of continuous and discrete actions."""
         return ActionSpec(continuous_size, discrete_branches)
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 def numbers(values: NDArray[Any], dtype: Any) -> NDArray[Any]:

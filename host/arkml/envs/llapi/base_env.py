@@ -23,6 +23,7 @@ from arkml.envs.llapi.steps import (
     TerminalStep,
     TerminalSteps,
 )
+from arkml.sealed import Sealed
 
 __all__ = [
     "ActionSpec",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-class BaseEnv(Closing):
+class BaseEnv(Sealed, Closing):
     """
     Agents of one or more behaviors, stepped together.
 

@@ -7,6 +7,8 @@ from enum import Enum, IntFlag
 from typing import NamedTuple
 
 from arkml.envs.llapi.actions import ActionSpec
+from arkml.sealed import Sealed
+from arkml.short_reprs import short_repr
 
 BehaviorName = str
 
@@ -35,6 +37,9 @@ class ObservationSpec(NamedTuple):
     observation_type: ObservationType
     name: str
 
+    def __repr__(self) -> str:
+        return short_repr(self)
+
 
 class BehaviorSpec(NamedTuple):
     """The observations of a behavior's agents, in order, and their actions."""
@@ -42,8 +47,11 @@ class BehaviorSpec(NamedTuple):
     observation_specs: list[ObservationSpec]
     action_spec: ActionSpec
 
+    def __repr__(self) -> str:
+        return short_repr(self)
 
-class BehaviorMapping(Mapping[BehaviorName, BehaviorSpec]):
+
+class BehaviorMapping(Sealed, Mapping[BehaviorName, BehaviorSpec]):
     """The behaviors that are known so far. Read-only; grows while the environment runs."""
 
     def __init__(self, specs: dict[BehaviorName, BehaviorSpec]) -> None:

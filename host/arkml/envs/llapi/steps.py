@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arkml.envs.llapi.specs import BehaviorSpec
+from arkml.sealed import Sealed
+from arkml.short_reprs import short_repr
 
 AgentId = int
 GroupId = int
@@ -30,6 +32,9 @@ class DecisionStep(NamedTuple):
     group_id: GroupId
     group_reward: float
 
+    def __repr__(self) -> str:
+        return short_repr(self)
+
 
 class TerminalStep(NamedTuple):
     """The last step of one agent; `interrupted` if a step limit cut it off."""
@@ -41,13 +46,16 @@ class TerminalStep(NamedTuple):
     group_id: GroupId
     group_reward: float
 
+    def __repr__(self) -> str:
+        return short_repr(self)
+
 
 _CACHE = "_agent_id_to_index"
 
 S = TypeVar("S", DecisionStep, TerminalStep)
 
 
-class _Steps(Mapping[AgentId, S]):
+class _Steps(Sealed, Mapping[AgentId, S]):
     """A batch by agent id, in the order in which the environment reported the agents."""
 
     agent_id: NDArray[np.int32]

@@ -16,6 +16,7 @@ from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
 from arkml.marks import Marks
+from arkml.sealed import Sealed
 
 _LITTLE = np.dtype("<f4")
 _CHOICES = 256  # values of a byte
@@ -25,7 +26,7 @@ ScalarBytes = tuple[bytes, bytes | None, float, bool, bool]
 VectorBytes = tuple[bytes, bytes | None, list[float], list[bool], list[bool]]
 
 
-class _Flat:
+class _Flat(Sealed):
     """
     The common part of both views: widths, masks, and actions as bytes.
 

@@ -15,6 +15,7 @@ from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
 from arkml.envs.relayrl.seat import Seat
 from arkml.host import Source
+from arkml.sealed import Sealed
 
 _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
@@ -22,7 +23,7 @@ ActingPolicy = Callable[[Floats], Any]
 """A function from an observation, [num_features], to an action, [num_actions]."""
 
 
-class Guests(Closing):
+class Guests(Sealed, Closing):
     """Guests as one environment. `policy` acts in `run_environment`; `options` are GuestEnv's."""
 
     def __init__(

@@ -16,6 +16,7 @@ from arkml.envs.relayrl.kinds import (
     EnvTchDType,
     Tensor,
 )
+from arkml.short_reprs import short_repr
 
 __all__ = [
     "DynScalarEnvironment",
@@ -149,6 +150,8 @@ class TrainingPerformanceReturnFn(Protocol):
 @dataclass(frozen=True, slots=True)
 class EnvironmentHandle:
     """An environment that was given away: `Scalar(env)` or `Vector(env)`."""
+
+    __repr__ = short_repr
 
     kind: EnvironmentKind
     environment: Any

@@ -20,9 +20,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
+from arkml.loggers import notice
 from arkml.runtime.bindings import WASMTIME
 from arkml.runtime.compilation.compiler import settings
 from arkml.user_cache import cache_base, processor
@@ -114,15 +114,9 @@ def _quiet() -> Iterator[None]:
     except FileNotFoundError:
         pass
     except _NotPrivate as error:
-        _warn(str(error))
+        notice(logger, logging.WARNING, f"compiled modules are not kept: {error}")
     except (OSError, RuntimeError) as error:  # the second: a user without a home
-        logger.info("compiled modules are not kept: %s", error)
-
-
-@cache
-def _warn(reason: str) -> None:
-    """Log a reason once."""
-    logger.warning("compiled modules are not kept: %s", reason)
+        notice(logger, logging.INFO, f"compiled modules are not kept: {error}")
 
 
 def _entries() -> Path | None:

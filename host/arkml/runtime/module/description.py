@@ -10,6 +10,7 @@ from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import Binary, ExternKind
 from arkml.runtime.module.startup import Startup, find_wrappers, startup_of
 from arkml.runtime.module.wasm_types import ExternalType, FunctionType, MemoryType
+from arkml.short_reprs import short_repr
 
 NOTHING = FunctionType()
 BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))
@@ -89,6 +90,8 @@ class RequiredApi:
 @dataclass(frozen=True, slots=True)
 class ModuleInfo:
     """The description of a module. `kind` is that of the first of its `entry_points`."""
+
+    __repr__ = short_repr
 
     size: int
     kind: ModuleKind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from arkml.errors import InvalidArguments
-from arkml.loggers import SafeLogger
+from arkml.loggers import SafeLogger, notice
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.clocks import Clocks, MachineClocks
@@ -120,7 +121,7 @@ class WasiCalls:
         """Log the first fault of a descriptor: the guest may ask for it again and again."""
         if fd not in self._lost:
             self._lost.add(fd)
-            logger.warning("%s", text)
+            notice(logger, logging.WARNING, text)
 
     def poll_oneoff(
         self, subscriptions: int, events: int, count: int, num_events: int, now: int

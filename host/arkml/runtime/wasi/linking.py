@@ -17,6 +17,7 @@ from arkml.runtime.module.imports import WASI_MODULE
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.wasi.shim import CHOSEN, FREE, OURS, SHADOWED, VIRTUAL, WAITING
+from arkml.short_reprs import short_repr
 
 _STREAMS = 3  # descriptors that every guest has
 _MOST = (1 << 31) - 1
@@ -40,6 +41,8 @@ class WasiGrant:
     `stdout` and `stderr` are called with bytes. Without them output goes to `sys.stdout` and
     `sys.stderr` as they are when the guest writes; nothing is written where those are None.
     """
+
+    __repr__ = short_repr
 
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -7,13 +7,14 @@ from typing import Any, overload
 
 from google.protobuf.message import Message
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all
 from arkml.trials.sdk.specs import ActorClass, CogSettings
 from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
 
 
-class ActorParameters:
+class ActorParameters(Sealed):
     """
     The parameters of an actor of class `class_name`, which may be given as `actor_class`, too.
 

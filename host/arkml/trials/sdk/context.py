@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
 from arkml.trials.sdk.addresses import Endpoint, LocalServer, ServedEndpoint, ServerPlace
@@ -37,7 +38,7 @@ _NO_PROMETHEUS: Final = (
 _RESERVED: Final = ("__actor_class", "__implementation")
 
 
-class Context:
+class Context(Sealed):
     """
     The beginning of everything that a program does with trials.
 

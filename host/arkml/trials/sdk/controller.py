@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 
 from google.protobuf.message import Message
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.parameters import TrialParameters
 from arkml.trials.sdk.trial_info import ActorInfo, TrialInfo, TrialState
@@ -17,7 +18,7 @@ from arkml.trials.wire.players_pb2 import Description, View
 _log = logging.getLogger(__name__)
 
 
-class Controller:
+class Controller(Sealed):
     """
     Controls the trials of one server. Contexts make it.
 

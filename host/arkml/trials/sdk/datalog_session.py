@@ -9,6 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.events import (
     ActorStatus,
@@ -30,7 +31,7 @@ _SERIALIZATION: Final = 2
 """The number of the format of serialized samples, which is Cogment's."""
 
 
-class LogSample:
+class LogSample(Sealed):
     """
     A tick of a trial, as its server logs it; `params` are the parameters of the trial.
 

@@ -12,6 +12,7 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from arkml.short_reprs import short_repr
 from arkml.trials.wire import common_pb2 as common
 
 _TYPES = Default()  # of all generated modules that this program has imported
@@ -78,6 +79,8 @@ class RecvAction:
 class RecvRewardSource:
     """One sender's part of a reward; `user_data` is None where none was sent."""
 
+    __repr__ = short_repr
+
     sender_name: str
     value: float
     confidence: float
@@ -93,6 +96,8 @@ class RecvRewardSource:
 @dataclass(slots=True)
 class RecvReward:
     """The reward of a tick, aggregated from all sources."""
+
+    __repr__ = short_repr
 
     tick_id: int
     receiver_name: str
@@ -124,6 +129,8 @@ class RecvMessage:
     programs for Cogment's SDK read it.
     """
 
+    __repr__ = short_repr
+
     tick_id: int
     sender_name: str
     receiver_name: str
@@ -144,6 +151,8 @@ class RecvEvent:
     Actors receive `observation`, which is None if there is none, and `rewards`; environments
     receive `actions`, one for each actor; both receive `messages`.
     """
+
+    __repr__ = short_repr
 
     type: EventType
     observation: RecvObservation | None = None

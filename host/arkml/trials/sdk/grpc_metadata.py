@@ -6,12 +6,13 @@ import base64
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 
 _Value: TypeAlias = str | bytes
 
 
-class GrpcMetadata:
+class GrpcMetadata(Sealed):
     """Pairs of keys and values that a controller sends with its calls, such as a login."""
 
     def __init__(self) -> None:

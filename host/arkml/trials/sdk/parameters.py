@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_parameters import ActorParameters, ActorsList
 from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all
@@ -17,7 +18,7 @@ _SERIALIZATION = 3
 """The number of the format of serialized parameters, which is Cogment's."""
 
 
-class TrialParameters:
+class TrialParameters(Sealed):
     """
     The parameters of a trial; attributes may be given by keyword.
 
@@ -136,7 +137,7 @@ class TrialParameters:
         return kind
 
 
-class PrehookSession:
+class PrehookSession(Sealed):
     """
     The part of a pre-trial hook in the start of one trial.
 

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.mail import AUTO
 from arkml.trials.sdk.events import EventType, RecvEvent, RecvMessage, pack
@@ -43,7 +44,7 @@ MOST_UNREAD_BYTES = 256 << 20
 _FEW = 16  # events whose bytes are not counted
 
 
-class Session(ABC, Generic[In, Out]):
+class Session(Sealed, ABC, Generic[In, Out]):
     """
     The part of one actor, or of the environment, in one trial.
 

@@ -7,10 +7,11 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 
 
-class ActorClass:
+class ActorClass(Sealed):
     """
     A class of actors: its name, and the message types of its spaces and of its configuration.
 
@@ -33,7 +34,7 @@ class ActorClass:
         return f"ActorClass({self.name!r})"
 
 
-class ActorClassList:
+class ActorClassList(Sealed):
     """The actor classes of a project, by name: as items, and as attributes."""
 
     def __init__(self, *classes: ActorClass) -> None:

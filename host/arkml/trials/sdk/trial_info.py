@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from arkml.short_reprs import short_repr
 from arkml.trials.wire import lifecycle_pb2 as lifecycle
 
 
@@ -36,6 +37,8 @@ class TrialInfo:
     `duration` is in nanoseconds, from the start of the trial to now or to its end. All but the id
     and the state are None in what `watch_trials` gives without `full_info`.
     """
+
+    __repr__ = short_repr
 
     trial_id: str
     state: TrialState

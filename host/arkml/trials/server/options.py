@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from arkml.short_reprs import short_repr
 from arkml.trials.core.endpoints import CLIENT, TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.wire.common_pb2 import TrialParams
@@ -58,6 +59,8 @@ class TrialsOptions:
     classes that parameters may name, None if all. `data` is the directory of the log of trials,
     None for no log.
     """
+
+    __repr__ = short_repr
 
     params: TrialParams = field(default_factory=TrialParams)
     hooks: tuple[str, ...] = ()

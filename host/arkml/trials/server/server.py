@@ -9,6 +9,7 @@ from typing import Any, Self
 import grpc
 
 from arkml.loopback import authority_of
+from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting
 from arkml.trials.server.grpc_callers import GrpcCallers
@@ -38,7 +39,7 @@ _IDLE_MS = 600_000
 """Times after which a connection ends that is not HTTP/2 yet, or has no call: gRPC's are longer."""
 
 
-class Server:
+class Server(Sealed):
     """
     Serves trials. Belongs to the event loop in which it is made; use it with `async with`.
 

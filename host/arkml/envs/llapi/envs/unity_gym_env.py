@@ -21,6 +21,7 @@ from arkml.envs.llapi.base_env import (
     TerminalSteps,
 )
 from arkml.envs.llapi.exception import UnityActionException
+from arkml.sealed import Sealed
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class UnityGymException(error.Error):
     """An environment cannot be wrapped, or was used wrongly."""
 
 
-class UnityToGymWrapper(gym.Env[Any, Any]):
+class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
     """
     Wraps an environment with one behavior and one agent.
 

@@ -11,9 +11,10 @@ from arkml.closing import Closing
 from arkml.envs.llapi.base_env import ActionTuple, BaseEnv
 from arkml.envs.llapi.envs.env_helpers import agent_id_to_behavior, unwrap_batch_steps
 from arkml.envs.llapi.envs.unity_spaces import action_row, action_space, observation_space
+from arkml.sealed import Sealed
 
 
-class UnityPettingzooBaseEnv(Closing):
+class UnityPettingzooBaseEnv(Sealed, Closing):
     """
     An environment whose agents are named `behavior?agent_id=N`.
 

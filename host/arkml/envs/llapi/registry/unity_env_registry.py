@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry.base_registry_entry import BaseRegistryEntry
 from arkml.envs.llapi.registry.manifests import entries
+from arkml.sealed import Sealed
 
 logger = logging.getLogger(__name__)
 
 
-class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
+class UnityEnvRegistry(Sealed, Mapping[str, BaseRegistryEntry]):
     """
     Entries by identifier. Manifests are read when an entry is first asked for.
 

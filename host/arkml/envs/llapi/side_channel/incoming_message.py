@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from arkml.sealed import Sealed
 
-class IncomingMessage:
+
+class IncomingMessage(Sealed):
     """
     A message from the player.
 

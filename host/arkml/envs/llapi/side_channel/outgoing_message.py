@@ -6,10 +6,12 @@ import logging
 import struct
 from collections.abc import Sequence
 
+from arkml.sealed import Sealed
+
 logger = logging.getLogger(__name__)
 
 
-class OutgoingMessage:
+class OutgoingMessage(Sealed):
     """A message to the player."""
 
     def __init__(self) -> None:

@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 
 from arkml.envs.llapi.side_channel.incoming_message import IncomingMessage
 from arkml.envs.llapi.side_channel.outgoing_message import OutgoingMessage
+from arkml.sealed import Sealed
 
 
-class SideChannel(ABC):
+class SideChannel(Sealed, ABC):
     """A pair of queues between Python and the player, known to both by the same id."""
 
     def __init__(self, channel_id: uuid.UUID) -> None:

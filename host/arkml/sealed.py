@@ -1,0 +1,78 @@
+"""Objects that take no attributes but those that they have."""
+
+from __future__ import annotations
+
+import inspect
+from functools import wraps
+from typing import Any, ClassVar, get_args, get_type_hints
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Sealed:
+    """
+    A mixin of classes whose objects refuse unknown attributes, which would do nothing.
+
+    Once an object is made it takes names that it has, that its class has or annotates, and names
+    with an underscore, which are its own affair. With `_is_read_only` it takes only properties with
+    a setter. Objects of classes that programs derive take any attribute.
+    """
+
+    _is_read_only: ClassVar[bool] = False
+    _is_sealed = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if ("__init__" in cls.__dict__ or cls.__init__ is object.__init__) and _is_ours(cls):
+            setattr(cls, "__init__", _sealing(cls.__init__))  # noqa: B010  a method, to type checkers
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_" and self._is_sealed:
+            _require_settable(self, name)
+        super().__setattr__(name, value)
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == _PACKAGE
+
+
+def _sealing(init: Any) -> Any:
+    """Return an initializer that seals an object at its end, unless another one called it."""
+
+    @wraps(init)
+    def initialize(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        kind = type(self)
+        if kind.__init__ is initialize and _is_ours(kind):
+            self._is_sealed = True
+
+    return initialize
+
+
+def _require_settable(item: Sealed, name: str) -> None:
+    """Raise AttributeError if an object does not take an attribute."""
+    kind = type(item)
+    if isinstance(getattr(kind, name, None), property):
+        return  # it says itself if it has no setter
+    is_known = name in item.__dict__ or hasattr(kind, name)
+    if not item._is_read_only and (is_known or _is_annotated(kind, name)):  # noqa: SLF001
+        return
+    why = "is read-only" if is_known else "is not one of its attributes"
+    way = f"; give it when you make one: {kind.__name__}({name}=...)" if _takes(kind, name) else ""
+    raise AttributeError(f"a {kind.__name__} takes no {name!r}: it {why}{way}")
+
+
+def _is_annotated(kind: type, name: str) -> bool:
+    return any(name in inspect.get_annotations(base) for base in kind.__mro__)
+
+
+def _takes(kind: type, name: str) -> bool:
+    """Return whether an object is made with an argument of that name."""
+    for parameter in inspect.signature(kind).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            options = get_args(get_type_hints(kind.__init__).get(parameter.name))  # type: ignore[misc]
+            if any(name in getattr(one, "__annotations__", ()) for one in options):
+                return True
+        elif parameter.name == name:
+            return True
+    return False

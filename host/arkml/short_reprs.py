@@ -1,0 +1,43 @@
+"""The representation of records in a line: their bytes, arrays and long lists are cut."""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+from typing import Any
+
+import numpy as np
+
+_ITEMS = 6  # of a list or mapping
+_LETTERS = 200
+
+
+class _ShortRepr(reprlib.Repr):
+    """Shows values as `repr` does, large ones by their type and size, or with an ellipsis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxdeque = _ITEMS
+        self.maxstring = self.maxother = self.maxlong = _LETTERS
+
+    def repr_bytes(self, value: bytes, _level: int) -> str:
+        return repr(value) if len(value) <= _ITEMS else f"<{len(value):,} bytes>"
+
+    repr_bytearray = repr_bytes
+
+    def repr_ndarray(self, value: np.ndarray[Any, Any], _level: int) -> str:
+        return f"<{value.dtype} {list(value.shape)}>"
+
+
+_SHORT = _ShortRepr()
+
+
+def short_repr(record: Any) -> str:
+    """Return the representation of a dataclass or named tuple, as its `__repr__`."""
+    if dataclasses.is_dataclass(record):
+        names = [field.name for field in dataclasses.fields(record) if field.repr]
+    else:
+        names = list(record._fields)
+    shown = (f"{name}={_SHORT.repr(getattr(record, name))}" for name in names)
+    return f"{type(record).__qualname__}({', '.join(shown)})"

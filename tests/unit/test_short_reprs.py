@@ -1,0 +1,45 @@
+"""Public records are shown in a line, however large their arrays and files are."""
+
+import re
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pytest
+from tests.unit.test_sealed import CLASSES
+
+LARGE = (bytes(200_000), np.zeros((300, 700)), [0.125] * 100_000, dict.fromkeys(range(100_000)))
+_LARGE = re.compile(
+    r"\b(bytes|NDArray|Floats|Marks|tuple|list|Sequence|Mapping|dict|Any|Message)\b"
+)
+MOST = 2_000  # letters
+
+
+def names_of(kind):
+    """The fields of a record that may hold anything large."""
+    if is_dataclass(kind):
+        return [f.name for f in fields(kind) if f.repr and _LARGE.search(str(f.type))]
+    return [name for name, hint in kind.__annotations__.items() if _LARGE.search(str(hint))]
+
+
+def is_record(kind):
+    return (is_dataclass(kind) or hasattr(kind, "_fields")) and names_of(kind)
+
+
+def filled(kind, value):
+    """A record all of whose fields are `value`, made without its constructor."""
+    large = names_of(kind)
+    if not is_dataclass(kind):
+        return tuple.__new__(kind, [value if name in large else 0 for name in kind._fields])
+    made = object.__new__(kind)
+    for field in fields(kind):
+        object.__setattr__(made, field.name, value if field.name in large else 0)
+    return made
+
+
+@pytest.mark.parametrize("kind", [each for each in CLASSES if is_record(each.values[0])])
+@pytest.mark.parametrize("value", LARGE, ids=["bytes", "array", "list", "mapping"])
+def test_a_public_record_is_shown_in_a_line(kind, value):
+    text = repr(filled(kind, value))
+
+    assert len(text) < MOST
+    assert "\n" not in text
