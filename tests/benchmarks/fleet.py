@@ -12,7 +12,7 @@ from tests.benchmarks.companion import Companion
 from tests.benchmarks.framed import UPDATE
 from tests.benchmarks.measuring import Block, microseconds
 from tests.benchmarks.rows import AtLeast, AtMost, Row, against, alone
-from tests.benchmarks.subjects import bench_fleet, check, check_frame
+from tests.benchmarks.subjects import LOGGING_APPLET, bench_fleet, check, check_frame
 
 from arkml import Fleet, Host
 
@@ -37,6 +37,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     )
     yield from _many(bench)
     yield from _few(bench)
+    yield from _paced(bench)
 
 
 def _many(bench: Bench) -> Iterator[Row]:
@@ -87,6 +88,32 @@ def _few(bench: Bench) -> Iterator[Row]:
     for way, label in _WAYS.items():
         yield _few_row(f"{FEW} guests, {label}", figures, way, AtMost(1.0))
     yield _few_row(f"{FEW} guests, frame", figures, "frame", AtMost(0.7))
+
+
+def _paced(bench: Bench) -> Iterator[Row]:
+    """Yield rows of a fleet that logs lines of a level that is off, at 60 frames a second."""
+    bench.say(f"{MANY} guests that log")
+    frames = 120 if bench.quick else 600
+    with Host() as host, host.fleet(LOGGING_APPLET, MANY) as fleet:
+        times = [_frame_seconds(fleet) for _ in range(frames)]
+    median, p99 = statistics.median(times), statistics.quantiles(times, n=100)[98]
+    name = f"{MANY} guests that log a line a frame"
+    yield alone(TOPIC, f"{name}, the median frame", "ms", [median * 1e3])
+    yield against(
+        TOPIC, f"{name}, p99", "ms", [p99 * 1e3], "the median frame", [median * 1e3], AtMost(2.0)
+    )
+    yield against(
+        TOPIC, f"{name}, the first", "ms", [times[0] * 1e3], "the median frame", [median * 1e3]
+    )
+
+
+def _frame_seconds(fleet: Fleet) -> float:
+    """Run a frame of a fleet at 60 frames a second, and return its seconds."""
+    start = time.perf_counter()
+    check_frame(fleet)
+    seconds = time.perf_counter() - start
+    time.sleep(max(0.0, 1 / 60 - seconds))
+    return seconds
 
 
 _WAYS = {"call": "call a step", "loop": "loop"}

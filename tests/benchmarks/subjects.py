@@ -5,8 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.benchmarks.framed import framed
+from tests.integration.guest_text import (
+    LOG,
+    POINTMASS,
+    PUSH,
+    START,
+    SUBMIT,
+    data,
+    function,
+    i32,
+    module,
+    opening,
+)
 
 from arkml import Fleet, Guest, Host
+from arkml.abi.codes import LogLevel
 from arkml.batches import Batch
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
@@ -14,6 +27,23 @@ from arkml.policies.model_cache import ModelCache
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BENCH_GUEST = FIXTURES / "guests" / "bench_guest.wasm"
 ACTIONS = 3
+_HANDLE, _MODEL, _FEATURES, _ACTIONS, _TEXT, _VALUES = 8, 1024, 64, 256, 512, 0x18000
+LOGGING_APPLET = module(
+    data(_TEXT, b"a line"),
+    data(_MODEL, POINTMASS),
+    opening("ark_initialize", _MODEL, len(POINTMASS), _HANDLE),
+    function(
+        "ark_applet_update",
+        f"""(drop (call ${LOG} {i32(LogLevel.DEBUG)} {i32(_TEXT)} {i32(6)}))
+        (drop (call ${PUSH} (i64.load {i32(_HANDLE)}) (i64.const 1) {i32(0)} (f32.const 0)
+          {i32(_FEATURES)} {i32(2)} (f32.const 0)))
+        (drop (call ${SUBMIT} (i64.load {i32(_HANDLE)}) {i32(_ACTIONS)} {i32(1)} {i32(_VALUES)}
+          {i32(1)}))""",
+    ),
+    uses=(LOG, START, PUSH, SUBMIT),
+    memory='(memory (export "memory") 4)',
+)
+"""An applet of one agent that logs a line of a level that is off in each frame."""
 
 
 def policy_path(features: int) -> Path:

@@ -183,3 +183,89 @@ def test_hives_that_are_not_allowed_are_told_ten_times_a_second(make_host, caplo
     told = [line for line in caplog.messages if "elsewhere:1 is not allowed here" in line]
 
     assert 10 <= len(told) < 100
+
+
+LEVELS = {0: "ERROR", 1: "WARNING", 2: "INFO", 3: "DEBUG", 4: "TRACE", 77: "ERROR"}
+_SAYS = [logging_of(f"line {level}", at=900 + 16 * level % 256, level=level) for level in LEVELS]
+SPEAKER = module(
+    *(text for text, _ in _SAYS),
+    function("speak", " ".join(call for _, call in _SAYS)),
+    function("ark_applet_update", " ".join(call for _, call in _SAYS)),
+    uses=(LOG,),
+    memory='(memory (export "memory") 1)',
+)
+"""A guest that logs a line of each level, and of a level that is none."""
+
+
+def heard(caplog, *names):
+    """The levels of the lines that guests of these names logged, and forgets them."""
+    found = [r.levelname for r in caplog.records if r.name in [f"arkml.guest.{n}" for n in names]]
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("name", ["ERROR", "WARNING", "INFO", "DEBUG"])
+def test_lines_of_levels_that_are_off_stay_in_the_shim(host, caplog, name):
+    guest = host.load(SPEAKER, name="npc")
+    least = getattr(logging, name)
+    caplog.set_level(least, logger="arkml.guest")
+    guest.call("speak")
+    wanted = [each for each in LEVELS.values() if logging.getLevelName(each) >= least]
+
+    assert heard(caplog, "npc") == wanted
+
+
+def test_a_line_that_is_off_suspends_no_guest(host, caplog):
+    caplog.set_level(logging.CRITICAL, logger="arkml.guest")
+    guest, fleet = host.load(SPEAKER), host.fleet(SPEAKER, 3)
+    for _ in range(3):
+        guest.call("speak")
+        fleet.update()
+        fleet.call("speak")
+
+    assert guest.account.import_seconds == fleet.account.import_seconds == 0.0
+
+
+def test_a_change_of_levels_counts_from_the_next_call_on(host, caplog):
+    guest, fleet = host.load(SPEAKER, name="npc"), host.fleet(SPEAKER, 2, name="crowd")
+    names = ("npc", "crowd#0", "crowd#1")
+    counts = []
+    for least in (logging.ERROR, logging.DEBUG, logging.CRITICAL, logging.INFO):
+        caplog.set_level(least, logger="arkml.guest")
+        guest.call("speak")
+        fleet.update()
+        counts.append(len(heard(caplog, *names)))
+
+    assert counts == [3 * 2, 3 * 5, 0, 3 * 4]
+
+
+def test_the_level_of_one_guest_of_a_fleet_is_its_own(host, caplog):
+    fleet = host.fleet(SPEAKER, 3, name="a.crowd")
+    caplog.set_level(logging.ERROR, logger="arkml.guest")
+    fleet.update()
+    before = len(heard(caplog, *(f"a.crowd#{number}" for number in range(3))))
+    caplog.set_level(logging.DEBUG, logger="arkml.guest.a.crowd#1")
+    fleet.update()
+    own = [heard(caplog, f"a.crowd#{number}") for number in (1,)]
+    caplog.set_level(logging.INFO, logger="arkml.guest.a")
+    caplog.set_level(logging.NOTSET, logger="arkml.guest.a.crowd#1")
+    fleet.update()
+
+    assert before == 6
+    assert [len(lines) for lines in own] == [5]
+    assert len(heard(caplog, *(f"a.crowd#{number}" for number in range(3)))) == 12
+
+
+def test_levels_that_are_disabled_for_all_are_off(host, caplog):
+    guest = host.load(SPEAKER, name="npc")
+    caplog.set_level(logging.DEBUG, logger="arkml.guest")
+    logging.disable(logging.INFO)
+    try:
+        guest.call("speak")
+        quiet = heard(caplog, "npc")
+    finally:
+        logging.disable(logging.NOTSET)
+    guest.call("speak")
+
+    assert quiet == ["ERROR", "WARNING", "ERROR"]
+    assert len(heard(caplog, "npc")) == 5

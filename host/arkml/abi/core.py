@@ -11,6 +11,7 @@ from arkml.abi.schema import (
     Block,
     Field,
     Function,
+    Lane,
     OutBlock,
     Outcome,
     OutSlice,
@@ -108,6 +109,7 @@ CORE_V3 = Api(
             "Write one log line. `level` is a LogLevel; an unknown one counts as Error. Invalid "
             "UTF-8 is replaced. The result is always Success.",
             (Param("level", U32), Param("str", Str(lossy=True))),
+            lane=Lane.LOG,
             leaves_nothing=True,
         ),
     ),

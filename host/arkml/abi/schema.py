@@ -157,12 +157,13 @@ class Lane(Enum):
     HOST = "host"  # a Python handler, called once per guest call
     PUSH = "push"  # in the shim alone: appends one row to the session's columns
     SUBMIT = "submit"  # checked in the shim, which then suspends the guest until it is answered
+    LOG = "log"  # left by the shim where the level of the line is off, else a Python handler
     ANSWER = "answer"  # suspends until the policy has answered, then a handler makes the bytes
 
     @property
     def has_handler(self) -> bool:
         """True if a Python handler takes part."""
-        return self in (Lane.HOST, Lane.ANSWER)
+        return self in (Lane.HOST, Lane.LOG, Lane.ANSWER)
 
 
 class Outcome(Enum):

@@ -22,7 +22,7 @@ from arkml.policies.workspace import PolicyWorkspace
 from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
-from arkml.runtime.columns.slabs import Columns, Slab
+from arkml.runtime.columns.slabs import Columns, Shape, Slab
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.shim import control as at
 from arkml.sessions.session import Ready, Session
@@ -193,6 +193,7 @@ class Batcher:
         self._guests: Sequence[CallLoop] = ()
         self._version = -1
         self._groups: list[Group] = []
+        self._fitted: set[Shape] = set()  # by sessions, of one row
         none = np.zeros(0, np.intp)
         self._records = self._answers = self._counts = none
         self._seen: Any = None
@@ -291,6 +292,23 @@ class Batcher:
         seen = np.concatenate((self._words[self._records], self._words[self._counts]))
         return bool((seen == self._seen).all())
 
+    def _fit(self, regions: Sequence[Region]) -> None:
+        """
+        Move regions that are alike, once, to where each is full and follows the one before.
+
+        They are one view of the columns then, as long as guests submit as many rows.
+        """
+        shape, rows = regions[0].slab.shape, regions[0].count()
+        session = shape.of(1)
+        if session in self._fitted or rows >= shape.rows or len(regions) < 2:
+            return
+        if any(one.slab.shape != shape or one.count() != rows for one in regions):
+            return
+        self._fitted.add(session)
+        self._columns.fit(shape, rows)
+        for region in regions:
+            region.move(rows)
+
     def _plan(self, guests: Sequence[CallLoop]) -> None:
         self.settle()
         self._apart = {one: until for one, until in self._apart.items() if until > self._rounds}
@@ -305,6 +323,8 @@ class Batcher:
             group[2].append(region)
             group[3].append(session)
             counts.append(region.count_word())
+        for _, _, regions, _ in members.values():
+            self._fit(regions)
         self._groups = [Group(*group) for group in members.values()]
         controls = np.array([guest.control for guest in guests], np.intp)
         self._records = (controls + at.RECORD) >> 2

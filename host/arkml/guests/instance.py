@@ -45,6 +45,7 @@ from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
+from arkml.sessions.text import LEVELS
 
 
 class SharedResources(NamedTuple):
@@ -136,6 +137,8 @@ class Instance(Unique):
                 spec=module.info.spec,
             )
             wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
+            log = self.services.log.logger_name
+            self.lockstep.log_levels.add(self.place, self.control, log, tuple(LEVELS.values()))
             self.news = GuestNews(sandbox, self._handlers)
             waiting = Waiting(self.services, wasi_calls)
             self.fiber = Fiber(
@@ -347,7 +350,8 @@ class Instance(Unique):
         """Make the queue of a new session and publish its address to the shim."""
         columns, records = self._columns, self._sandbox.records
         index = U64_LAYOUT.index(handle)
-        shape = Shape(num_features, num_actions, training, columns.first_rows)
+        session = Shape(num_features, num_actions, training, 1)
+        shape = session.of(columns.first_rows(session))
         released = partial(self._forget_queue, index)
         record = records.open(index)
         columns.version += 1  # the guest's other records may have moved, also where no region fits

@@ -39,6 +39,9 @@ from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.virtual import World
 from arkml.sessions.gateway import RunGateway
 
+_RESERVED_ROWS = 8
+"""Rows of a submit for which a fleet has room before its first frame."""
+
 
 class Gateways(Protocol):
     """Opens the ways of guests to the runs that they may train."""
@@ -126,9 +129,12 @@ class GuestLoader:
         world: World | None = None,
         unclosed: Unclosed | None = None,
         instances: int = 1,
+        reserved_rows: int = 1,
     ) -> SharedResources:
         """
         Return what `instances` guests of one thread share.
+
+        Where they are several, a queue has room for `reserved_rows` rows at first.
 
         Raises InstanceLimitExceeded if the machine has no room for them.
         """
@@ -137,7 +143,7 @@ class GuestLoader:
             self._require_room(instances)
         engine = self.engine
         return SharedResources(
-            Columns(engine.arena, self.limits, siblings=instances),
+            Columns(engine.arena, self.limits, instances, reserved_rows),
             self.library() if library is None else library,
             gateway,
             CallGuard(engine.ticker),
@@ -154,7 +160,9 @@ class GuestLoader:
         self._bytes.require_room(instances, most_native(module))
         library = self.library() if library is None else library
         gateway = self._gateways.open(module, library)
-        return self.shared(gateway=gateway, library=library, instances=instances)
+        return self.shared(
+            gateway=gateway, library=library, instances=instances, reserved_rows=_RESERVED_ROWS
+        )
 
     def load(self, module: CompiledModule, name: str, shared: SharedResources) -> CallLoop:
         """Make a guest, not initialized."""

@@ -16,6 +16,7 @@ from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.linker import Handlers, error_code, import_calls
+from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
@@ -139,6 +140,8 @@ class Fiber:
 
     def begin_time(self) -> float:
         """Begin to charge a call, or what follows a submit, from now on; return the time."""
+        if MARK not in KNOWN:
+            LogLevels.refresh()
         self.suspended_at = now = _clock()
         if now > self.lockstep.stale_at:
             self.lockstep.stale_at = read_processor_clock(now)

@@ -18,6 +18,7 @@ from arkml.runtime.account import LONG, counted_seconds, read_processor_clock
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
+from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.polling import poll_all
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
@@ -75,6 +76,7 @@ class Lockstep:
         """Time from which on the processor clock is read before guests run."""
         self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
         """Returns what enters the runs of policies for many guests into their accounts, or None."""
+        self.log_levels = LogLevels(arena)
         self._controls: list[int] = []
         self._reasons: list[int] = []  # indices of words
         self._free: list[int] = []  # places, a heap
@@ -106,6 +108,7 @@ class Lockstep:
     def leave(self, place: int) -> None:
         """Drop the call of a guest that is freed, and free its place."""
         self.drop(place)
+        self.log_levels.remove(place)
         self.touched.discard(place)
         heappush(self._free, place)
 
@@ -144,6 +147,8 @@ class Lockstep:
 
     def allow(self, budget: float | None) -> None:
         """Let each guest run for `budget` seconds from now on, None for no limit."""
+        if MARK not in KNOWN:
+            LogLevels.refresh()
         self.began[:] = self.used
         self.spent = 0.0
         self.alert = math.inf if budget is None else budget - ALERT
@@ -199,6 +204,8 @@ class Lockstep:
         No budget is looked at. Returns which of them are at the end of their call or of the last
         frame that `run_ahead` allows, and which are in a submit of finite features, bool, [n].
         """
+        if MARK not in KNOWN:
+            LogLevels.refresh()
         self._words[self._at(_ANSWER, places)] = 1
         return self.run(places)
 

@@ -117,9 +117,14 @@ class GuestLog:
         self._logged: set[str] = set()
 
     @property
+    def logger_name(self) -> str:
+        """Name of the logger, which need not exist yet."""
+        return f"arkml.guest.{self._name}"
+
+    @property
     def logger(self) -> SafeLogger:
         if self._logger is None:
-            self._logger = SafeLogger(f"arkml.guest.{self._name}")
+            self._logger = SafeLogger(self.logger_name)
         return self._logger
 
     def say(self, level: int, text: str | DisplayText) -> None:

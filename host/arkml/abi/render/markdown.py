@@ -44,6 +44,7 @@ from arkml.abi.schema import (
 
 _LANES = {
     Lane.HOST: "one call of the host",
+    Lane.LOG: "in wasm alone where the level is off, else one call of the host",
     Lane.PUSH: "in wasm alone: appends a row without calling the host",
     Lane.SUBMIT: "checked in wasm, then suspended until a policy has answered",
     Lane.ANSWER: "suspended until a policy has answered, then one call of the host",

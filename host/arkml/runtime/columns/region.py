@@ -162,7 +162,7 @@ class Region:
             )
         shape = self.slab.shape
         if rows > shape.rows:
-            self.move(min(max(2 * shape.rows, rows), limits.rows))
+            self.move(self._columns.grown_rows(shape, rows))
         if metadata_bytes > self._metadata[1]:
             self._grow_metadata(metadata_bytes)
 
@@ -170,7 +170,7 @@ class Region:
         """Move to a region of `capacity` rows, with the pushed rows. Raises ColumnsFull."""
         self._free_list()  # before more is charged: what can do without it comes first
         old, old_rows, shape = self.slab, self.rows(), self.slab.shape
-        new = Shape(shape.num_features, shape.num_actions, shape.training, capacity)
+        new = shape.of(capacity)
         more = new.region_bytes() - shape.region_bytes()
         self._record.charge(more)
         try:

@@ -20,6 +20,8 @@ from arkml.runtime.shim import control as at
 
 _SLAB_BYTES = 64 << 20  # a larger slab is divided among several
 _SPARE_BYTES = 256 << 20  # of regions for siblings that may never take them
+_RESERVED_BYTES = 4 << 10  # of a new region, beyond its first row
+_ALIKE_BYTES = 16 << 10  # of a region that is as large as those of its siblings before it must be
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,14 @@ class Shape:
     def region_bytes(self) -> int:
         """Return the bytes of column memory that one region takes, in whole blocks."""
         return _region_bytes(self)
+
+    def row_bytes(self) -> int:
+        """Return the bytes of one row."""
+        return sum(np.dtype(dtype).itemsize * width for _, dtype, width in self.columns())
+
+    def of(self, rows: int) -> Shape:
+        """Return the shape of a region of `rows` rows for the same session."""
+        return Shape(self.num_features, self.num_actions, self.training, rows)
 
 
 @lru_cache(256)
@@ -124,22 +134,52 @@ class Columns:
     """
     The slabs of one guest, or of all guests of one fleet. One thread at a time uses them.
 
-    `siblings` is the number of guests, `first_rows` the capacity of a new region.
+    `siblings` is the number of guests, `reserved_rows` the most rows that a new region has room for
+    where there are several, as far as its bytes allow.
     """
 
-    def __init__(self, arena: Arena, limits: Limits, siblings: int = 1) -> None:
+    def __init__(
+        self, arena: Arena, limits: Limits, siblings: int = 1, reserved_rows: int = 1
+    ) -> None:
         self.arena = arena
         self.limits = limits
         self.names = SaidNames()
         """Names of metadata that the shims of these guests know again."""
         self._siblings = siblings
         self._slabs: dict[Shape, list[Slab]] = {}
-        self.first_rows = 1 if siblings > 1 else min(64, limits.rows)
+        self._reserved_rows = min(reserved_rows, limits.rows)
+        self._alike: dict[Shape, int] = {}  # rows of the regions of siblings, by shapes of one row
         self._spare = 0  # bytes of regions that are not in use
         self._returned: deque[tuple[Slab, int]] = deque()
         self._lock = threading.Lock()
         self.version = 0
         """A number that changes whenever a region is taken or given back, or a record may move."""
+
+    def first_rows(self, session: Shape) -> int:
+        """Return the capacity of a new region, for a session of this shape of one row."""
+        if self._siblings == 1:
+            return min(64, self.limits.rows)
+        rows, row_bytes = self._reserved_rows, session.row_bytes()
+        return self._alike.get(session) or max(1, min(rows, _RESERVED_BYTES // row_bytes))
+
+    def grown_rows(self, shape: Shape, rows: int) -> int:
+        """
+        Return the capacity of a region that needs more than its own, for `rows` rows.
+
+        It is that of a sibling which grew before, where that is not much.
+        """
+        session = shape.of(1)
+        least = min(max(2 * shape.rows, rows), self.limits.rows)
+        alike = self._alike.get(session, 0)
+        if alike > least and shape.of(alike).region_bytes() <= _ALIKE_BYTES:
+            return alike
+        if self._siblings > 1:
+            self._alike[session] = least
+        return least
+
+    def fit(self, shape: Shape, rows: int) -> None:
+        """Have new regions for sessions of that shape made for `rows` rows."""
+        self._alike[shape.of(1)] = rows
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
         """Return a free region of that shape: its slab and number. Raises ColumnsFull."""

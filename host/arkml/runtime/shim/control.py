@@ -32,9 +32,8 @@ ANSWERED_ROWS = 236  # rows in them
 TRAP = 240  # u64, the wasm_trap_t that the last call left, or zero; wasmtime writes it
 ERROR = 248  # u64, the wasmtime_error_t likewise
 NOTED = 256  # news for the host, which clears it: the last `RefusalReason`, and NON_FINITE
-REFUSALS = (
-    264  # by `RefusalReason`, from 1 on, REFUSAL_SIZE bytes each: the last one, and their number
-)
+LOGGED = 260  # zero: ask the host; else 1 and the number of log levels that are on, from ERROR on
+REFUSALS = 264  # by `RefusalReason`, from 1 on, REFUSAL_SIZE bytes each, the last one of each
 REFUSAL_SIZE = 24
 REFUSED_COUNT = 0
 REFUSED_FUNCTION = 4  # its number among `render.noted`

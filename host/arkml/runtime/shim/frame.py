@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.abi.codes import EpisodeState, ErrorCode, LogLevel
 from arkml.abi.ml_v5 import MAX_ACTIONS, MAX_ROWS
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
@@ -122,6 +122,14 @@ TEXT = f"""
   (call $note (i32.or (local.get $reason) (i32.and (i32.const {at.NON_FINITE})
     (i32.load $c offset={at.NOTED} (global.get $base)))))
   (call $fail (local.get $code)))
+
+;; Return whether a log line is of a level that is off; an unknown level is that of errors.
+(func $is_off (param $level i32) (result i32) (local $on i32)
+  (local.set $on (i32.load $c offset={at.LOGGED} (global.get $base)))
+  (if (i32.gt_u (local.get $level) (i32.const {max(LogLevel)}))
+    (then (local.set $level (i32.const {LogLevel.ERROR}))))
+  (i32.and (i32.ne (local.get $on) (i32.const 0))
+    (i32.ge_u (i32.add (local.get $level) (i32.const 1)) (local.get $on))))
 
 (func $index (param $r i32) (result i32)
   (i32.div_u (i32.sub (local.get $r) (i32.load $c offset={at.RECORDS} (global.get $base)))

@@ -81,6 +81,10 @@ def _host_lane(api: Api, function: Function, reason: int, number: int) -> Iterat
         yield f" (then (return {_refusal('(local.get $code)', RefusalReason.HOST, number)})))"
     else:
         yield _head(api, function)
+    if function.lane is Lane.LOG:
+        level = function.params[0].name
+        yield f"(if (call $is_off (local.get ${level}))"
+        yield f" (then (return (i32.const {ErrorCode.SUCCESS}))))"
     for index, slot in enumerate(slots(function)):
         offset = at.ARGUMENTS + 8 * index
         yield f"({slot.wasm}.store $c offset={offset} (global.get $base) (local.get ${slot.name}))"

@@ -1,0 +1,92 @@
+"""The levels of guests' loggers that are on, which their shims know."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.shim import control as at
+
+ROOT = logging.getLogger("arkml.guest")
+"""The logger above those of all guests."""
+
+MARK = -1_203_641
+"""A level that only `refresh` asks for."""
+
+KNOWN: Mapping[int, Any] = getattr(ROOT, "_cache", {})
+"""
+A mapping that has MARK unless a level may have changed since `refresh`.
+
+`logging` keeps in it what `isEnabledFor` found, and clears it in all loggers when the level of one
+changes. Where it has no such mapping, levels are looked at in each call.
+"""
+
+
+class _Guest(NamedTuple):
+    word: int  # the index of LOGGED in the arena's words
+    logger: str
+    levels: Sequence[int]
+
+
+class LogLevels:
+    """
+    The levels of the guests that share columns, by their places.
+
+    A line whose level is off costs its guest a comparison in the shim, and its host nothing.
+    """
+
+    _all: ClassVar[weakref.WeakSet[LogLevels]] = weakref.WeakSet()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, arena: Arena) -> None:
+        self._words = arena.words
+        self._guests: dict[int, _Guest] = {}
+        with self._lock:
+            self._all.add(self)
+
+    def add(self, place: int, control: int, logger: str, levels: Sequence[int]) -> None:
+        """
+        Tell the shim at `control` which levels of the logger of that name are on, from now on.
+
+        `levels` are those of `logging` by the numbers that the guest knows them by, highest first.
+        """
+        guest = self._guests[place] = _Guest((control + at.LOGGED) >> 2, logger, levels)
+        self._set(guest)
+
+    def remove(self, place: int) -> None:
+        """Forget a guest, whose control block is freed."""
+        self._guests.pop(place, None)
+
+    def set_all(self) -> None:
+        """Tell the shims of these guests which levels are on by now. Any thread may call it."""
+        for guest in list(self._guests.values()):
+            self._set(guest)
+
+    def _set(self, guest: _Guest) -> None:
+        least, disabled = _level_of(guest.logger), logging.root.manager.disable
+        count = sum(level >= least and level > disabled for level in guest.levels)
+        self._words[guest.word] = count + 1
+
+    @classmethod
+    def refresh(cls) -> None:
+        """Tell the shims of all guests of the process which levels are on by now."""
+        ROOT.isEnabledFor(MARK)  # before: a change from now on takes it out of KNOWN again
+        with cls._lock:
+            everyone = list(cls._all)
+        for levels in everyone:
+            levels.set_all()
+
+
+def _level_of(name: str) -> int:
+    """Return the level of a logger, which is that of the next one above if it does not exist."""
+    loggers = logging.root.manager.loggerDict
+    while name:
+        found = loggers.get(name)
+        if isinstance(found, logging.Logger):
+            return found.getEffectiveLevel()
+        name = name.rpartition(".")[0]
+    return logging.root.getEffectiveLevel()
