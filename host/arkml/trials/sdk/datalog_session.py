@@ -139,7 +139,7 @@ class LogSample(Sealed):
         raise TrialError(f"Invalid actor [{actor}]: the trial has {', '.join(names) or 'none'}")
 
 
-class DatalogSession:
+class DatalogSession(Sealed):
     """The part of a datalog in one trial, whose samples wait for it, 1,000 of them at most."""
 
     def __init__(self, trial_id: str, user_id: str, trial_parameters: TrialParameters) -> None:
