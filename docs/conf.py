@@ -58,7 +58,7 @@ html_show_sourcelink = False
 html_copy_source = False
 
 # Pages that list others by hand, because they are read in the repository as well.
-LISTS = {"docs/abi/README": "ark-*", "docs/decisions/README": "0*"}
+LISTS = {"docs/abi/README": "[ae]*", "docs/decisions/README": "0*"}
 
 
 def setup(app: Sphinx) -> None:

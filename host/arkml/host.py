@@ -20,6 +20,7 @@ from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sealed import Sealed
@@ -28,7 +29,7 @@ from arkml.sessions.gateway import RunGateway
 if TYPE_CHECKING:
     from arkml.runs.access import HiveAccess, HiveGrant
 
-Source = str | os.PathLike[str] | bytes
+Source = str | os.PathLike[str] | BytesLike
 
 
 class Host(Sealed, Unique, Closing):
@@ -194,8 +195,22 @@ class _Gateways:
             self.hives.close()
 
 
+def own_source(source: Source, what: str = "module") -> str | os.PathLike[str] | bytes:
+    """Return a path, or a copy of bytes that can change. Raises UsageError for anything else."""
+    if isinstance(source, bytes | str | os.PathLike):
+        return source
+    if isinstance(source, bytearray | memoryview):
+        return bytes(source)
+    raise UsageError(f"{what} is of type {type(source).__name__}: it takes a path or bytes")
+
+
 def read_source(source: Source, name: str | None = None) -> tuple[bytes, str]:
-    """Return the bytes of a module and its name, by default the file's. Raises ModuleError."""
+    """
+    Return the bytes of a module and its name, by default the file's.
+
+    Raises ModuleError and UsageError.
+    """
+    source = own_source(source)
     if isinstance(source, bytes):
         return source, name or "guest"
     path = Path(source)
@@ -210,8 +225,8 @@ def _override(
 ) -> PolicyFile | ObjectPolicy | PolicyFunction | None:
     if isinstance(policy, str | os.PathLike):
         return PolicyFile(read_policy_file(policy, limits), outputs)
-    if isinstance(policy, bytes):
-        return PolicyFile(policy, outputs)
+    if isinstance(policy, bytes | bytearray | memoryview):
+        return PolicyFile(bytes(policy), outputs)
     if outputs:
         raise UsageError(f"outputs is {outputs!r}: it is about a policy that is a file")
     return None if policy is None else checked_policy(policy)

@@ -81,7 +81,6 @@ SEED_NAME = "a module of border-async-trainer has that name"
 PUBLISHED_NAME = "a module of Cogment's SDK, whose programs name it"
 SHORT = {
     "arkml.__main__": "python -m arkml",
-    "arkml.abi.env": ABI_TABLE,
     "arkml.abi.time": ABI_TABLE,
     "arkml.async_trainer.error": SEED_NAME,
     "arkml.async_trainer.messages": SEED_NAME,
@@ -109,7 +108,6 @@ SHORT = {
     "arkml.policies.pages": "states of agents and work space have their arrays from it",
     "arkml.policies.external": "one policy, which environments make and sessions hold",
     "arkml.runtime.compilation.estimator": "the program of a process",
-    "arkml.runtime.abort": "the handler of one foreign import module",
     "arkml.server.access_routes": "the two routes about callers",
     "arkml.server.packing": "answers of routes and files of the page are packed",
     "arkml.sessions.gateway": "the protocol that keeps sessions free of hives",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from arkml.abi.catalog import APIS
+from arkml.abi.catalog import APIS, FOREIGN
 from arkml.abi.render import assemblyscript, c, markdown, rust, wat
 from arkml.abi.render.text import NOTICE
 from arkml.generated_files import GeneratedFiles, command
@@ -25,7 +25,7 @@ def derived() -> dict[str, str]:
         **_under("guest_abi/rust", {"ark_abi.rs": rust.module(APIS)}),
         **_under("guest_abi/assemblyscript", assemblyscript.files(APIS)),
         **_under("guest_abi/wat", {"ark_imports.wat": wat.imports(APIS)}),
-        **_under("docs/abi", markdown.pages(APIS)),
+        **_under("docs/abi", markdown.pages((*APIS, *FOREIGN))),
     }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from arkml.abi.schema import (
     BOOL,
+    F64,
     U8,
     U32,
     Array,
@@ -82,6 +83,8 @@ def output_name(function: Function) -> str:
 def results(function: Function) -> list[str]:
     """Return the types of the wasm results."""
     match function.outcome:
+        case Outcome.VALUE if function.returns is F64:
+            return [F64.wasm]
         case Outcome.CODE | Outcome.VALUE:
             return [U32.wasm]
         case Outcome.NONE | Outcome.NEVER:

@@ -27,6 +27,7 @@ U32 = Scalar("u32", 4, "i32", "uint32_t", "<u4")
 U64 = Scalar("u64", 8, "i64", "uint64_t", "<u8")
 I64 = Scalar("i64", 8, "i64", "int64_t", "<i8")
 F32 = Scalar("f32", 4, "f32", "float", "<f4")
+F64 = Scalar("f64", 8, "f64", "double", "<f8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Outcome(Enum):
     """The meaning of a function's wasm result."""
 
     CODE = "code"  # an ErrorCode; the value, if any, leaves through a last pointer
-    VALUE = "value"  # the value itself, in one i32
+    VALUE = "value"  # the value itself, in one i32, or in one f64 if that is its type
     NONE = "none"  # nothing; the value, if any, leaves through a last pointer
     NEVER = "never"  # nothing, because the call does not return
 
@@ -209,6 +210,11 @@ class Function:
     errors: Sequence[ErrorCode] = ()
     consumes: bool = False
     leaves_nothing: bool = False
+
+    @property
+    def handler(self) -> str:
+        """The name as that of a method of Python."""
+        return self.name.replace(".", "_").lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,9 @@ class Guest(Sealed, Unique, Closing):
             return leaving.status
         return 0
 
-    def invoke(self, function: str, data: bytes = b"", *, budget: Budget = RUN_SECONDS) -> Reply:
+    def invoke(
+        self, function: str, data: BytesLike = b"", *, budget: Budget = RUN_SECONDS
+    ) -> Reply:
         """
         Call a function that takes bytes: `(ptr, len) -> status`.
 
@@ -168,9 +170,9 @@ class Guest(Sealed, Unique, Closing):
         """
         if self._waits_for_start:
             self._start_before(function, budget)
-        return self._calls.invoke(function, data, budget)
+        return self._calls.invoke(function, bytes_of(data), budget)
 
-    def request(self, data: bytes, *, budget: Budget = RUN_SECONDS) -> bytes:
+    def request(self, data: BytesLike, *, budget: Budget = RUN_SECONDS) -> bytes:
         """Send a request to a servlet and return its answer. Raises CmdletFailed for a status."""
         return self._successful("ark_servlet_request", data, budget)
 
@@ -183,7 +185,7 @@ class Guest(Sealed, Unique, Closing):
             raise CmdletFailed(f"{self.name} could not persist: code {status}", status=status)
         return self.return_slice or b""
 
-    def restore(self, state: bytes) -> None:
+    def restore(self, state: BytesLike) -> None:
         """Give a guest the state that `persist` returned."""
         self._successful("ark_state_restore", state, RUN_SECONDS)
 
@@ -235,7 +237,7 @@ class Guest(Sealed, Unique, Closing):
             self._waits_for_start = False
         return start
 
-    def _successful(self, function: str, data: bytes, budget: Budget) -> bytes:
+    def _successful(self, function: str, data: BytesLike, budget: Budget) -> bytes:
         reply = self.invoke(function, data, budget=budget)
         if reply.status:
             text = reply.data.decode("utf-8", "replace")

@@ -20,12 +20,12 @@ from arkml.guests.counts import Statistics
 from arkml.guests.news import GuestNews
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
-from arkml.runtime.abort import EnvironmentCalls
 from arkml.runtime.account import Account, Usage
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.compiler_imports import CompilerImports
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.fiber import Fiber
@@ -339,8 +339,14 @@ class Instance(Unique):
             wasi_calls = WasiCalls(grant, memory)
         else:
             wasi_calls = VirtualCalls(grant, memory, world)
-        environment = EnvironmentCalls(memory, services.register_panic)
-        modules = {**services.handlers, OURS: wasi_calls, "env": environment}
+        imported = CompilerImports(
+            memory,
+            services.register_panic,
+            services.log.say,
+            world,
+            f"{self.library.seed} {self.number}",
+        )
+        modules = {**services.handlers, OURS: wasi_calls, "env": imported}
         self._handlers = Handlers(modules, services.offer, self.warn_once, services.log.admits)
         return wasi_calls
 

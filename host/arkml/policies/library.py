@@ -62,7 +62,7 @@ class PolicyLibrary:
         limits: Limits = _LIMITS,
     ) -> None:
         self._models = models
-        self._seed = seed
+        self.seed = seed
         self._deterministic = deterministic
         self._override = override if isinstance(override, PolicyFile) else None
         self._given = None if isinstance(override, PolicyFile) else override
@@ -218,7 +218,7 @@ class PolicyLibrary:
             file.load(None),
             find_named_roles(file.layout),
             key=key,
-            seed=self._seed,
+            seed=self.seed,
             deterministic=self._deterministic,
             workspace=self._workspace,
             snapshot=self._digest(snapshot) if self._override is None else None,
@@ -266,7 +266,7 @@ class PolicyLibrary:
         return OnnxPolicy(
             file.load(signature.outputs),
             signature,
-            seed=self._seed,
+            seed=self.seed,
             deterministic=self._deterministic,
             workspace=self._workspace,
             masks=masks,

@@ -24,6 +24,7 @@ from arkml.abi.layout import (
     unpack,
 )
 from arkml.abi.schema import (
+    F64,
     Api,
     Block,
     Bytes,
@@ -112,7 +113,8 @@ class Handlers:
 
 _MOST_TEXT = 1_000  # letters of the text of an error
 
-_FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x"}
+_FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x", "f64": "d"}
+_F64 = struct.Struct("<d")
 
 
 def error_code(error: Exception) -> ErrorCode:
@@ -131,6 +133,7 @@ class ImportCall:
         self._cannot_fail = function.outcome is Outcome.CODE and not function.errors
         self._has_output = leaves_by_pointer(function)
         self.is_value = function.outcome is Outcome.VALUE
+        self._is_float = self.is_value and function.returns is F64
         self.leaves_nothing = function.leaves_nothing
         self._module = api.module
         self._function = function
@@ -156,8 +159,11 @@ class ImportCall:
         try:
             if self._has_output and not self._function.consumes:
                 memory.check(raw[-1], self._result_size())
-            handler = getattr(handlers.modules[self._module], self._function.name)
+            handler = getattr(handlers.modules[self._module], self._function.handler)
             value = handler(*[decode(memory, raw) for decode in self._decoders])
+            if self._is_float:  # in the place of the first argument
+                _F64.pack_into(arguments, position, value)
+                return int(ErrorCode.SUCCESS)
             if self.is_value:
                 return int(value) & 0xFFFF_FFFF
             if self._has_output:

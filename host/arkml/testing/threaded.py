@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from arkml.closing import Closing, Unclosed
@@ -12,7 +11,7 @@ from arkml.errors import GuestError
 from arkml.guests.calls import Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
-from arkml.host import Host, Source, loader_of
+from arkml.host import Host, Source, loader_of, read_source
 from arkml.limits import RUN_SECONDS, Budget, Limits
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
@@ -68,11 +67,13 @@ class ThreadedGuest(Sealed, Closing):
         """Run a WASI command and return its exit status."""
         return self._run(partial(self.guest.run_command, budget=budget))
 
-    def invoke(self, function: str, data: bytes = b"", *, budget: Budget = RUN_SECONDS) -> Reply:
+    def invoke(
+        self, function: str, data: BytesLike = b"", *, budget: Budget = RUN_SECONDS
+    ) -> Reply:
         """Call a function that takes bytes."""
         return self._run(partial(self.guest.invoke, function, data, budget=budget))
 
-    def request(self, data: bytes, *, budget: Budget = RUN_SECONDS) -> bytes:
+    def request(self, data: BytesLike, *, budget: Budget = RUN_SECONDS) -> bytes:
         """Let a servlet answer a request."""
         return self._run(partial(self.guest.request, data, budget=budget))
 
@@ -80,7 +81,7 @@ class ThreadedGuest(Sealed, Closing):
         """Return the state of the guest."""
         return self._run(self.guest.persist)
 
-    def restore(self, state: bytes) -> None:
+    def restore(self, state: BytesLike) -> None:
         """Give the guest the state that `persist` returned."""
         self._run(partial(self.guest.restore, state))
 
@@ -184,10 +185,7 @@ class ThreadedHost(Sealed):
         self._worker.close()
 
     def _load(self, source: Source, name: str | None, policies: PolicyLibrary | None) -> Guest:
-        if isinstance(source, bytes):
-            name, data = name or "guest", source
-        else:
-            name, data = name or Path(source).name, Path(source).read_bytes()
+        data, name = read_source(source, name)
         program = self._programs.get((name, data))
         if program is None:
             program = self._programs[name, data] = self._host.compile(data, name=name)

@@ -18,6 +18,7 @@ from arkml.abi.layout import (
 from arkml.abi.render.text import NOTICE, sentence
 from arkml.abi.render.wat import signature
 from arkml.abi.schema import (
+    F64,
     Api,
     Array,
     Block,
@@ -122,6 +123,8 @@ def _result(function: Function, homes: dict[str, str]) -> str:
         case Outcome.CODE:
             answer = _link("ErrorCode", homes)
             return f"{answer}: SUCCESS (0){', ' + codes if codes else ''}."
+        case Outcome.VALUE if function.returns is F64:
+            return "an f64."
         case Outcome.VALUE:
             return f"a u32{f': 0, or {codes}' if codes else ''}."
         case Outcome.NONE:

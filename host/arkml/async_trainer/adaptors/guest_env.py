@@ -21,7 +21,7 @@ from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import IDLE_CALLS, GuestEnv, core_of
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestStalled, InvalidActions, UsageError
-from arkml.host import Source
+from arkml.host import Source, own_source
 from arkml.marks import Marks
 
 GuestStep = Step[Floats, Floats]
@@ -267,8 +267,10 @@ class _GuestConfig:
             )
         if self.seed < 0:
             raise UsageError(f"seed is {self.seed}: 0 or more")
-        if not isinstance(self.module, bytes):
-            object.__setattr__(self, "module", str(Path(self.module).resolve()))
+        module = own_source(self.module)
+        if not isinstance(module, bytes):
+            module = str(Path(module).resolve())
+        object.__setattr__(self, "module", module)
         object.__setattr__(self, "module_hash", self._hash())
 
     def spread(self, seed: int) -> int:
@@ -287,10 +289,11 @@ class _GuestConfig:
         return self.options
 
     def _hash(self) -> str:
-        if isinstance(self.module, bytes):
-            return hashlib.sha256(self.module).hexdigest()
+        module = own_source(self.module)
+        if isinstance(module, bytes):
+            return hashlib.sha256(module).hexdigest()
         try:
-            return hashlib.sha256(Path(self.module).read_bytes()).hexdigest()
+            return hashlib.sha256(Path(module).read_bytes()).hexdigest()
         except OSError as error:
             raise UsageError(f"the guest {str(self.module)!r} cannot be read: {error}") from error
 

@@ -17,9 +17,10 @@ from arkml.envs.core.instance_factory import InstanceFactory, InstanceSettings
 from arkml.envs.core.script import Configuration
 from arkml.envs.core.world import FRAME, Pace
 from arkml.guests.guest import Guest
-from arkml.host import Host, Source
+from arkml.host import Host, Source, own_source
 from arkml.limits import Limits
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.memory import BytesLike, bytes_of
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sealed import Sealed
 
@@ -59,7 +60,7 @@ class GuestEnv(Sealed, Closing):
         entry: str | None = None,
         args: str = "",
         configure: Configuration = None,
-        snapshot: bytes | None = None,
+        snapshot: BytesLike | None = None,
         inference: bool | None = None,
         behaviors: Collection[str] | None = None,
         spec: Declaring = None,
@@ -74,6 +75,8 @@ class GuestEnv(Sealed, Closing):
     ) -> None:
         if not isinstance(configure, str | None):
             configure = tuple(configure)  # the caller may change a list later
+        module = module if isinstance(module, CompiledModule) else own_source(module)
+        snapshot = None if snapshot is None else bytes_of(snapshot)
         self._source = module
         self._settings = InstanceSettings(
             entry, args, configure, snapshot, inference, behaviors, idle_calls, seconds,
@@ -142,14 +145,14 @@ class GuestEnv(Sealed, Closing):
         """
         return self._core.step(actions)
 
-    def tell(self, message: bytes) -> bool:
+    def tell(self, message: BytesLike) -> bool:
         """
         Pass a message to the guest's export `arkml_side_channel(ptr, len)` before its next frame.
 
         A guest that runs in a single call gets it at its next reset. Returns False if the guest
         has no such export.
         """
-        return self._core.factory.script.messages.add(message)
+        return self._core.factory.script.messages.add(bytes_of(message))
 
     def take_demonstrations(self) -> list[Demonstrations]:
         """Return the rows that the guest submitted with their actions since the last call."""

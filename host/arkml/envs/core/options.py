@@ -9,6 +9,7 @@ from arkml.envs.core.declarations import Declaring
 from arkml.envs.core.script import Configuration
 from arkml.host import Host
 from arkml.limits import Limits
+from arkml.runtime.memory import BytesLike
 from arkml.runtime.wasi.linking import WasiGrant
 
 
@@ -24,7 +25,7 @@ class GuestEnvOptions(TypedDict, total=False):
     configure: Configuration
     """Text or numbers for the guest's export `configure`; "{seed}" stands for the seed."""
 
-    snapshot: bytes | None
+    snapshot: BytesLike | None
     """The ONNX file that the guest downloads; None is a policy that gives zeros."""
 
     inference: bool | None

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _CONFIGURE = "configure"
 _RANDOM = (WASI_MODULE, "random_get")
+_SEEDS = {("env", "seed"), ("env", "Math.random")}  # of AssemblyScript
 _FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
 
 Configuration = str | Sequence[int | str] | None
@@ -69,6 +70,7 @@ class Script:
         return (
             SEED_EXPORT in self._module.functions
             or _RANDOM in self._module.linkage.wasi
+            or not _SEEDS.isdisjoint(self._module.linkage.shim)
             or any(isinstance(text, str) and SEED in text for text in texts)
         )
 

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import output_name, results, slots, struct_size
-from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
+from arkml.abi.schema import F64, Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import frame
@@ -94,6 +94,8 @@ def _host_lane(api: Api, function: Function, reason: int, number: int) -> Iterat
             yield "drop"
         case Outcome.NEVER:
             yield "drop unreachable"
+        case Outcome.VALUE if function.returns is F64:
+            yield f"drop (f64.load $c offset={at.ARGUMENTS} (global.get $base))"
         case Outcome.VALUE:
             yield f"drop (i32.load $c offset={at.VALUE} (global.get $base))"
         case Outcome.CODE:

@@ -1,0 +1,112 @@
+"""The handlers of module `env`, whose functions compilers import on their own."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+from arkml.runtime.memory import GuestMemory
+from arkml.runtime.wasi.clocks import Clocks, MachineClocks
+from arkml.runtime.wasi.virtual import World
+
+_MILLISECOND = 1_000_000  # nanoseconds
+_MOST_TIMERS = 100
+_NUMBERS = 5  # of a trace
+
+
+class CompilerImports:
+    """
+    The handlers of one guest.
+
+    A panic is told to `report(message, file, line, column)` and a line of the log to
+    `say(level, text)`. Clocks and random numbers are those of `world`; without one they are the
+    machine's clocks, and random numbers by `seed`.
+    """
+
+    def __init__(
+        self,
+        memory: GuestMemory,
+        report: Callable[[str, str, int, int], None],
+        say: Callable[[int, str], None],
+        world: World | None,
+        seed: str,
+    ) -> None:
+        self._text = memory.assembly_script_text
+        self._report = report
+        self._say = say
+        self._clocks: Clocks = world or MachineClocks()
+        self._world = world
+        self._seed = seed
+        self._random: random.Random | None = None  # made when it is asked for: it is large
+        self._timers: dict[str, float] = {}
+
+    def abort(self, message_ptr: int, file_ptr: int, line: int, column: int) -> None:
+        """Report a failed assertion; the shim traps when this returns."""
+        self._report(self._text(message_ptr), self._text(file_ptr), line, column)
+
+    def process_exit(self, status: int) -> None:
+        """Report an exit; the shim traps when this returns."""
+        self._report(f"process.exit({status})", "", 0, 0)
+
+    def seed(self) -> float:
+        return float(self._bits())
+
+    def math_random(self) -> float:
+        return self._bits() / 2.0**53
+
+    def date_now(self) -> float:
+        return float(self._clocks.time_of_day() // _MILLISECOND)
+
+    def performance_now(self) -> float:
+        return self._clocks.reading() / _MILLISECOND
+
+    def trace(self, text_ptr: int, count: int, *numbers: float) -> None:
+        shown = ", ".join(f"{number:g}" for number in numbers[: min(count, _NUMBERS)])
+        self._say(logging.INFO, f"{self._text(text_ptr)} {shown}".rstrip())
+
+    def console_log(self, text_ptr: int) -> None:
+        self._say(logging.INFO, self._text(text_ptr))
+
+    console_info = console_log
+
+    def console_debug(self, text_ptr: int) -> None:
+        self._say(logging.DEBUG, self._text(text_ptr))
+
+    def console_warn(self, text_ptr: int) -> None:
+        self._say(logging.WARNING, self._text(text_ptr))
+
+    def console_error(self, text_ptr: int) -> None:
+        self._say(logging.ERROR, self._text(text_ptr))
+
+    def console_assert(self, condition: int, text_ptr: int) -> None:
+        if not condition:
+            self._say(logging.ERROR, f"assertion failed: {self._text(text_ptr)}")
+
+    def console_time(self, text_ptr: int) -> None:
+        """Start a timer; a guest has a hundred at most."""
+        if len(self._timers) < _MOST_TIMERS:
+            self._timers[self._text(text_ptr)] = self.performance_now()
+
+    def console_timelog(self, text_ptr: int) -> None:
+        name = self._text(text_ptr)
+        began = self._timers.get(name)
+        if began is None:
+            self._say(logging.WARNING, f"{name}: no timer of this name was started")
+        else:
+            self._say(logging.INFO, f"{name}: {self.performance_now() - began:g} ms")
+
+    def console_timeend(self, text_ptr: int) -> None:
+        self.console_timelog(text_ptr)
+        self._timers.pop(self._text(text_ptr), None)
+
+    def emscripten_notify_memory_growth(self, memory: int) -> None:
+        """Take note of nothing: the host looks at the size of the memory itself."""
+
+    def _bits(self) -> int:
+        """Return 53 random bits."""
+        if self._world is not None:
+            return int.from_bytes(self._world.random(7), "little") >> 3
+        if self._random is None:
+            self._random = random.Random(self._seed)
+        return self._random.getrandbits(53)

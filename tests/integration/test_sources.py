@@ -1,0 +1,102 @@
+"""Modules, policies and messages are paths, or any kind of bytes."""
+
+import pickle
+
+import numpy as np
+import pytest
+import wasmtime
+from tests.integration.guest_text import GUESTS, POINTMASS
+
+import arkml
+from arkml import GuestEnv, Host
+from arkml.async_trainer.adaptors.guest_env import GuestsConfig
+from arkml.envs.pettingzoo_env import parallel_env
+from arkml.envs.vector_env import vector_env
+from arkml.errors import InvalidArguments, UsageError
+
+KINDS = [bytearray, memoryview]
+APPLET, PENDULUM = (
+    (GUESTS / "c_applet.wasm").read_bytes(),
+    (GUESTS / "c_pendulum.wasm").read_bytes(),
+)
+ONE = {"configure": (1, 1)}
+
+
+def test_what_wat2wasm_returns_is_loaded(host):
+    wasm = wasmtime.wat2wasm('(module (func (export "f") (result i32) (i32.const 5)))')
+
+    assert isinstance(wasm, bytearray)
+    assert host.load(wasm).call("f") == 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hosts_take_modules_and_policies_of_any_kind_of_bytes(kind):
+    with Host(policy=kind(POINTMASS)) as host:
+        module = host.compile(kind(APPLET))
+        host.load(kind(APPLET)).update()
+        host.fleet(kind(APPLET), 2).update()
+
+        assert module.digest == host.compile(APPLET).digest
+        assert host.compile(kind(b'(module (func (export "f")))')).functions.keys() == {"f"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_environments_take_modules_of_any_kind_of_bytes(kind):
+    module = kind(PENDULUM)
+    with GuestEnv(module, snapshot=kind(POINTMASS), **ONE) as env:
+        copy = pickle.loads(pickle.dumps(env))
+        copy.close()
+    envs = vector_env(module, num_envs=2, **ONE)
+    envs.reset(seed=1)
+    envs.close()
+    game = parallel_env(module, **ONE)
+    game.reset(seed=1)
+    game.close()
+
+    assert GuestsConfig(module).module == PENDULUM
+    assert copy.module.digest == env.module.digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluation_takes_any_kind_of_bytes(kind):
+    result = arkml.evaluate(
+        kind((GUESTS / "c_point_mass.wasm").read_bytes()), lambda rows: np.zeros((len(rows), 2)),
+        episodes=1,
+    )  # fmt: skip
+
+    assert len(result.returns) >= 1
+
+
+def test_bytes_that_change_later_change_nothing(host):
+    module = bytearray(PENDULUM)
+    env = GuestEnv(module, host=host, **ONE)
+    module[:4] = b"gone"
+    first = env.reset(seed=1)
+    env.close()
+
+    assert len(first.decisions) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_guests_take_input_and_state_of_any_kind_of_bytes(host, kind):
+    guest = host.load(GUESTS / "c_servlet.wasm")
+    state = guest.persist()
+
+    assert guest.request(kind(b"abc")) == b"ABC"
+    assert guest.invoke("ark_servlet_request", kind(b"abc")).data == b"ABC"
+    guest.restore(kind(state))
+
+
+@pytest.mark.parametrize("source", [None, 5, ["a"], object()])
+def test_what_is_neither_a_path_nor_bytes_is_refused(host, source):
+    name = type(source).__name__
+    for take in (host.load, host.compile, GuestEnv, lambda it: host.fleet(it, 2), arkml.train):
+        with pytest.raises(UsageError, match=f"module is of type {name}: it takes a path or bytes"):
+            take(source)
+
+
+def test_a_text_is_no_input(host):
+    guest = host.load(GUESTS / "c_servlet.wasm")
+
+    with pytest.raises(InvalidArguments, match="a str is not bytes"):
+        guest.request("abc")
