@@ -183,11 +183,19 @@ class GuestError(ArkmlError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of a wasm backtrace, innermost first."""
+    """
+    One frame of a wasm backtrace, innermost first.
+
+    `function` is its name, demangled, that of its export, or its index. `offset` is the byte in the
+    module as it was given, None where the stack overflowed. `places` are files with lines, the
+    innermost of inlined functions first, where the module has DWARF and the environment variable
+    WASMTIME_BACKTRACE_DETAILS is 1.
+    """
 
     function: str
     module: str
-    offset: int
+    offset: int | None
+    places: tuple[str, ...] = ()
 
 
 class GuestTrap(GuestError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 
@@ -19,6 +20,15 @@ _PLANES = (range(0x10000), range(0xE0000, 0xE0080))
 def harmless(text: str) -> str:
     """Return `text` without controls and characters that hide or reorder text."""
     return text.translate(_replacements()) if _UNSAFE.search(text) else text
+
+
+def listed(names: Iterable[str], otherwise: str = "none") -> str:
+    """Return names in their order as a list in a sentence; those that would not show are quoted."""
+    shown = (
+        name if name.isprintable() and name.strip() == name != "" else repr(name)
+        for name in sorted(names)
+    )
+    return harmless(", ".join(shown)) or otherwise
 
 
 @cache

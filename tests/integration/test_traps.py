@@ -1,21 +1,29 @@
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
+import wasmtime
 from tests.integration.callback_policy import assert_host_works
 from tests.integration.guest_text import (
     ACTOR,
     GUESTS,
     LOG,
     PANIC,
+    ROOT,
     data,
     function,
     i32,
     logging_of,
     module,
+    wasi,
 )
 
+from arkml import Host, WasiGrant
 from arkml.errors import (
     ArkmlError,
+    EntryPointMissing,
     GuestError,
     GuestFailed,
     GuestTimeout,
@@ -96,7 +104,7 @@ def test_frames_of_functions_without_names_show_their_numbers(host):
     with pytest.raises(GuestTrap) as error:
         guest.call("f")
 
-    assert [frame.function for frame in error.value.frames] == ["function 0", "function 1"]
+    assert [frame.function for frame in error.value.frames] == ["function 0", "f"]
     assert all(frame.offset > 0 for frame in error.value.frames)
 
 
@@ -346,3 +354,154 @@ def test_a_trap_inside_nested_calls_shows_at_most_a_page_of_frames(host):
 
     assert len(str(error.value).splitlines()) < 40
     assert error.value.frames[0].function == "dive"
+
+
+@pytest.mark.parametrize("memory", ["", '(memory (export "memory") 1)', "(memory 1)"])
+def test_offsets_of_frames_are_those_of_the_file(host, memory):
+    text = f'(module {memory} (func $f (export "f") (call $g)) (func $g (drop (i32.div_s'
+    data = bytes(wasmtime.wat2wasm(f"{text} (i32.const 1) (i32.const 0)))))"))
+    with pytest.raises(GuestTrap) as error:
+        host.load(data).call("f")
+    inner, outer = (frame.offset for frame in error.value.frames)
+
+    assert data[inner] == 0x6D  # i32.div_s
+    assert data[outer] == 0x10  # call
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        (
+            "_ZN4core9panicking5panic17h6ac9107c42850161E",
+            "core::panicking::panic::h6ac9107c42850161",
+        ),
+        ("_RNvC3npc4swim", "npc::swim"),
+        ("_ZN5World4swimEi", "World::swim(int)"),
+    ],
+)
+def test_names_of_frames_are_demangled(host, mangled, name):
+    guest = host.load(module(f"(func ${mangled} unreachable)", function("f", f"(call ${mangled})")))
+    with pytest.raises(GuestTrap) as error:
+        guest.call("f")
+
+    assert error.value.frames[0].function == name
+    assert f"0: {name} (offset 0x" in str(error.value)
+
+
+def test_a_frame_that_used_up_the_stack_has_no_offset(host):
+    guest = host.load(
+        module("(func $deep (call $deep) (call $deep))", function("f", "(call $deep)"))
+    )
+    with pytest.raises(StackExhausted) as error:
+        guest.call("f")
+
+    assert error.value.frames[0].offset is None
+    assert "0xffffffff" not in str(error.value)
+    assert "\n  0: deep\n  1: deep (offset 0x" in str(error.value)
+
+
+def test_an_access_outside_of_the_memory_names_the_address(host):
+    guest = host.load(module(function("f", "(drop (i32.load (i32.const 0xfffffff0)))")))
+
+    with pytest.raises(GuestTrap, match="memory fault at wasm address 0xfffffff0 in linear memory"):
+        guest.call("f")
+
+
+def test_files_and_lines_are_told_where_wasmtime_is_asked_for_them():
+    script = f"""
+import arkml
+with arkml.Host() as host:
+    try:
+        host.load({str(GUESTS / "c_lines.wasm")!r}).update()
+    except arkml.GuestTrap as trap:
+        print(trap)
+"""
+    told, plain = (
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"WASMTIME_BACKTRACE_DETAILS": details},
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout
+        for details in "10"
+    )  # fmt: skip
+
+    assert "fixtures/guests/c/lines.c:4:" in told
+    assert "fixtures/guests/c/lines.c:7:" in told
+    assert "trapped: unreachable" in plain
+    assert "lines.c" not in plain
+
+
+@pytest.mark.parametrize(
+    ("printed", "panic"),
+    [
+        (
+            "thread '<unnamed>' panicked at 'no fish', lake.rs:3:5\nnote: run with it\n",
+            "thread '<unnamed>' panicked at 'no fish', lake.rs:3:5",
+        ),
+        (
+            "thread 'main' panicked at lake.rs:3:5:\nno fish\n",
+            "thread 'main' panicked at lake.rs:3:5:\nno fish",
+        ),
+        ("a line\npanic: no fish\n", "panic: no fish"),
+        ("Assertion failed: fish (lake.c: swim: 3)\n", "Assertion failed: fish (lake.c: swim: 3)"),
+        ("a line of another kind\n", None),
+    ],
+)
+def test_the_text_of_a_panic_under_wasi_is_that_of_the_trap(printed, panic):
+    text = module(
+        data(200, printed.encode()),
+        function(
+            "f",
+            "(i32.store (i32.const 100) (i32.const 200))"
+            f"(i32.store (i32.const 104) (i32.const {len(printed)}))"
+            "(drop (call $fd_write (i32.const 2) (i32.const 100) (i32.const 1) (i32.const 112)))"
+            "unreachable",
+        ),
+        imports=[wasi("fd_write", "i32 i32 i32 i32")],
+    )
+    with Host(wasi=WasiGrant(stderr=lambda _: None)) as host, pytest.raises(GuestTrap) as error:
+        host.load(text).call("f")
+
+    assert error.value.panic == panic
+
+
+def test_a_guest_of_a_fleet_is_named_with_its_number(host):
+    fleet = host.fleet(module(function("f", "unreachable")), 3, name="npc.wasm")
+    failures = fleet.call("f", only=[2]).failures
+
+    (error,) = failures.values()
+    assert str(error).startswith("npc.wasm#2 trapped: unreachable")
+
+
+def test_exports_are_listed_so_that_each_name_shows(host):
+    guest = host.load(
+        b'(module (func (export "")) (func (export "a\\e2\\80\\aeb")) (func (export "c")))'
+    )
+
+    with pytest.raises(EntryPointMissing, match=r"it exports '', 'a\\u202eb', c$"):
+        guest.call("nope")
+
+
+def test_a_component_in_text_names_the_remedy(host):
+    with pytest.raises(ModuleError, match=r"is a component.*wasm32-wasip1"):
+        host.load(b"(component (core module))")
+
+
+def test_exceptions_of_the_old_kind_name_the_remedy(host):
+    data = wasmtime.wat2wasm("(module (func))")  # and a body with try, which text has no more
+    body = bytes.fromhex("0a 08 01 06 00 06 40 19 0b 0b".replace(" ", ""))
+    start = bytes(data).index(b"\x0a\x04\x01\x02\x00\x0b")
+    old = bytes(data[:start]) + body + bytes(data[start + 6 :])
+
+    with pytest.raises(ModuleError, match=r"exceptions of the old kind.*-fno-exceptions"):
+        host.load(old)
+
+
+def test_a_command_that_exited_says_so_when_it_is_run_again():
+    with Host(wasi=WasiGrant(arguments=("command", "4"), stdout=lambda _: None)) as host:
+        guest = host.load(GUESTS / "wasi_command.wasm")
+        status = guest.run_command()
+        with pytest.raises(GuestFailed, match=r"has exited with status 4: load it again to run it"):
+            guest.run_command()
+
+    assert status == 4

@@ -111,7 +111,6 @@ SHORT = {
     "arkml.server.access_routes": "the two routes about callers",
     "arkml.server.packing": "answers of routes and files of the page are packed",
     "arkml.sessions.gateway": "the protocol that keeps sessions free of hives",
-    "arkml.terminal": "what everything that prints untrusted text shares",
     "arkml.testing.short_names": "a pytest plugin of its own, which users may leave out",
     "arkml.trials.actor": PUBLISHED_NAME,
     "arkml.trials.context": PUBLISHED_NAME,

@@ -31,7 +31,7 @@ def compile_file(host: Host, path: Path) -> CompiledModule:
 def announce(module: CompiledModule, instances: int = 1) -> None:
     """Say on stderr that the first instruction of the guest comes next."""
     count = f"{instances:,} x " if instances > 1 else ""
-    sys.stderr.write(f"running {count}{module.name} ({module.info.kind.value})\n")
+    sys.stderr.write(f"running {count}{harmless(module.name)} ({module.info.kind.value})\n")
     sys.stderr.flush()
 
 

@@ -16,6 +16,7 @@ from arkml.cli.launch import require_hive
 from arkml.cli.progress import ProgressBar
 from arkml.cli.units import counted, size
 from arkml.errors import UsageError
+from arkml.terminal import harmless
 
 _Archive = Annotated[
     Path,
@@ -95,7 +96,9 @@ def _backup(data: Path, output: Path, as_json: bool) -> int:
         print_json(document)
         return GOOD
     runs = counted(len(summary.runs), "run")
-    sys.stdout.write(f"{output}: {runs}, {summary.files:,} files, {size(summary.size)}\n")
+    sys.stdout.write(
+        f"{harmless(str(output))}: {runs}, {summary.files:,} files, {size(summary.size)}\n"
+    )
     return GOOD
 
 

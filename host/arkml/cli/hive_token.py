@@ -15,6 +15,7 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.values import one_of
 from arkml.errors import UsageError
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.server.access.token_file import TokenEntry
@@ -84,7 +85,8 @@ def new(
             return GOOD
         until = f", until {_time(entry.expires_at)}" if entry.expires_at else ""
         sys.stderr.write(
-            f"token {entry.name} ({entry.id}), role {entry.role}{until}; it is shown this once:\n"
+            f"token {harmless(entry.name)} ({entry.id}), role {entry.role}{until};"
+            " it is shown this once:\n"
         )
         sys.stderr.flush()
         sys.stdout.write(f"{token}\n")

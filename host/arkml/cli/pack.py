@@ -17,6 +17,7 @@ from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
 from arkml.limits import Limits
 from arkml.output_files import write_file
+from arkml.terminal import harmless
 
 _EPILOG = options.epilog(
     "arkml pack walk.onnx",
@@ -77,5 +78,5 @@ def pack(
     if as_json:
         print_json({"file": str(target), "bytes": len(container)})
     else:
-        sys.stdout.write(f"{target}: {len(container):,} bytes\n")
+        sys.stdout.write(f"{harmless(str(target))}: {len(container):,} bytes\n")
     return GOOD

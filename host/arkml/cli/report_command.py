@@ -15,6 +15,7 @@ from arkml.cli.exits import GOOD, Job, print_error, print_json
 from arkml.cli.launch import TOKEN
 from arkml.errors import UsageError
 from arkml.output_files import write_file
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ def _report(
         ids = [run.info.id for run in runs]
         print_json({"file": str(output), "bytes": len(page), "runs": ids})
     else:
-        sys.stdout.write(f"{output}: {len(page):,} bytes, {len(runs)} runs\n")
+        sys.stdout.write(f"{harmless(str(output))}: {len(page):,} bytes, {len(runs)} runs\n")
     return GOOD
 
 

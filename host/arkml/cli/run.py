@@ -20,6 +20,7 @@ from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
 from arkml.output_files import make_directory, write_file
 from arkml.sessions.text import presentable
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary
@@ -233,7 +234,7 @@ def _show(options: RunOptions, summary: Summary) -> None:
 
     if options.out is not None and summary.returned:
         write_file(options.out, summary.returned)
-        sys.stderr.write(f"wrote {len(summary.returned):,} bytes to {options.out}\n")
+        sys.stderr.write(f"wrote {len(summary.returned):,} bytes to {harmless(str(options.out))}\n")
     if options.as_json:
         print_json(summary.document())
         return

@@ -16,6 +16,7 @@ import typer
 from arkml.cli.exits import FAILED, GOOD, UNUSABLE, print_error, print_json
 from arkml.cli.signals import SIGNALS
 from arkml.cli.training_process import TrainingProcess, document_of
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.training.seeds import SeedResult
@@ -220,7 +221,7 @@ def _show(document: dict[str, Any]) -> None:
     header = ("seed", "rows to the goal", "best mean return", "rows", "time", "ended by")
     tables.show(f"{document['guest']}: {len(document['seeds'])} seeds", tables.grid(header, rows))
     if document["curve"]:
-        sys.stdout.write(f"learning curve: {document['curve']}\n")
+        sys.stdout.write(f"learning curve: {harmless(str(document['curve']))}\n")
 
 
 def _shown(value: float | None) -> str:

@@ -23,6 +23,7 @@ from arkml.cli.seeds import words_of
 from arkml.cli.signals import SIGNALS
 from arkml.cli.training_process import TrainingProcess, default_jobs
 from arkml.cli.values import rate, whole_number
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.training.sweep import Sweep, TrialResult
@@ -323,9 +324,9 @@ def _show(document: dict[str, Any]) -> None:
     header = ("trial", "mean return", *names, "rows", "time", "ended by")
     tables.show(f"{document['guest']}: {len(rows)} trials", tables.grid(header, rows))
     if document["config"]:
-        sys.stdout.write(f"best settings: {document['config']}\n")
+        sys.stdout.write(f"best settings: {harmless(str(document['config']))}\n")
     if document["picture"]:
-        sys.stdout.write(f"picture: {document['picture']}\n")
+        sys.stdout.write(f"picture: {harmless(str(document['picture']))}\n")
 
 
 def _words(result: TrialResult) -> str:

@@ -12,6 +12,7 @@ from arkml.cli.files import read_input
 from arkml.cli.values import read_numbers
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.runtime.module.description import BYTES_TO_STATUS, ModuleKind
+from arkml.terminal import listed
 from arkml.training.tasks import Task, command_entry, entry_names, suggested_entry, task_of
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def _named(module: CompiledModule, name: str, options: TaskOptions) -> Task:
     function = module.functions.get(name)
     if function is None:
         raise EntryPointMissing(
-            f"{module.name} exports no function {name!r}; it exports"
-            f" {', '.join(sorted(module.functions)) or 'none'}"
+            f"{module.name} exports no function {name!r}; it exports {listed(module.functions)}"
         )
     takes_bytes = function == BYTES_TO_STATUS and module.info.takes_bytes
     if takes_bytes and not options.arguments:

@@ -15,6 +15,7 @@ from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.trial_learning_options import LearnRewards
 from arkml.cli.units import counted
 from arkml.errors import UsageError
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.demonstrations.dataset import DemonstrationSet
@@ -199,7 +200,7 @@ def generate(
         if as_json:
             print_json({"files": [str(file) for file in files]})
         else:
-            sys.stdout.write("".join(f"{file}\n" for file in files))
+            sys.stdout.write("".join(f"{harmless(str(file))}\n" for file in files))
         return GOOD
 
     return job

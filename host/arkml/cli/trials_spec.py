@@ -14,6 +14,7 @@ from arkml.cli.logs import LogOptions
 from arkml.cli.trial_guest_options import GuestChoice
 from arkml.cli.trials_export import require_trials
 from arkml.cli.units import counted
+from arkml.terminal import harmless
 
 _EPILOG = options.epilog(
     "arkml trials spec c_reach.wasm",
@@ -75,7 +76,7 @@ def spec(
             print_json({"classes": slots, "files": [str(file) for file in files]})
             return GOOD
         listed = ", ".join(f"{counted(count, 'actor')} {name}" for name, count in slots.items())
-        sys.stdout.write(f"{folder}: {listed}\n")
+        sys.stdout.write(f"{harmless(str(folder))}: {listed}\n")
         return GOOD
 
     return job

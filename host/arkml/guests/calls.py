@@ -356,8 +356,9 @@ class CallLoop:
 
     def failure_of(self, trap: Address, error_address: Address) -> GuestError:
         """Return the error of a call, with the panic and the refused import before it."""
-        error = failure(self.name, trap, error_address) or GuestTrap(f"{self.name} failed")
-        panic = self.services.panic
+        places = self.instance.module.places
+        error = failure(self.name, trap, error_address, places) or GuestTrap(f"{self.name} failed")
+        panic = self.services.panic or self.instance.printed_panic()
         if panic is not None and isinstance(error, GuestTrap):
             text = f"{self.name} panicked: {panic}{backtrace(error.frames)}"
             error = GuestTrap(text, code=error.code, panic=panic, frames=error.frames)

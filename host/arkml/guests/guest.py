@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from arkml.closing import Closing, Unique
-from arkml.errors import CmdletFailed, EntryPointMissing, GuestError, GuestExit, UsageError
+from arkml.errors import (
+    CmdletFailed,
+    EntryPointMissing,
+    GuestError,
+    GuestExit,
+    GuestFailed,
+    UsageError,
+)
 from arkml.guests.calls import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.limits import RUN_SECONDS, Budget
@@ -151,7 +158,15 @@ class Guest(Sealed, Unique, Closing):
         return (self.return_slice or b"").decode("utf-8", "replace")
 
     def run_command(self, *, budget: Budget = None) -> int:
-        """Run a WASI command and return its exit status."""
+        """
+        Run a WASI command and return its exit status.
+
+        A command that has exited cannot be run again. Raises what `call` raises.
+        """
+        if isinstance(self.failure, GuestExit):
+            raise GuestFailed(
+                f"{self.name} has exited with status {self.failure.status}: load it again to run it"
+            ) from self.failure
         self._waits_for_start = False
         try:
             self._calls.call(_COMMAND, (), budget)

@@ -46,6 +46,7 @@ from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.sessions.text import LEVELS
+from arkml.terminal import listed
 
 
 class SharedResources(NamedTuple):
@@ -136,7 +137,7 @@ class Instance(Unique):
                 account=self.account,
                 spec=module.info.spec,
             )
-            wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
+            wasi_calls = self._wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
             log = self.services.log.logger_name
             self.lockstep.log_levels.add(self.place, self.control, log, tuple(LEVELS.values()))
             self.news = GuestNews(sandbox, self._handlers)
@@ -163,7 +164,7 @@ class Instance(Unique):
         """Return the exported function; raises EntryPointMissing."""
         entry = self._sandbox.entry(function)
         if entry is None:
-            exported = ", ".join(sorted(self.module.functions)) or "none"
+            exported = listed(self.module.functions)
             raise EntryPointMissing(
                 f"{self.name} exports no function {function!r}; it exports {exported}"
             )
@@ -267,6 +268,10 @@ class Instance(Unique):
     def close_files(self) -> None:
         """Close the files that a guest which has failed has open."""
         self._sandbox.close_files()
+
+    def printed_panic(self) -> str | None:
+        """Return the text of a panic that the guest has written to standard error, or None."""
+        return self._wasi_calls.printed_panic()
 
     def refusal(self) -> GuestFailed | None:
         """Return the error for a call of an instance that is closed or failed, else None."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import sys
 from typing import Any
 
@@ -18,8 +19,8 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.module.binary import Binary
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
-from arkml.runtime.module.normalize import MemoryPlan, Normalized, normalize
-from arkml.runtime.module.parsing import parse
+from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, Normalized, normalize
+from arkml.runtime.module.parsing import COMPONENT, parse
 from arkml.runtime.module.refusals import check, check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shared_engine import ModuleCode
@@ -29,6 +30,7 @@ logger = SafeLogger(__name__)
 
 _ESTIMATED_HERE = 1 << 20
 """Bytes of a module up to which estimating its cost takes at most some 0.1 s and 60 MiB."""
+_COMPONENT_TEXT = re.compile(rb"\s*\(\s*component\b")
 
 
 class CompiledModule(Sealed, Unique):
@@ -70,6 +72,7 @@ class CompiledModule(Sealed, Unique):
         self.memory: MemoryPlan | None = compiled.memory
         self.has_objects: bool = compiled.has_objects
         self.table_share: int = compiled.table_share
+        self.places: CodePlaces = compiled.places
         self.module: Any = compiled.module
         self.stubs: wasmtime.Module | None = compiled.stubs
         self.functions: dict[str, FunctionType] = compiled.functions
@@ -121,6 +124,7 @@ def _compile(
     return ModuleCode(
         binary, info, linkage, outline.memory, outline.has_objects,
         table_share(outline.binary.tables, limits.table_elements),
+        outline.places,
         module, stubs, functions,
     )  # fmt: skip
 
@@ -153,6 +157,8 @@ def to_binary(data: bytes, name: str) -> bytes:
     """Return `data`, or the binary of a module in text format."""
     if data[:4] == b"\0asm" or data.lstrip()[:1] != b"(":
         return data
+    if _COMPONENT_TEXT.match(data):
+        raise ModuleRejected(f"{name}: {COMPONENT}")
     try:
         return bytes(wasmtime.wat2wasm(data.decode()))
     except (wasmtime.WasmtimeError, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ from arkml.runtime.compilation.module_compiler import ModuleCompiler
 from arkml.runtime.deadline import Ticker
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.imports import Linkage
-from arkml.runtime.module.normalize import MemoryPlan
+from arkml.runtime.module.normalize import CodePlaces, MemoryPlan
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.recent import RecentCache
 from arkml.runtime.shim import render
@@ -43,6 +43,7 @@ class ModuleCode:
     memory: MemoryPlan | None
     has_objects: bool
     table_share: int
+    places: CodePlaces
     module: Any
     stubs: wasmtime.Module | None
     functions: dict[str, FunctionType]

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import wasmtime
 
 from arkml.errors import Frame, GuestError, GuestExit, GuestTrap, StackExhausted
 from arkml.runtime import bindings
+from arkml.runtime.module.normalize import CodePlaces
 from arkml.runtime.shim.render import NAME as SHIM
 from arkml.terminal import harmless
 
 _SHOWN_FRAMES = 24
+_OUT_OF_BOUNDS = wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS
+_FAULT = re.compile(r"(memory fault at wasm address 0x[0-9a-f]+ in .*)")
+_PLACE = re.compile(r"\s+(?:at (.+)|- (.+))$")
+_NAMELESS = re.compile(r"^<unknown>!")  # where the module has no name
+_NOWHERE = (0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)  # offset of a frame that overflowed the stack
 _SHOWN_NAME = 200  # characters
 
 
-def failure(name: str, trap: bindings.Address, error: bindings.Address) -> GuestError | None:
-    """Return the error of a call from the addresses that it left, or None if it ended well."""
+def failure(
+    name: str, trap: bindings.Address, error: bindings.Address, places: CodePlaces
+) -> GuestError | None:
+    """
+    Return the error of a call from the addresses that it left, or None if it ended well.
+
+    `places` are those of the module that the guest is an instance of.
+    """
     if trap:
-        return _trap(name, bindings.trap_at(trap))
+        return _trap(name, bindings.trap_at(trap), places)
     if error:
         cause = bindings.error_at(error)
         if isinstance(cause, wasmtime.ExitTrap):
@@ -27,23 +40,63 @@ def failure(name: str, trap: bindings.Address, error: bindings.Address) -> Guest
     return None
 
 
-def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
-    code = trap.trap_code
+def _trap(name: str, trap: wasmtime.Trap, places: CodePlaces) -> GuestTrap:
+    code, message = trap.trap_code, trap.message
+    told = _told_frames(message, [frame.module_offset for frame in trap.frames])
     frames = tuple(
         Frame(
-            function=harmless(_cut(frame.func_name) or f"function {frame.func_index}"),
+            function=harmless(_cut(shown if frame.func_name else _unnamed(frame, places))),
             module=_cut(frame.module_name) or name,
-            offset=frame.module_offset,
+            offset=None if frame.module_offset in _NOWHERE else frame.module_offset - places.shift,
+            places=tuple(harmless(_cut(line)) for line in lines),
         )
-        for frame in trap.frames
+        for frame, (shown, lines) in zip(trap.frames, told, strict=True)
         if frame.module_name != SHIM
     )
     kind = "" if code is None else code.name.lower().replace("_", " ")
-    reason = kind or trap.message.partition("\n")[0]
+    reason = kind or message.partition("\n")[0]
+    if (fault := _FAULT.search(message)) is not None and code is _OUT_OF_BOUNDS:
+        reason = f"{reason}, {fault[1]}"
     text = f"{name} trapped: {reason}{backtrace(frames)}"
     if code is wasmtime.TrapCode.STACK_OVERFLOW:
         return StackExhausted(text, code=kind, frames=frames)
     return GuestTrap(text, code=kind, frames=frames)
+
+
+def _told_frames(message: str, offsets: Sequence[int]) -> list[tuple[str, list[str]]]:
+    """
+    Return name and places of each frame as wasmtime's message has them.
+
+    Names are demangled there. Places are files with lines, innermost first: several where functions
+    were inlined, none without DWARF or where wasmtime was not asked for them.
+    """
+    told: list[tuple[str, list[str]]] = []
+    lines = iter(message.split("\n"))
+    line = next(lines, None)
+    for index, offset in enumerate(offsets):
+        where = f"{index}:" if offset in _NOWHERE else f"{index}: {offset:#x} -"
+        start = re.compile(rf"\s*{where.replace(' ', ' +')} +(?:<unknown> - )?")
+        while line is not None and (found := start.match(line)) is None:
+            line = next(lines, None)
+        if line is None:
+            told.append(("", []))
+            continue
+        assert found is not None
+        name = line[found.end() :]
+        places: list[str] = []
+        while (line := next(lines, None)) is not None and (found := _PLACE.match(line)) is not None:
+            place, inlined_into = found.groups()
+            if inlined_into:
+                name = inlined_into
+            else:
+                places.append(place)
+        told.append((_NAMELESS.sub("", name), places))
+    return told
+
+
+def _unnamed(frame: wasmtime.Frame, places: CodePlaces) -> str:
+    """Return the name of a function that has none: that of its export, or its index."""
+    return places.exported.get(frame.func_index, f"function {frame.func_index}")
 
 
 def _cut(name: str | None) -> str:
@@ -54,9 +107,11 @@ def _cut(name: str | None) -> str:
 
 def backtrace(frames: Sequence[Frame]) -> str:
     """Format the frames as lines, innermost first."""
-    shown = [
-        f"\n  {index}: {frame.function} (offset {frame.offset:#x})"
-        for index, frame in enumerate(frames[:_SHOWN_FRAMES])
-    ]
+    shown = [f"\n  {index}: {_shown(frame)}" for index, frame in enumerate(frames[:_SHOWN_FRAMES])]
     more = len(frames) - len(shown)
     return "".join([*shown, f"\n  … {more} more"] if more > 0 else shown)
+
+
+def _shown(frame: Frame) -> str:
+    where = "" if frame.offset is None else f" (offset {frame.offset:#x})"
+    return "".join([frame.function, where, *(f"\n       at {place}" for place in frame.places)])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from arkml.demonstrations.dataset import DemonstrationSet, row_columns
 from arkml.demonstrations.files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
-from arkml.host import Host, Source, read_source
+from arkml.host import Host, Source, own_source, read_source
 from arkml.limits import Limits
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
@@ -168,12 +168,12 @@ def record(
         raise gateway.failure or NotFound(
             f"{label} started no training within {played.frames:,} frames"
         )
-    sha256 = hashlib.sha256(data).hexdigest()
+    sha256, origin = hashlib.sha256(data).hexdigest(), own_source(module)
     rows = recorder.demonstrations(
         gateway.branches,
         guest=label,
         sha256=sha256,
-        module="" if isinstance(module, bytes) else str(Path(module).resolve()),
+        module="" if isinstance(origin, bytes) else str(Path(origin).resolve()),
     )
     write_demonstrations(target, rows)
     return Recording(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from arkml.errors import EntryPointMissing, GuestError, ModuleError
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
+from arkml.terminal import listed
 
 if TYPE_CHECKING:
     from arkml.host import Host
@@ -123,7 +124,7 @@ def command_entry(module: CompiledModule) -> EntryPoint:
 
 def entry_names(info: ModuleInfo) -> str:
     """Return the entry points of a module with their types, as text."""
-    return ", ".join(f"{entry.name} {entry.type}" for entry in info.entry_points) or "nothing"
+    return ", ".join(f"{listed([e.name])} {e.type}" for e in info.entry_points) or "nothing"
 
 
 def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:

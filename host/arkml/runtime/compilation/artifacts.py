@@ -24,7 +24,7 @@ from pathlib import Path
 
 from arkml.loggers import notice
 from arkml.runtime.bindings import WASMTIME
-from arkml.runtime.compilation.compiler import settings
+from arkml.runtime.compilation.compiler import DETAILS, settings
 from arkml.user_cache import cache_base, processor
 
 logger = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ def code_name(digest: str, stack: int) -> str:
         platform.machine(),
         processor(),
         repr(sorted(settings(stack).items())),
+        os.environ.get(DETAILS, ""),  # what wasmtime keeps of DWARF depends on it
         digest,
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

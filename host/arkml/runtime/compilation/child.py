@@ -24,7 +24,7 @@ _BASE_BYTES = 192 * _MB
 _ESTIMATE_BYTES = 8
 """Bytes of memory for each byte of a module while its cost is estimated, beside those above."""
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "2"}
-_KEPT = ("SYSTEMROOT",)  # Windows starts no program without it
+_KEPT = ("SYSTEMROOT", compiler.DETAILS)  # Windows starts no program without the first
 _MESSAGE = 2_000  # characters of what the compiler says
 
 
@@ -124,4 +124,9 @@ def _death(status: int, messages: bytes, name: str, limits: tuple[int, int]) -> 
 def refused(name: str, message: str) -> ModuleRejected:
     """Return the error for a module that the compiler refuses."""
     reason = " ".join(message.split())[:_MESSAGE]
+    if "legacy_exceptions" in message:
+        reason = (
+            "it has exceptions of the old kind: build it with the new ones (clang and emcc:"
+            " -fwasm-exceptions -mllvm -wasm-use-legacy-eh=false), or without (-fno-exceptions)"
+        )
     return ModuleRejected(f"{name} is not a module that this host can run: {reason}")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COMPILED, REFUSED, TOO_COMPLEX = 0, 1, 2
 LENGTH_BYTES = 8
+DETAILS = "WASMTIME_BACKTRACE_DETAILS"
+"""Environment variable that wasmtime looks for: with 1, traps are told with files and lines."""
 
 _FIBER_MARGIN = 256 << 10
 

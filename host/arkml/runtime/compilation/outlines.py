@@ -11,9 +11,9 @@ from functools import cache
 
 from arkml.runtime import module
 from arkml.runtime.compilation import artifacts
-from arkml.runtime.module.binary import Binary
+from arkml.runtime.module.binary import Binary, ExternKind
 from arkml.runtime.module.description import ModuleInfo, describe
-from arkml.runtime.module.normalize import MemoryPlan, Normalized
+from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, Normalized
 
 _MOST_BYTES = 1 << 20  # of an entry: a module that declares more is read again
 _MOST_LISTED = 10_000  # imports and exports, which take long to pickle
@@ -33,6 +33,7 @@ class Outline:
     info: ModuleInfo
     memory: MemoryPlan | None
     has_objects: bool
+    places: CodePlaces
     code: str
 
 
@@ -41,7 +42,11 @@ def outlined(normalized: Normalized) -> Outline:
     binary = normalized.binary
     bare = Binary(b"", tables=binary.tables, memories=binary.memories, bodies=binary.bodies)
     code = hashlib.sha256(normalized.wasm).hexdigest()
-    return Outline(bare, describe(binary), normalized.memory, binary.has_objects, code)
+    places = CodePlaces(
+        normalized.shift,
+        {e.index: e.name for e in reversed(binary.exports) if e.kind is ExternKind.FUNCTION},
+    )
+    return Outline(bare, describe(binary), normalized.memory, binary.has_objects, places, code)
 
 
 def load_outline(digest: str) -> Outline | None:

@@ -36,6 +36,19 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class CodePlaces:
+    """
+    The facts by which places in compiled code are told as those of the module that was given.
+
+    Its code begins `shift` bytes earlier than that which was compiled. `exported` has a name of
+    each exported function, by index.
+    """
+
+    shift: int
+    exported: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Normalized:
     """
     A module in the form that the host compiles.
@@ -43,13 +56,15 @@ class Normalized:
     `wasm` imports its memory, if it has one, as `arkml.memory`. Its instantiation runs no code;
     `added` are exports that the original does not have, with the index of the function: its start
     function as `arkml:start`, and constructors that all of its exports called, which here do not,
-    as `arkml:constructors`. `binary` is the original module.
+    as `arkml:constructors`. `binary` is the original module; its code begins `shift` bytes earlier
+    than that of `wasm`.
     """
 
     wasm: bytes
     memory: MemoryPlan | None
     added: Mapping[str, int]
     binary: Binary
+    shift: int = 0
 
 
 def normalize(data: bytes, limits: Limits) -> Normalized:
@@ -76,7 +91,8 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
     if not (memory or added):
         return Normalized(data, memory, added, binary)
     wrapped = {} if wrappers is None else wrappers.wrapped
-    return Normalized(b"".join(_rewritten(binary, added, wrapped)), memory, added, binary)
+    wasm = b"".join(_rewritten(binary, added, wrapped))
+    return Normalized(wasm, memory, added, binary, len(wasm) - len(data))
 
 
 def _plan(binary: Binary) -> MemoryPlan | None:

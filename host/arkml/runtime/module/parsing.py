@@ -44,6 +44,10 @@ _MAX_DECLARATIONS = 4 << 20  # bytes of a section that is read item by item, in 
 _MAX_OFFSET_OPERATORS = 16
 _SKIMMED = frozenset((SectionId.CUSTOM, SectionId.ELEMENT, SectionId.CODE, SectionId.DATA))
 _NAMES = "name"
+COMPONENT = (
+    "the module is a component; this host runs core modules: build it for wasm32-wasip1 or"
+    " wasm32-unknown-unknown, or take the core module out of it"
+)
 _COMPONENT_LAYER = b"\1\0"
 _NUMBERS = frozenset(SectionId)
 _TABLE_WITH_VALUE = 0x40
@@ -66,7 +70,7 @@ def _check_header(data: bytes) -> None:
             raise ModuleRejected("the module is WebAssembly text, not a binary")
         raise ModuleRejected(f"the module is not WebAssembly: it starts with {data[:4]!r}")
     if data[6:8] == _COMPONENT_LAYER:
-        raise ModuleRejected("the module is a component; this host runs core modules")
+        raise ModuleRejected(COMPONENT)
     raise ModuleRejected(f"the module has the version {data[4:8]!r}, not 1")
 
 

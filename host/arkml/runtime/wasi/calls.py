@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import struct
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.clocks import Clocks, MachineClocks
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.streams import ProgramOutput, Stdin
+from arkml.terminal import harmless
 
 logger = SafeLogger(__name__)
 
@@ -27,6 +29,11 @@ _BUFFER = struct.Struct("<II")
 _ABSOLUTE = 1
 _MOST_SUBSCRIPTIONS = 1_024
 _MOST_BYTES = 1 << 20  # of one read or write
+_STDERR, _KEPT = 2, 2_000
+# As Rust, Go, assert of C and the runtime of C++ begin what they write before they trap.
+_PANIC = re.compile(
+    r"^(?:thread .*panicked at |panic: |Assertion failed: |libc\+\+abi: ).*", re.MULTILINE
+)
 
 
 class Errno(IntEnum):
@@ -84,6 +91,7 @@ class WasiCalls:
             2: grant.stderr or ProgramOutput("stderr"),
         }
         self._lost: set[int] = set()
+        self._errors = b""  # the last bytes written to standard error
         self.waiting: Wait | None = None
 
     def sched_yield(self) -> int:
@@ -110,12 +118,25 @@ class WasiCalls:
             self._memory.write(num_written, struct.pack("<I", len(data)))
         except InvalidArguments:
             return Errno.FAULT
+        if fd == _STDERR:
+            self._errors = (self._errors + data)[-_KEPT:]
         try:
             write(data)
         except Exception as error:  # noqa: BLE001  of any stream or callback, and it is told
             self._warn_once(fd, f"output of a guest to descriptor {fd} is lost: {_text(error)}")
             return Errno.IO
         return Errno.SUCCESS
+
+    def printed_panic(self) -> str | None:
+        """Return the text of the panic that was last written to standard error, or None."""
+        text = self._errors.decode("utf-8", "replace")
+        found = None
+        for found in _PANIC.finditer(text):  # noqa: B007  the last one
+            pass
+        if found is None:
+            return None
+        lines = text[found.start() :].splitlines()
+        return harmless("\n".join(line for line in lines if not line.startswith("note: ")).strip())
 
     def _warn_once(self, fd: int, text: str) -> None:
         """Log the first fault of a descriptor: the guest may ask for it again and again."""
