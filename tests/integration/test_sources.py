@@ -46,7 +46,7 @@ def test_environments_take_modules_of_any_kind_of_bytes(kind):
     with GuestEnv(module, snapshot=kind(POINTMASS), **ONE) as env:
         copy = pickle.loads(pickle.dumps(env))
         copy.close()
-    envs = vector_env(module, num_envs=2, **ONE)
+    envs = vector_env(module, num_envs=2, per="guest", **ONE)
     envs.reset(seed=1)
     envs.close()
     game = parallel_env(module, **ONE)
