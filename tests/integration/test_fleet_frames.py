@@ -41,6 +41,7 @@ from arkml.errors import (
     GuestTrap,
 )
 from arkml.guests.guest import calls_of
+from arkml.limits import Limits
 from arkml.runtime import bindings, fiber, lockstep
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.mappings import MAPPINGS_PER_GUEST
@@ -349,6 +350,24 @@ def test_each_frame_has_the_whole_budget(fleet):
     failures = [fleet.update(budget=budget) for _ in range(int(2 * budget / spent) + 1)]
 
     assert failures == [{}] * len(failures)
+
+
+def test_a_frame_in_which_all_guests_are_slow_ends_within_the_time_of_a_call(make_host):
+    host = make_host(limits=Limits(call_seconds=0.5, run_seconds=0.4))
+    with host.fleet(PLAYER, 6) as fleet:
+        fleet.call("open")
+        fleet.update()
+        for guest in fleet.guests[1:]:
+            script(guest, SPIN)
+        failures = fleet.update()
+        later = fleet.update()
+        used = [calls_of(guest).account.used for guest in fleet.guests]
+
+    assert failures.keys() == {1, 2, 3, 4, 5}
+    assert {type(error) for error in failures.values()} == {GuestTimeout}
+    assert sum("over Limits.call_seconds" in str(error) for error in failures.values()) >= 3
+    assert {type(error) for error in later.values()} == {GuestFailed}
+    assert sum(used) < 1.5  # of 2.0, the budgets of five
 
 
 def test_a_frame_that_never_ends_is_dropped_and_the_others_have_theirs(fleet):

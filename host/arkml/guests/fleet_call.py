@@ -92,6 +92,7 @@ class FleetCall:
                 self._order[guest.place] = index
         self._places = tuple(self._guests)
         self._everyone = tuple(self._guests.values())
+        self._is_frame = is_frame
         self._loops = _loops(self._everyone, function) if is_frame else None
         self._room: ResultRoom | None = None
         if self._loops is None and self._everyone:
@@ -236,6 +237,13 @@ class FleetCall:
         Returns True if it is in a submit then; one that waits for something joins `waiting`.
         """
         lockstep, guest = self._lockstep, self._guests[place]
+        if self._is_over() and lockstep.is_running(place):
+            text = (
+                f"{guest.name} was in the middle of a frame when all guests of its fleet had taken"
+                f" {lockstep.spent:.3f} s for it together, over Limits.call_seconds"
+            )
+            self._fail(place, GuestTimeout(text))
+            return False
         fiber, before = guest.fiber, lockstep.used[place]
         fiber.set_limits(*self._limits)
         try:
@@ -255,6 +263,11 @@ class FleetCall:
         elif event is Pause.SUBMIT_NON_FINITE:
             guest.count_features()
         return isinstance(event, Pause)
+
+    def _is_over(self) -> bool:
+        """Return whether this is a frame that has taken longer than a call may."""
+        most = self._limits[1]
+        return self._is_frame and most is not None and self._lockstep.spent >= most
 
     def _end(self, places: Sequence[int]) -> None:
         """Delete calls that ended; those that left an error fail."""

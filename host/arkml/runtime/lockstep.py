@@ -130,6 +130,10 @@ class Lockstep:
         """Return True if a guest is in a call, and not at the end of a frame."""
         return self.futures[place] != 0 and self._scalars[self._reasons[place]] != _FRAME_END
 
+    def is_running(self, place: int) -> bool:
+        """Return True if the turn of a guest ran out in a call, in the middle of what it did."""
+        return self.futures[place] != 0 and self._scalars[self._reasons[place]] == _RUNNING
+
     def begin_calls(self, places: Sequence[int], calls: Sequence[RawCall]) -> None:
         """Begin a call of each guest; those that are parked are let out of their loops first."""
         call_async, futures = _call_async, self.futures
