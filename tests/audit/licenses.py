@@ -37,6 +37,8 @@ _NAMES = {
 """SPDX names of the texts that packages use instead, in lower case."""
 
 _CLASSIFIER = "License :: "
+_VERDICTS = {"License :: DFSG approved", "License :: OSI Approved"}
+"""Classifiers that say what others think of a license, and not which it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def licensed(distribution: Distribution) -> Licensed:
         classifiers = [
             line.rsplit(" :: ", 1)[-1]
             for line in metadata.get_all("Classifier") or ()
-            if line.startswith(_CLASSIFIER)
+            if line.startswith(_CLASSIFIER) and line not in _VERDICTS
         ]
         text = _first(metadata.get_all("License")).split("\n")[0]
         expression = " AND ".join(map(_spdx, classifiers)) if classifiers else _spdx(text)

@@ -175,7 +175,7 @@ def test_the_lanes_do_not_show(make_checked):
     # Pushes and submits are answered in the shim, others by the host: unknown handles alike.
     checked = make_checked()
     for api, function in ROWS:
-        if function.lane is not Lane.HOST:
+        if function.lane not in {Lane.HOST, Lane.LOG}:  # lines of a level that is off have none
             arguments = [0 for _ in slots(function)]
 
             assert checked.call(name_of(api, function), *arguments) == ErrorCode.NOT_FOUND

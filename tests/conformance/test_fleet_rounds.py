@@ -39,7 +39,7 @@ def compacts(group):
 def test_compaction_and_adjacent_regions_give_the_same_bits(stage, model, rows):
     adjacent, compacted = (stage.group(model, 7, fleet=True) for _ in range(2))
     everyone = range(7)
-    spare = {k: [[Row(900 + a, (0.0,) * WIDTH) for a in range(2 * rows)]] for k in everyone}
+    spare = {k: [[Row(900 + a, (0.0,) * WIDTH) for a in range(2 * rows + 1)]] for k in everyone}
     compacted.frame(spare)  # its regions have room for more rows than will come
     for frame in range(5):
         here = adjacent.frame(usual(everyone, frame, agents=rows))

@@ -21,7 +21,10 @@ from tests.fuzz.corpus import CORPUS
 
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "build" / "fuzz"
-TARGETS = ["modules", "models", "runs", "containers", "side_channels", "boundary", "hive", "player"]
+TARGETS = [
+    "modules", "models", "runs", "containers", "side_channels", "boundary", "hive", "connections",
+    "answers", "player",
+]  # fmt: skip
 BYTE_TARGETS = {
     "modules": "modules", "models": "models", "containers": "containers",
     "side_channels": "side_channels",

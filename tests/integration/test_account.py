@@ -396,6 +396,22 @@ def test_guests_that_all_wait_or_wait_a_little_are_not_evicted(make_host, waits)
     assert [fleet.update() for _ in range(5)] == [{}] * 5
 
 
+def filled_up(fleet, width, rows):
+    """Open sessions until one guest has no room for another; return the bytes that it has left."""
+    model = build.noisy(width)
+    for guest in fleet.guests:
+        guest.write_memory(MODEL_AT, model)
+    assert set(fleet.call("open", 1, width, width, len(model)).values) == {0}
+    assert set(fleet.call("push", 1, width, rows, 0, 1).values) == {0}
+    full = fleet.guests[3]
+    while full.call("grow", 1) != -1:
+        pass
+    slot = 2
+    while full.call("open", slot, width, width, len(model)) == 0:
+        slot += 1
+    return full.module.limits.guest_bytes - full.account.bytes
+
+
 def test_a_guest_without_room_for_its_share_of_a_run_is_answered_apart(make_host, monkeypatch):
     alone = []
     answer_alone = Batcher._answer_alone
@@ -404,24 +420,17 @@ def test_a_guest_without_room_for_its_share_of_a_run_is_answered_apart(make_host
         alone.extend(len(group.guests) for group in failed)
         return answer_alone(batcher, failed)
 
-    width = 64
-    model = build.noisy(width)
-    host = make_host(limits=Limits(guest_bytes=8 * MIB, memory_bytes=8 * MIB))
+    monkeypatch.setattr(Batcher, "_fit", lambda *_: None)  # it would give bytes back
+    width, rows, most = 64, 4, 8 * MIB
+    with make_host(limits=Limits(guest_bytes=most, memory_bytes=most)).fleet(HOLDER, 8) as fleet:
+        most -= filled_up(fleet, width, rows)
+    host = make_host(limits=Limits(guest_bytes=most, memory_bytes=8 * MIB))
     with host.fleet(HOLDER, 8) as fleet:
-        for guest in fleet.guests:
-            guest.write_memory(MODEL_AT, model)
-        assert set(fleet.call("open", 1, width, width, len(model)).values) == {0}
-        assert set(fleet.call("push", 1, width, 4, 0, 1).values) == {0}
-        full = fleet.guests[3]
-        while full.call("grow", 1) != -1:
-            pass
-        slot = 2
-        while full.call("open", slot, width, width, len(model)) == 0:
-            slot += 1
+        assert filled_up(fleet, width, rows) == 0
         monkeypatch.setattr(Batcher, "_answer_alone", counted)
         for _ in range(20):
-            codes = fleet.call("submit", 1, 4 * width, 4).values
-            assert set(fleet.call("push", 1, width, 4, 0, 1).values) == {0}
+            codes = fleet.call("submit", 1, rows * width, rows).values
+            assert set(fleet.call("push", 1, width, rows, 0, 1).values) == {0}
 
     assert [code for place, code in enumerate(codes) if place != 3] == [0] * 7
     assert codes[3] != 0
