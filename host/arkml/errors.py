@@ -58,7 +58,7 @@ The exceptions of the package; `(LimitError)` marks those that are that as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -195,7 +195,7 @@ class Frame:
     function: str
     module: str
     offset: int | None
-    places: tuple[str, ...] = ()
+    places: tuple[str, ...] = field(default=(), repr=False)
 
 
 class GuestTrap(GuestError):

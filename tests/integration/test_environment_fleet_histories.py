@@ -117,7 +117,10 @@ def test_random_histories_are_shown_in_lockstep_as_a_guest_alone_shows_them(hist
         assert [shown(step, guest) for step in found] == expected
 
 
-def test_a_run_has_what_its_guest_said_in_lockstep_once_the_guest_asks_for_more_than_a_submit():
+def test_a_run_has_what_its_guest_said_in_lockstep_once_the_guest_asks_for_more_than_a_submit(
+    caplog,
+):
+    caplog.set_level("INFO", "arkml.guest")  # lines of a level that is off are not asked for
     with FleetEnv(CARTPOLE, 1, configure=(1, "{seed}")) as fleet:
         step = fleet.reset(seed=1)
         (run,) = fleet.instance(0).experiments.started.values()

@@ -105,7 +105,7 @@ def test_a_function_over_the_limit_is_refused_at_once(host):
 
 def test_the_limit_of_compile_seconds_is_kept(make_host):
     text = module(function("large", "(drop (i32.load (i32.const 77)))" * 20_000))
-    with pytest.raises(ModuleTooComplex, match=r"not compiled within 0\.01 s.*compile_seconds"):
+    with pytest.raises(ModuleTooComplex, match=r"not compiled in time: .*compile_seconds"):
         make_host(limits=Limits(compile_seconds=0.01)).load(text)
 
     assert make_host().load(text).call("large") is None

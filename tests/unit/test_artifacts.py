@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from arkml import loggers
 from arkml.runtime.compilation import artifacts
 from arkml.runtime.compilation.artifacts import entry_name, load, save
 
@@ -28,7 +29,7 @@ for turn in range(200):
 def places(tmp_path, monkeypatch):
     monkeypatch.setenv("ARKML_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    artifacts._warn.cache_clear()
+    loggers._noticed.clear()
     return tmp_path
 
 

@@ -122,7 +122,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         self._features: dict[str, Floats] = {}
         self._acted: dict[str, Floats] = {}
         self._spawn = spawn
-        self._max_cycles = max_cycles
+        self.max_cycles: int | None = max_cycles
         self._env = GuestEnv(module, **options)
         self._spaces: dict[str, tuple[Space, Space]] = {}
         self._choosers: dict[str, Spec] = {}  # of behaviors with branches
@@ -223,7 +223,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
                 self._names.pop(agent, None)
         if self._choosers:
             self._unmask_skipped(infos)
-        if self._max_cycles is not None and self._cycles >= self._max_cycles:
+        if self.max_cycles is not None and self._cycles >= self.max_cycles:
             truncated = dict.fromkeys(truncated, True)
         shown = {name: self._seen[name] for name in self.agents}
         self._part(terminated, truncated)

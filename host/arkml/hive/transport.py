@@ -259,7 +259,7 @@ class HiveTransport:
         size, parts = 0, []
         announced = answer.headers.get("content-length", "")
         if (announced.isdecimal() and int(announced) <= self._max_answer) or not announced:
-            async for part in answer.aiter_raw():
+            async for part in answer.aiter_bytes():  # also of what was read already
                 size += len(part)
                 if size > self._max_answer:
                     break

@@ -44,8 +44,8 @@ class InterruptGuard:
     def install(self) -> None:
         """Install the handler, on the main thread and if Python's own handler is installed."""
         self._users += 1
-        if self._users > 1 or threading.get_ident() != MAIN_THREAD:
-            return
+        if threading.get_ident() != MAIN_THREAD:
+            return  # and the next user may be on it
         before = signal.getsignal(signal.SIGINT)
         if before is signal.default_int_handler:
             self._before = before

@@ -35,6 +35,7 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
         self._env: BaseEnv | None = env
         self.metadata = metadata or {"name": "unity", "render_modes": []}
         self.render_mode = None
+        self.max_cycles: int | None = None  # which PettingZoo's tests set; the player decides
         self._seed = seed
         self._legacy_api = legacy_api
         self._side_channel_dict = _channels(env)
