@@ -70,7 +70,7 @@ def test_inspect_says_what_is_wrong_with_a_declaration(tmp_path, spec):
 
 def test_inspect_shows_the_declaration_of_agents():
     run = arkml("inspect", GUESTS / "c_choosers.wasm", "--json")
-    text = arkml("inspect", GUESTS / "c_choosers.wasm").out
+    text = arkml("inspect", GUESTS / "c_choosers.wasm", COLUMNS="160").out
 
     assert run.json["spec"]["refused"] is None
     assert run.json["spec"]["behaviors"]["driver"] == {
