@@ -32,13 +32,13 @@ class GuestNews:
             tell("actions", "the policy gave non-finite actions or values: answered as zeros")
         if number := news & ~at.NON_FINITE:
             reason = RefusalReason(number)
-            error = self._refusals.by_host if reason is RefusalReason.HOST else None
-            tell(f"{reason.name} {type(error).__name__}", self._refusals.sentence(reason))
+            kind = self._refusals.by_host if reason is RefusalReason.HOST else ""
+            tell(f"{reason.name} {kind}", self._refusals.sentence(reason))
 
     def note(self, error: AbiError) -> None:
         """Note `error`, with which a submit is refused, and count it if a limit was reached."""
         self._handlers.count(error)
-        self._refusals.by_host = error
+        self._refusals.note(error)
 
     def counts(self) -> Counter[str]:
         """Count the refused pushes and submits by their sentences."""

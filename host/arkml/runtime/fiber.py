@@ -411,7 +411,7 @@ class Fiber:
             )
         except AbiError as error:
             self._handlers.count(error)
-            sandbox.refusals.by_host = error
+            sandbox.refusals.note(error)
             self.answer(error_code(error))
         else:
             self.answer(ErrorCode.SUCCESS)

@@ -24,14 +24,21 @@ class RefusalNotes:
     """
     The refusals of one guest's pushes and submits; `control` is the offset of its control block.
 
-    `by_host` is the last error with which the host refused one.
+    `by_host` is the name of the last error with which the host refused one, "" for none.
     """
 
-    __slots__ = ("_control", "_numbers", "_words", "by_host")
+    __slots__ = ("_code_of_host", "_control", "_numbers", "_text_of_host", "_words", "by_host")
 
     def __init__(self, arena: Arena, control: int) -> None:
         self._words, self._numbers, self._control = arena.words, arena.numbers, control
-        self.by_host: AbiError | None = None
+        self.by_host = ""
+        self._code_of_host = ErrorCode.INTERNAL_ERROR
+        self._text_of_host = "the host could not answer"
+
+    def note(self, error: AbiError) -> None:
+        """Note the error of the host, and not keep it: its traceback holds what was refused."""
+        self.by_host, self._code_of_host = type(error).__name__, error_code(error)
+        self._text_of_host = str(error)[:_MOST_TEXT]
 
     def sentence(self, reason: RefusalReason) -> str:
         """Return the last refusal for that reason: function, code, and why with the two numbers."""
@@ -54,7 +61,7 @@ class RefusalNotes:
 
     def _code(self, reason: RefusalReason) -> ErrorCode:
         if reason is RefusalReason.HOST:
-            return ErrorCode.INTERNAL_ERROR if self.by_host is None else error_code(self.by_host)
+            return self._code_of_host
         is_missing = reason in (RefusalReason.SESSION, RefusalReason.KIND)
         return ErrorCode.NOT_FOUND if is_missing else ErrorCode.INVALID_ARGUMENTS
 
@@ -81,7 +88,7 @@ class RefusalNotes:
             case RefusalReason.VALUES:
                 return f"room for {given} values, {wanted} rows are pushed"
             case RefusalReason.HOST:
-                return str(self.by_host or "the host could not answer")[:_MOST_TEXT]
+                return self._text_of_host
             case _:
                 assert_never(reason)
 
