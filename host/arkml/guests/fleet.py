@@ -8,7 +8,7 @@ from itertools import count
 from typing import NamedTuple
 
 from arkml.closing import Closing, Unique
-from arkml.errors import GuestBusy, GuestError, UsageError
+from arkml.errors import GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
@@ -254,7 +254,7 @@ class Fleet(Sealed, Unique, Closing):
         self, found: Callable[[], FleetCall], arguments: tuple[Number, ...], budget: Budget
     ) -> FleetResult:
         seconds, call_seconds = call_limits(self._limits, budget)
-        self._enter()
+        self._call_guard.begin(self.name)
         try:
             call = found()
             call.run(arguments, seconds, call_seconds)
@@ -264,15 +264,6 @@ class Fleet(Sealed, Unique, Closing):
 
     def _frame(self) -> FleetCall:
         return self._call(_FRAME)
-
-    def _enter(self) -> None:
-        """Begin the call guard. Raises GuestBusy."""
-        try:
-            self._call_guard.begin(self.name)
-        except GuestBusy:
-            if self._call_guard.recover() is None:
-                raise
-            self._call_guard.begin(self.name)
 
     def _call(self, wanted: _Wanted) -> FleetCall:
         """Return a call of these guests, kept as long as no guest joins or is lost."""

@@ -36,8 +36,8 @@ class CallGuard:
     `lost` counts the guests that were abandoned or closed, `callers` are those that live.
 
     A signal handler that raises, on the main thread and between any two instructions of Python, may
-    cut a call off before or after all code that could end it, and leave the guard shut. So the next
-    that finds it shut on the main thread calls `recover`.
+    cut a call off before or after all code that could end it, and leave the guard shut. The next
+    one that finds it shut on the main thread opens it, and fails the guests that were in calls.
     """
 
     __slots__ = (
@@ -56,8 +56,12 @@ class CallGuard:
         self.callers: weakref.WeakSet[GuardedCalls] = weakref.WeakSet()
         self.lost = 0
 
-    def begin(self, name: str) -> None:
-        """Begin a call, or raise GuestBusy before anything is touched."""
+    def begin(self, name: str) -> frozenset[int] | None:
+        """
+        Begin a call, or raise GuestBusy before anything is touched.
+
+        Returns the places of guests that have failed now if a call before was cut off, else None.
+        """
         thread = threading.get_ident()
         main = thread == MAIN_THREAD
         before = self._is_mains
@@ -70,13 +74,18 @@ class CallGuard:
             if main:
                 self._is_mains = before
                 GUARD.disarm()
-            raise GuestBusy(f"{name} is in a call: one call at a time")
+            failed = self._recover()
+            if failed is None:
+                raise GuestBusy(f"{name} is in a call: one call at a time")
+            self.begin(name)
+            return failed
         self._owner = thread
         self._cancelled = False
         ticker = self._ticker
         ticker.running.add(self._token)
         if ticker.parked:
             ticker.wake()
+        return None
 
     def end(self) -> None:
         """End the call. Raises KeyboardInterrupt if a SIGINT came that was not raised yet."""
@@ -113,7 +122,7 @@ class CallGuard:
         if not self._gate.acquire(False):
             if main:
                 self._is_mains = before
-            if self.recover() is None or not self._gate.acquire(False):
+            if self._recover() is None or not self._gate.acquire(False):
                 raise GuestBusy(f"{name} is in a call: one call at a time")
             self._is_mains = main
         self._owner = threading.get_ident()
@@ -122,7 +131,7 @@ class CallGuard:
         finally:
             self._open()
 
-    def recover(self) -> frozenset[int] | None:
+    def _recover(self) -> frozenset[int] | None:
         """
         Open a gate that an exception left shut, and fail the guests whose calls it cut off.
 

@@ -306,17 +306,12 @@ class Fiber:
 
     def _enter(self) -> None:
         """Begin the call guard. Raises GuestBusy, and GuestFailed for a call that was cut off."""
-        try:
-            self.call_guard.begin(self._name)
-        except GuestBusy:
-            failed = self.call_guard.recover()
-            if failed is None:
-                raise
-            if self.place in failed:
-                raise GuestFailed(
-                    f"{self._name} failed before: an exception of a signal handler cut its call off"
-                ) from None
-            self.call_guard.begin(self._name)
+        failed = self.call_guard.begin(self._name)
+        if failed is not None and self.place in failed:
+            self.call_guard.end()
+            raise GuestFailed(
+                f"{self._name} failed before: an exception of a signal handler cut its call off"
+            )
 
     def _late(self, taken: float) -> GuestTimeout:
         return GuestTimeout(

@@ -18,7 +18,7 @@ from arkml.envs.core.single_rows import FirstRows, SingleRows
 from arkml.envs.core.transitions import IS_ONE_REPORT, REPORTED
 from arkml.envs.core.unnoted_metadata import UnnotedMetadata
 from arkml.envs.core.world import Pace
-from arkml.errors import GuestBusy, GuestCancelled, GuestError
+from arkml.errors import GuestCancelled, GuestError
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
 from arkml.marks import Marks, are_all, every, some
@@ -128,13 +128,10 @@ class BatchStepper:
         before, self._frames = self._frames, None
         if self._pace.nanoseconds != self._frame:
             self._change_pace()
-        try:
-            call_guard.begin(self._name)
-        except GuestBusy:
-            if call_guard.recover() is None:
-                raise
+        if call_guard.begin(self._name) is not None:  # guests may be in the middle of frames
+            call_guard.end()
             text = "an exception of a signal handler cut a step off: reset the environment"
-            raise GuestCancelled(f"{self._name}: {text}") from None
+            raise GuestCancelled(f"{self._name}: {text}")
         try:
             if before is None:
                 before = lockstep.frames(places)
