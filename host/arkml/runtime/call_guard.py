@@ -90,9 +90,10 @@ class CallGuard:
     def end(self) -> None:
         """End the call. Raises KeyboardInterrupt if a SIGINT came that was not raised yet."""
         self._ticker.running.discard(self._token)
-        main = self._owner == MAIN_THREAD
-        self._open()
-        if main:
+        main, self._owner = self._owner == MAIN_THREAD, None
+        self._gate.release()
+        if main:  # last, as in `_open`, which costs a call more in every frame
+            self._is_mains = False
             GUARD.disarm()
 
     def belongs_to(self, task: weakref.ref[Task]) -> None:

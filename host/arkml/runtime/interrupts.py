@@ -84,7 +84,7 @@ class InterruptGuard:
 
     def disarm(self) -> None:
         """Leave a section that must not be interrupted; raise a delayed KeyboardInterrupt."""
-        self.armed = max(0, self.armed - 1)
+        self.armed -= self.armed > 0
         if self.requested and not self.armed:
             self.requested = False
             raise KeyboardInterrupt
