@@ -10,15 +10,13 @@ import subprocess
 import sys
 import uuid
 import zipfile
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 from tests.integration.test_llapi_environment import can_bind, free_port, is_running
-from tests.waiting import eventually
 
 from arkml import WasiGrant
 from arkml.envs.llapi import handshake
@@ -360,9 +358,11 @@ def test_a_trainer_that_is_done_ends_its_player(trainer, how):
 
 
 def test_a_player_waits_for_its_trainer():
-    port = free_port()
-    with playing(PENDULUM, FEW, f"--mlagents-port={port}") as process:
-        eventually(lambda: b"arkml" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    with ExitStack() as stack:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            port = mute.getsockname()[1]
+            process = stack.enter_context(playing(PENDULUM, FEW, f"--mlagents-port={port}"))
+            mute.accept()[0].close()  # it has asked for a trainer before there is one
         env = UnityEnvironment(base_port=port, timeout_wait=60)
         env.reset()
         count = len(env.get_steps(SWING)[0])
