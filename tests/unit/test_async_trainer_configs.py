@@ -1,6 +1,8 @@
 """Configurations of the asynchronous trainer: defaults, refusals, files."""
 
+import copy
 import dataclasses
+import pickle
 import subprocess
 import sys
 
@@ -240,3 +242,83 @@ def test_the_package_needs_numpy_alone():
 
     assert late & set(printed.split()) == set()
     assert "numpy" in printed.split()
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_builder_has_a_method_for_each_field(config):
+    builder = type(config).builder()
+    for field in dataclasses.fields(config):
+        builder = getattr(builder, field.name)(getattr(config, field.name))
+
+    assert builder.build() == config
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ActorManagerConfig,
+        AsyncTrainerConfig,
+        PerConfig,
+        SimpleReplayBufferConfig,
+        SimpleStepProcessorConfig,
+        TrainerConfig,
+    ],
+)
+def test_a_builder_begins_with_the_defaults(kind):
+    assert kind.builder().build() == kind()
+
+
+def test_the_setters_of_border_chain():
+    config = (
+        TrainerConfig.builder()
+        .max_opts(10)
+        .eval_interval(5)
+        .opt_interval(1)
+        .flush_record_interval(2)
+        .record_compute_cost_interval(3)
+        .record_agent_info_interval(4)
+        .warmup_period(6)
+        .save_interval(7)
+        .build()
+    )
+
+    assert config == TrainerConfig(
+        max_opts=10,
+        eval_interval=5,
+        opt_interval=1,
+        flush_record_interval=2,
+        record_compute_cost_interval=3,
+        record_agent_info_interval=4,
+        warmup_period=6,
+        save_interval=7,
+    )
+
+
+def test_a_builder_is_left_as_it_is_and_the_last_value_counts():
+    base = TrainerConfig.builder().max_opts(10)
+
+    assert base.max_opts(20).build().max_opts == 20
+    assert base.build().max_opts == 10
+    assert repr(base) == "TrainerConfig.builder().max_opts(10)"
+
+
+def test_a_builder_refuses_what_is_not_a_field():
+    with pytest.raises(AttributeError, match="TrainerConfig has no 'max_opt': did you mean 'max_"):
+        TrainerConfig.builder().max_opt(10)
+    with pytest.raises(AttributeError, match=r"no 'zeal': it has max_opts, .*, build$"):
+        TrainerConfig.builder().zeal(1)
+
+
+def test_a_builder_refuses_wrong_and_missing_values_when_it_builds():
+    with pytest.raises(UsageError, match="max_opts is -1"):
+        TrainerConfig.builder().max_opts(-1).build()
+    with pytest.raises(UsageError, match=r"no default for n_buffer: call \.n_buffer\(…\) before"):
+        ReplayBufferProxyConfig.builder().build()
+
+
+def test_a_builder_lists_its_setters_and_can_be_copied():
+    builder = PerConfig.builder().alpha(0.5)
+
+    assert {"alpha", "beta_0", "build"} <= set(dir(builder))
+    assert copy.deepcopy(builder).build() == builder.build()
+    assert pickle.loads(pickle.dumps(builder)).build() == builder.build()

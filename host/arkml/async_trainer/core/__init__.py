@@ -10,6 +10,7 @@ from arkml.async_trainer.core.buffers import (
     ReplayBufferBase,
     StepProcessor,
 )
+from arkml.async_trainer.core.config_builder import ConfigBuilder
 from arkml.async_trainer.core.configurable import Configurable
 from arkml.async_trainer.core.env import Act, Env, Info, Obs, Step
 from arkml.async_trainer.core.evaluator import DefaultEvaluator, Evaluator
@@ -35,6 +36,7 @@ __all__ = [
     "ArrayBatch",
     "BatchBase",
     "BufferedRecorder",
+    "ConfigBuilder",
     "Configurable",
     "DefaultEvaluator",
     "Env",

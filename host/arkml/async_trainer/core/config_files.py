@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from arkml.async_trainer.core.config_builder import ConfigBuilder
 from arkml.errors import UsageError
 
 CONFIG = "config"
@@ -14,10 +15,19 @@ CONFIG = "config"
 
 
 class YamlConfig:
-    """A frozen dataclass that YAML files hold. `dataclasses.replace` returns one with changes."""
+    """
+    A frozen dataclass that YAML files hold, made by keywords or by its `builder`.
+
+    `dataclasses.replace` returns one with changes.
+    """
 
     builds: ClassVar[Any] = None
     """The class that the configuration is for, where there is one."""
+
+    @classmethod
+    def builder(cls) -> ConfigBuilder[Self]:
+        """Return a builder with a method for each field, as the configurations of border have."""
+        return ConfigBuilder(cls)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
