@@ -13,7 +13,7 @@ from arkml.files import read_file
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
-from arkml.limits import Limits
+from arkml.limits import Limits, number_of_guests
 from arkml.policies.files import PolicyFile, output_names, read_policy_file
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
@@ -130,10 +130,9 @@ class Host(Sealed, Unique, Closing):
         nothing is left. Raises InstanceLimitExceeded, before anything is made, if the machine has
         no room for all of them.
         """
-        if instances < 1:
-            raise UsageError(f"a fleet of {instances} guests: 1 at least")
+        count = number_of_guests(instances, "a fleet of {} guests")
         module = self._compiled(source, name)
-        fleet = self._loader.fleet(module, name or module.name, instances)
+        fleet = self._loader.fleet(module, name or module.name, count)
         if initialize:
             try:
                 raise_first(fleet.initialize())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, SupportsIndex, TypeAlias
 
 from arkml.errors import UsageError
 
@@ -106,6 +107,21 @@ def budget_seconds(budget: Budget) -> float | None:
     ):
         return budget
     raise UsageError(f"budget is {budget!r}: it takes a number of seconds from 0, or None")
+
+
+def number_of_guests(value: SupportsIndex, sentence: str) -> int:
+    """
+    Return a number of guests as an int, which no sum or product wraps around.
+
+    Raises UsageError for what is not a whole number from 1; `sentence` says it by {}.
+    """
+    try:
+        count = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise UsageError(f"{sentence.format(value)}: it takes a whole number, 1 at least")
+    return count
 
 
 def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import threading
 from pathlib import Path
@@ -12,13 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml import Host, Limits
-from arkml.errors import ArkmlError, GuestBusy, GuestFailed, InvalidArguments, UsageError
+from arkml.envs.core.fleet_env import FleetEnv
+from arkml.errors import (
+    ArkmlError,
+    GuestBusy,
+    GuestFailed,
+    InstanceLimitExceeded,
+    InvalidArguments,
+    UsageError,
+)
 from arkml.guests.guest import calls_of
 from arkml.testing import Proxy, ThreadedHost, proxy_text
 
 PAGE = 1 << 16
 GIB = 1 << 30
-PUBLIC_API = Path(__file__).parents[2] / "docs" / "api.txt"
+ROOT = Path(__file__).parents[2]
+PUBLIC_API = ROOT / "docs" / "api.txt"
+PENDULUM = ROOT / "fixtures" / "guests" / "c_pendulum.wasm"
 ECHO = b"""(module
   (memory (export "memory") 1 1)
   (func (export "alloc") (param i32) (result i32) (local.get 0)))"""
@@ -130,6 +141,43 @@ def test_what_is_written_is_the_bytes_of_a_buffer(guest):
             guest.write_memory(0, wrong)
 
 
+@pytest.mark.parametrize(
+    "references",
+    [
+        np.array([object(), "text"], object),
+        np.array([(1, "text")], [("number", "i4"), ("object", "O")]),
+        (ctypes.py_object * 2)("a", "b"),
+        (ctypes.c_void_p * 2)(1, 2),
+        (ctypes.c_char_p * 1)(b"text"),
+        (ctypes.POINTER(ctypes.c_int) * 1)(),
+    ],
+    ids=["objects", "a field of objects", "references", "pointers", "texts", "typed pointers"],
+)
+def test_addresses_of_the_host_are_never_given_to_a_guest(guest, references):
+    guest.write_memory(1024, bytes(64))
+    with pytest.raises(InvalidArguments, match="addresses of the host"):
+        guest.write_memory(1024, references)
+
+    assert guest.read_memory(1024, 64) == bytes(64)
+
+
+def test_numbers_are_no_addresses_whatever_their_fields_are_called(guest):
+    numbers = np.array([(1, 2)], [("O", "<i4"), ("P", "<i4")])
+    guest.write_memory(1024, numbers)
+    guest.write_memory(1040, np.array([1j]))
+
+    assert guest.read_memory(1024, 8) == numbers.tobytes()
+    assert guest.read_memory(1040, 16) == np.array([1j]).tobytes()
+
+
+def test_a_view_that_was_released_is_refused_in_a_sentence(guest):
+    view = memoryview(bytearray(4))
+    view.release()
+
+    with pytest.raises(InvalidArguments, match="is not bytes"):
+        guest.write_memory(0, view)
+
+
 def test_a_closed_guest_has_no_memory_to_read():
     with Host() as host:
         gone = host.load(ECHO)
@@ -177,7 +225,13 @@ def test_every_public_function_that_takes_an_address_is_tried_here():
     ]
 
 
-@pytest.mark.parametrize("only", [(-1,), (2,), (0, 0), (1 << 70,), (-(1 << 63),)])
+NO_INDICES = [(-1,), (2,), (0, 0), (1 << 70,), (-(1 << 63),), (np.int64(-1),), (1.5,), ("0",)]
+NO_COUNTS = [0, -1, -(1 << 70), np.int32(-1), 1.0, float("nan"), float("inf"), "1", None, True]
+TOO_MANY = [1 << 31, 1 << 32, 1 << 70, np.uint32(0x3333_3334), np.int32(0x7FFF_FFFF)]
+"""Numbers of guests for which no machine has room; some of them times five are few again."""
+
+
+@pytest.mark.parametrize("only", [*NO_INDICES, (None,), ([0],)])
 def test_a_fleet_takes_no_index_but_those_of_its_guests(only):
     with Host() as host, host.fleet(ECHO, instances=2) as fleet, pytest.raises(UsageError):
         fleet.call("alloc", 1, only=only)
@@ -186,3 +240,29 @@ def test_a_fleet_takes_no_index_but_those_of_its_guests(only):
 def test_a_proxy_has_no_room_of_negative_size():
     with Host() as host, pytest.raises(UsageError, match="-1 bytes"):
         Proxy(host.load(proxy_text().encode())).room(-1)
+
+
+@pytest.mark.parametrize("number", [*NO_COUNTS, np.True_, [1]], ids=repr)
+def test_a_number_of_guests_is_a_whole_one(number):
+    with Host() as host, host.fleet(ECHO, instances=2) as fleet:
+        with pytest.raises(UsageError, match="1 at least"):
+            host.fleet(ECHO, number)
+        with pytest.raises(UsageError, match="1 at least"):
+            fleet.join(number)
+        with pytest.raises(UsageError, match="1 at least"):
+            FleetEnv(ECHO, number)
+
+        assert len(fleet) == 2
+
+
+@pytest.mark.parametrize("number", TOO_MANY, ids=repr)
+def test_more_guests_than_there_is_room_for_are_refused_before_anything_is_made(number):
+    with Host() as host, host.fleet(ECHO, instances=2) as fleet:
+        with pytest.raises(InstanceLimitExceeded):
+            host.fleet(ECHO, number)
+        with pytest.raises(InstanceLimitExceeded):
+            fleet.join(number)
+        with pytest.raises(InstanceLimitExceeded):
+            FleetEnv(PENDULUM.read_bytes(), number)
+
+        assert len(fleet) == 2

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 from arkml.closing import Closing, Unique
 from arkml.errors import GuestError, UsageError
@@ -22,11 +23,10 @@ from arkml.guests.guest import (
 )
 from arkml.guests.instance import SharedResources
 from arkml.guests.shares import FleetShares
-from arkml.limits import RUN_SECONDS, Budget, call_limits
+from arkml.limits import RUN_SECONDS, Budget, call_limits, number_of_guests
 from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
-from arkml.runtime.mappings import require_mappings
 from arkml.sealed import Sealed
 
 
@@ -48,6 +48,7 @@ class Fleet(Sealed, Unique, Closing):
         engine: Engine,
         shared: SharedResources,
         make: Callable[[int], Guest],
+        require_room: Callable[[int], None],
     ) -> None:
         self._guests: list[Guest] = list(guests)
         self._labels: dict[Guest, int] = {guest: label for label, guest in enumerate(guests)}
@@ -56,6 +57,7 @@ class Fleet(Sealed, Unique, Closing):
         self._limits = self._module.limits
         self._call_guard = shared.call_guard
         self._make = make
+        self._require_room = require_room
         self._has_deferred_start = guests[0].info.startup.deferred is not None
         self._parts = FleetParts(
             shared.call_guard,
@@ -95,7 +97,7 @@ class Fleet(Sealed, Unique, Closing):
         Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and KeyboardInterrupt
         after Ctrl-C, with every call dropped.
         """
-        wanted = _Wanted(function, None if only is None else tuple(only))
+        wanted = _Wanted(function, None if only is None else _indices(only))
         if self._has_deferred_start:
             self._start_before(function, wanted.only, budget)
         return self._run(lambda: self._call(wanted), arguments, budget)
@@ -121,13 +123,13 @@ class Fleet(Sealed, Unique, Closing):
         They take the places of guests that were closed, the first ones first, and then new places
         at the end. Raises the error of one whose initializers fail; the fleet is as before then.
         """
-        if count < 1:
-            raise UsageError(f"{count} guests to join: 1 at least")
+        count = number_of_guests(count, "{} guests to join")
+        self._require_room(count)
         vacant = [
             index for index, one in enumerate(self._guests) if calls_of(one).instance.is_closed
         ]
         end = len(self._guests)
-        return self._place([*vacant, *range(end, end + count)][:count])
+        return self._place([*vacant[:count], *range(end, end + count - len(vacant[:count]))])
 
     def replace(self, guest: Guest) -> Guest:
         """
@@ -194,9 +196,8 @@ class Fleet(Sealed, Unique, Closing):
         """
         Put new guests, initialized, at indices, the last of which may be beyond the end.
 
-        Raises as `join`.
+        Raises as `join`, but for the room, which is asked for before.
         """
-        require_mappings(len(indices))
         added: list[Guest] = []
         labels = self._free_labels(indices)
         try:
@@ -291,6 +292,14 @@ class _Wanted(NamedTuple):
 
 
 _FRAME = _Wanted("ark_applet_update", is_frame=True)
+
+
+def _indices(only: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Return indices as a tuple. Raises UsageError for what is not some whole numbers."""
+    try:
+        return tuple(map(operator.index, only))
+    except TypeError:
+        raise UsageError(f"only={only!r}: it takes indices of guests, as in [0, 2]") from None
 
 
 def raise_first(failures: Mapping[int, GuestError]) -> None:

@@ -139,8 +139,7 @@ class GuestLoader:
         Raises InstanceLimitExceeded if the machine has no room for them.
         """
         if instances > 1:
-            require_mappings(instances)
-            self._require_room(instances)
+            self._require_room_for(instances)
         engine = self.engine
         return SharedResources(
             Columns(engine.arena, self.limits, instances, reserved_rows),
@@ -186,7 +185,7 @@ class GuestLoader:
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self.engine, shared, make)
+        return Fleet(guests, self.engine, shared, make, self._require_room_for)
 
     def close(self) -> None:
         """
@@ -258,6 +257,11 @@ class GuestLoader:
         """Add up the usage of guests that are closed."""
         while self._left:
             self._past += self._left.popleft()
+
+    def _require_room_for(self, count: int) -> None:
+        """Raise InstanceLimitExceeded if `count` guests more are too many for host or machine."""
+        require_mappings(count)
+        self._require_room(count)
 
     def _require_room(self, count: int) -> None:
         live, limit = len(self._instances), self.limits.instances

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 import operator
+import re
 from typing import SupportsIndex, TypeAlias
 
 from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
@@ -14,6 +15,8 @@ PAGE = 65_536
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 _U32 = 0xFFFF_FFFF
 _LEAST_I32 = -(1 << 31)
+_FIELD_NAMES = re.compile(":[^:]*:")  # in the format of a buffer
+_ADDRESSES = re.compile("[OPXz&]|Z(?![fdg])")  # likewise: references, pointers; Zf is complex
 
 
 def address_of(pointer: SupportsIndex) -> int:
@@ -37,15 +40,25 @@ def size_of(size: SupportsIndex) -> int:
 
 
 def bytes_of(data: BytesLike) -> bytes:
-    """Return the bytes of an object with a buffer. Raises InvalidArguments for any other."""
+    """
+    Return the bytes of an object with a buffer. Raises InvalidArguments for any other.
+
+    References and pointers are refused: their bytes are addresses of the host.
+    """
     if isinstance(data, bytes):
         return data
     try:
-        return memoryview(data).tobytes()
-    except TypeError:
+        view = memoryview(data)
+    except (TypeError, ValueError):
         raise InvalidArguments(
             f"a {type(data).__name__} is not bytes: encode a text, pack a number"
         ) from None
+    if _ADDRESSES.search(_FIELD_NAMES.sub("", view.format)):
+        raise InvalidArguments(
+            f"the bytes of this {type(data).__name__} (format {view.format!r}) are addresses of the"
+            " host: give numbers, of a dtype that is not object"
+        )
+    return view.tobytes()
 
 
 def _whole(value: SupportsIndex, what: str) -> int:

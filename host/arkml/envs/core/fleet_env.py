@@ -22,6 +22,7 @@ from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.submit_loop import frames_ahead
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
+from arkml.limits import number_of_guests
 from arkml.marks import Marks, some
 
 
@@ -36,12 +37,15 @@ class FleetEnv(Closing):
     """
 
     def __init__(self, module: Source, num_guests: int, **options: Unpack[GuestEnvOptions]) -> None:
-        if num_guests < 1:
-            raise UsageError(f"a fleet of {num_guests} guests: 1 at least")
-        self.num_guests = num_guests
+        self.num_guests = num_guests = number_of_guests(num_guests, "a fleet of {} guests")
         self.template = GuestEnv(module, **options)
         """The environment with the options of every guest; it is not stepped itself."""
         self._factory = core_of(self.template).factory
+        try:
+            self._resources = self._factory.shared(num_guests)
+        except BaseException:
+            self.template.close()
+            raise
         self._random = np.random.default_rng()
         self._instances: list[EnvInstance | None] = [None] * num_guests
         self._alive = np.zeros(num_guests, bool)
@@ -51,11 +55,6 @@ class FleetEnv(Closing):
         self._behavior: Behavior | None = None
         self._most_steps = self._factory.settings.max_episode_steps
         self._steps = np.zeros(num_guests, np.int64)  # of the episode of each agent
-        try:
-            self._resources = self._factory.shared(num_guests)
-        except BaseException:
-            self.template.close()
-            raise
 
     @property
     def behavior(self) -> Behavior:
