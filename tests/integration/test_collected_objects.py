@@ -64,7 +64,7 @@ def test_objects_and_memory_together_stay_within_the_bytes_of_a_guest():
         assert charged == 20 * MIB
         assert 15 * MIB < pages << 16 <= 20 * MIB
         assert 8 <= objects <= 20
-        assert "GC heap out of memory" in str(guest.failure)
+        assert "no room is left for its structs, arrays" in str(guest.failure)
         assert guest.account.bytes <= limits.guest_bytes
 
 

@@ -338,6 +338,36 @@ def test_names_of_functions_cannot_write_to_a_terminal(host):
     assert "\x07" not in str(error.value)
 
 
+ODD = '(module $"module\\1b[31m" {} (func $"inner\\1b[2J\\07" {}) (func (export "outer") (call 0)))'
+ENDS = {
+    "a trap": ("", "unreachable", "unreachable"),
+    "an exception": ("(tag $t)", "(throw $t)", "thrown Wasm exception"),
+    "a full heap": (
+        "(type $a (array (mut i8)))",
+        "(drop (array.new $a (i32.const 7) (i32.const 0x70000000)))",
+        "no room is left for its structs, arrays and exceptions",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_whatever_ends_a_call_is_told_with_harmless_names_and_places_of_the_file(host, name):
+    declared, code, reason = ENDS[name]
+    data = bytes(wasmtime.wat2wasm(ODD.format(declared, code)))
+    guest = host.load(data, name="odd.wasm")
+    with pytest.raises(GuestTrap) as error:
+        guest.call("outer")
+    inner, outer = error.value.frames
+
+    assert str(error.value).startswith(f"odd.wasm trapped: {reason}")
+    for text in (str(error.value), repr(guest.failure), inner.function, inner.module):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+    assert "inner" in inner.function
+    assert data[outer.offset] == 0x10  # call
+    assert error.value.code
+
+
 def test_a_trap_inside_nested_calls_shows_at_most_a_page_of_frames(host):
     guest = host.load(
         module(

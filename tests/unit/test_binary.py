@@ -397,6 +397,24 @@ def test_names_that_are_malformed_are_no_reason_to_refuse_a_module():
     assert parse(module(names(*damaged))).customs.keys() == {"name"}
 
 
+ENTRIES = {
+    "tag": (SectionId.TAG, b"\0\0"),
+    "table": (SectionId.TABLE, b"\x70\0\0"),
+    "memory": (SectionId.MEMORY, b"\0\0"),
+    "global": (SectionId.GLOBAL, b"\x7f\0\x41\0\x0b"),
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_declarations_that_each_instance_has_room_for_are_few(name):
+    number, entry = ENTRIES[name]
+    types = section(SectionId.TYPE, b"\1\x60\0\0")
+    many = section(number, unsigned(20_001) + 20_001 * entry)
+
+    with pytest.raises(ModuleRejected, match=r"20,001 entries, the limit is 20,000"):
+        parse(module(types, many))
+
+
 @pytest.mark.parametrize("path", GUESTS, ids=lambda path: path.stem)
 def test_guests_of_every_compiler_are_read(path):
     binary = parse(path.read_bytes())

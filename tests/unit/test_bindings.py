@@ -39,6 +39,7 @@ FUNCTIONS = {
     ),
     "wasmtime_context_set_wasi": ("LP_wasmtime_error", "LP_wasmtime_context LP_wasi_config_t"),
     "wasmtime_context_set_epoch_deadline": (None, "LP_wasmtime_context c_ulong"),
+    "wasmtime_error_wasm_trace": (None, "LP_wasmtime_error LP_wasm_frame_vec_t"),
     "wasmtime_func_call_async": (
         "LP_wasmtime_call_future",
         "LP_wasmtime_context LP_wasmtime_func LP_wasmtime_val c_ulong LP_wasmtime_val c_ulong"
@@ -168,6 +169,7 @@ def listed_names():
     by_address = set(FUNCTIONS) - {
         "wasmtime_config_async_stack_size_set",
         "wasmtime_context_set_wasi",
+        "wasmtime_error_wasm_trace",
         "wasmtime_linker_define_async_func",
         "wasmtime_linker_instantiate_pre",
         "wasmtime_module_deserialize",

@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 import wasmtime
 from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
+from wasmtime._trap import FrameList
 
 from arkml.errors import UsageError
 from arkml.runtime import suspension
@@ -321,6 +322,16 @@ def error_at(address: Address) -> wasmtime.WasmtimeError:
         ctypes.cast(address, POINTER(raw.wasmtime_error_t))
     )
     return error
+
+
+def frames_of(error: wasmtime.WasmtimeError) -> list[wasmtime.Frame]:
+    """Return the frames of wasm in which an error was raised, the innermost first."""
+    frames = FrameList(error)
+    raw.wasmtime_error_wasm_trace(error.ptr(), byref(frames.vec))
+    return [
+        wasmtime.Frame._from_ptr(frames.vec.data[index], frames)  # noqa: SLF001
+        for index in range(frames.vec.size)
+    ]
 
 
 def address_of(context: Any) -> Address:

@@ -20,6 +20,10 @@ _PLACE = re.compile(r"\s+(?:at (.+)|- (.+))$")
 _NAMELESS = re.compile(r"^<unknown>!")  # where the module has no name
 _NOWHERE = (0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)  # offset of a frame that overflowed the stack
 _SHOWN_NAME = 200  # characters
+_CAUSE = "Caused by:"  # before the last lines of an error
+_NO_ROOM = "out of room for objects"
+_CAUSES = {"GC heap out of memory": _NO_ROOM, "thrown Wasm exception": "uncaught exception"}
+"""The codes of errors of wasmtime, by the beginning of what caused them."""
 
 
 def failure(
@@ -36,25 +40,49 @@ def failure(
         cause = bindings.error_at(error)
         if isinstance(cause, wasmtime.ExitTrap):
             return GuestExit(f"{name} exited with status {cause.code}", status=cause.code)
-        return GuestTrap(f"{name}: {' '.join(str(cause).split())}")
+        return _error(name, cause, places)
     return None
+
+
+def _error(name: str, error: wasmtime.WasmtimeError, places: CodePlaces) -> GuestTrap:
+    """Return what ended a call that is not a trap of wasmtime's: exceptions, a full heap."""
+    message = str(error)
+    shown, _, cause = message.rpartition(_CAUSE)
+    reason = harmless(" ".join(cause.split()))
+    code = next((kind for start, kind in _CAUSES.items() if cause.strip().startswith(start)), "")
+    if code == _NO_ROOM:
+        reason = (
+            "no room is left for its structs, arrays and exceptions: they may have what its memory"
+            " may (Limits.memory_bytes), and a third of Limits.guest_bytes"
+        )
+    frames = _frames(name, shown, bindings.frames_of(error), places)
+    return GuestTrap(
+        f"{name} trapped: {reason}{backtrace(frames)}", code=code or reason, frames=frames
+    )
+
+
+def _frames(
+    name: str, message: str, trace: Sequence[wasmtime.Frame], places: CodePlaces
+) -> tuple[Frame, ...]:
+    """Return the frames of a guest, of which `message` has the names and lines of source."""
+    told = _told_frames(message, [frame.module_offset for frame in trace])
+    return tuple(
+        Frame(
+            function=harmless(_cut(shown if frame.func_name else _unnamed(frame, places))),
+            module=harmless(_cut(frame.module_name)) or name,
+            offset=None if frame.module_offset in _NOWHERE else frame.module_offset - places.shift,
+            places=tuple(harmless(_cut(line)) for line in lines),
+        )
+        for frame, (shown, lines) in zip(trace, told, strict=True)
+        if frame.module_name != SHIM
+    )
 
 
 def _trap(name: str, trap: wasmtime.Trap, places: CodePlaces) -> GuestTrap:
     code, message = trap.trap_code, trap.message
-    told = _told_frames(message, [frame.module_offset for frame in trap.frames])
-    frames = tuple(
-        Frame(
-            function=harmless(_cut(shown if frame.func_name else _unnamed(frame, places))),
-            module=_cut(frame.module_name) or name,
-            offset=None if frame.module_offset in _NOWHERE else frame.module_offset - places.shift,
-            places=tuple(harmless(_cut(line)) for line in lines),
-        )
-        for frame, (shown, lines) in zip(trap.frames, told, strict=True)
-        if frame.module_name != SHIM
-    )
+    frames = _frames(name, message, trap.frames, places)
     kind = "" if code is None else code.name.lower().replace("_", " ")
-    reason = kind or message.partition("\n")[0]
+    reason = kind or harmless(message.partition("\n")[0])
     if (fault := _FAULT.search(message)) is not None and code is _OUT_OF_BOUNDS:
         reason = f"{reason}, {fault[1]}"
     text = f"{name} trapped: {reason}{backtrace(frames)}"

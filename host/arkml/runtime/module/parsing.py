@@ -38,7 +38,7 @@ from arkml.runtime.module.wasm_types import (
 
 _MAX_ITEMS = 1_000_000  # of one section: the limit of wasmtime
 _MAX_SEGMENTS = 100_000  # the limit of wasmtime
-_MAX_LISTED = 20_000  # types, imports, globals or exports, each of which is read by itself
+_MAX_LISTED = 20_000  # entries of a kind of which each is an object here and in each instance
 _MAX_CUSTOM_SECTIONS = 1_000
 _MAX_DECLARATIONS = 4 << 20  # bytes of a section that is read item by item, in seconds at most
 _MAX_OFFSET_OPERATORS = 16
@@ -125,11 +125,12 @@ class _Parser:
             types=self._types,
             imports=self._imports,
             functions=self._imported(FunctionType) + functions,
-            tables=self._imported(TableType) + self._items(SectionId.TABLE, _table),
-            memories=self._imported(MemoryType) + self._items(SectionId.MEMORY, memory_type),
+            tables=self._imported(TableType) + self._items(SectionId.TABLE, _table, _MAX_LISTED),
+            memories=self._imported(MemoryType)
+            + self._items(SectionId.MEMORY, memory_type, _MAX_LISTED),
             globals=tuple(map(Global, variables))
             + self._items(SectionId.GLOBAL, _global, _MAX_LISTED),
-            tags=self._imported(TagType) + self._items(SectionId.TAG, self._tag),
+            tags=self._imported(TagType) + self._items(SectionId.TAG, self._tag, _MAX_LISTED),
             exports=exports,
             start=self._number(SectionId.START),
             elements=self._elements(),
