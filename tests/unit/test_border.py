@@ -140,6 +140,39 @@ def test_whole_numbers_are_cast_at_the_border(kind):
     assert acting[:, 0].tolist() == (features @ WEIGHTS).argmax(axis=1).tolist()
 
 
+def pixels(kind, *nodes):
+    """actions = what `nodes` make of obs, which is of small integers."""
+    made = [build.node(name, inputs, to, **given) for name, inputs, to, given in nodes]
+    return build.model(
+        made,
+        [typed("obs", kind, "N", 8)],
+        [build.port("actions", "N", 2)],
+        [build.weight("w", WEIGHTS), integers("shape", -1, 8)],
+    )
+
+
+CAST = ("Cast", "moved", "real", {"to": TensorProto.FLOAT})
+PRODUCT = ("MatMul", "real w", "actions", {})
+
+
+@pytest.mark.parametrize(
+    "kind", [TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16]
+)
+def test_small_whole_numbers_are_cast_at_the_border(kind):
+    moving = ("Reshape", "obs shape", "moved", {})
+    features = np.clip(np.trunc(40 * FEATURES), 0, 127)
+    acting = build.acted(build.load(pixels(kind, moving, CAST, PRODUCT), 8, 2), features)
+
+    assert np.allclose(acting, features @ WEIGHTS, atol=1e-4)
+
+
+def test_arithmetic_of_small_whole_numbers_is_refused():
+    adding = ("Add", "obs obs", "moved", {})
+
+    with pytest.raises(ModelRejected, match="it is uint8"):
+        build.load(pixels(TensorProto.UINT8, adding, CAST, PRODUCT), 8, 2)
+
+
 def recurrent(operator, layers, batch, *, hidden=3, names=("h_in", "h_out")):
     """Layers of an LSTM or GRU with the batch behind the layers, as torch exports them."""
     gates = 4 if operator == "LSTM" else 3

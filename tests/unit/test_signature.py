@@ -174,6 +174,14 @@ def test_of_two_outputs_of_width_one_none_acts_unless_a_name_tells(count, shape)
         "log_prob",
         "actions_log_prob",
         "entropy",
+        "q",
+        "q_value",
+        "qf1",
+        "advantage",
+        "action_mask",
+        "actor_loss",
+        "action_noise",
+        "step_count",
     ],
 )
 @pytest.mark.parametrize("is_first", [True, False])
@@ -249,6 +257,29 @@ def test_names_of_outputs_that_do_not_fit_are_refused(names, sentence):
         signature([OBS], [Port("a", (1,)), Port("b", (2,))], 8, 3, acting=names)
 
 
+@pytest.mark.parametrize(
+    "other",
+    ["logits", "q_values", "actor_hidden", "policy_latent", "action_features", "prev_action",
+     "action_low", "53"],
+)  # fmt: skip
+@pytest.mark.parametrize("is_first", [True, False])
+def test_names_that_do_not_say_that_they_act_are_no_better_than_none(other, is_first):
+    ports = [Port(other, (2,)), Port("output", (2,))]
+
+    assert "2 outputs" in refusal(ports if is_first else ports[::-1], 2)
+
+
+def test_two_critics_beside_the_actions_do_not_act():
+    ports = [Port("q1", (1,)), Port("53", (1,)), Port("q2", (1,))]
+
+    assert signature([OBS], ports, 8, 1).acting == (ports[1],)
+    assert "only q: 1" in refusal([Port("q", (1,))], 1)
+
+
+def test_a_variable_with_a_number_may_act():
+    assert chosen([Port("var_12", (3,)), Port("var_7", (1,))]) == ("var_12", "var_7")
+
+
 def test_two_values_are_none():
     found = signature([OBS], [ACTIONS, Port("critic1", (1,)), Port("critic2", (1,))])
 
@@ -282,6 +313,11 @@ SCALAR = Port("24", (1,))
         ([Port("106", (2,), "int64"), Port("logits", (5,)), SCALAR], 2, (3, 2), ["106"], False),
         ([Port("mu", (2,)), Port("q0", (3,)), Port("q1", (2,))], 4, (3, 2),
          ["mu", "q0", "q1"], True),
+        ([Port("q_values", (3,)), Port("action_mask", (3,))], 1, (3,), ["q_values"], True),
+        ([Port("q", (3,)), Port("step_count", (), "int64")], 1, (3,), ["q"], True),
+        ([Port("head_0", (3,)), Port("head_1", (2,)), SCALAR], 2, (3, 2),
+         ["head_0", "head_1"], True),
+        ([Port("a", (3,)), Port("b", (4,)), SCALAR], 2, (3, 4), ["a", "b"], True),
     ],
 )  # fmt: skip
 def test_declared_branches_tell_choices_and_scores(outputs, actions, branches, acting, is_scored):
@@ -290,6 +326,27 @@ def test_declared_branches_tell_choices_and_scores(outputs, actions, branches, a
     assert [port.name for port in found.acting] == acting
     assert found.branches == (branches if is_scored else ())
     assert found.num_actions == actions
+
+
+@pytest.mark.parametrize("kind", ["int64", "float32"])
+def test_outputs_for_each_branch_come_by_their_numbers(kind):
+    width = 1 if kind == "int64" else 2
+    ports = [Port(f"action_{number}", (width,), kind) for number in (10, 9, 11)]
+    found = signature([OBS], [*ports, Port("value", (1,))], 8, 3, (2, 2, 2))
+
+    assert [port.name for port in found.acting] == ["action_9", "action_10", "action_11"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_scores_of_one_branch_are_not_the_choices_of_two(is_first):
+    ports = [Port("left", (3,)), Port("right", (2,))]
+
+    assert "2 outputs" in refusal(ports if is_first else ports[::-1], 2, (3, 2))
+
+
+@pytest.mark.parametrize("name", ["logits", "probs", "q"])
+def test_a_score_for_each_branch_is_no_choice(name):
+    assert f"only {name}: 3" in refusal([Port(name, (3,))], 3, (2, 2, 2))
 
 
 def test_without_noise_the_likeliest_choices_of_agents_act():
@@ -350,6 +407,10 @@ CONVENTIONS = {
     "numbers of an exporter": (S, "onnx::LSTM_1", "42"),
     "numbers": (R, "1", "42"),
     "last action": ((2,), "prev_action", "action"),
+    "past": (S, "past_h past_c", "present_h present_c"),
+    "before and after": (S, "state_before", "state_after"),
+    "start and end": (S, "h_start", "h_end"),
+    "steps": (S, "h_tm1", "h_t"),
 }  # fmt: skip
 
 
@@ -377,6 +438,24 @@ def test_the_width_of_the_features_decides_what_is_state():
     assert signature(inputs[::2], outputs, 10, 2).roles.recurrent == ()
     assert signature(inputs, outputs, 10, 2).roles.recurrent == ((inputs[2], outputs[1]),)
     assert signature(inputs[:2], outputs, 8, 2).roles.recurrent == ((inputs[1], outputs[0]),)
+
+
+def test_an_observation_beside_its_prediction_is_no_state():
+    inputs = [Port("state", (8,)), Port("h", (4,))]
+    outputs = [Port("output", (2,)), Port("next_state", (8,)), Port("next_h", (4,))]
+
+    assert signature(inputs, outputs, 8, 2).roles.recurrent == ((inputs[1], outputs[2]),)
+    assert paired([("obs", (8,))], [("53", (3,)), ("next_obs", (8,))]) == []
+    assert paired([("state", (8,))], [("53", (3,)), ("next_state", (8,))]) == []
+
+
+def test_what_acts_is_fed_back_as_the_last_action_also_without_a_name():
+    inputs = [OBS, Port("last_action", (2,))]
+    outputs = [Port("output", (2,)), Port("log_std", (2,))]
+    found = signature(inputs, outputs, 8, 2)
+
+    assert found.roles.recurrent == ((inputs[1], outputs[0]),)
+    assert found.acting == (outputs[0],)
 
 
 def test_states_that_could_be_two_are_refused():

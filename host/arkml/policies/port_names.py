@@ -54,6 +54,17 @@ _ASIDE = frozenset(
         "neglogp",
         "neglogprob",
         "entropy",
+        "loss",
+        "losses",
+        "advantage",
+        "advantages",
+        "adv",
+        "mask",
+        "masks",
+        "noise",
+        "step",
+        "steps",
+        "counter",
         "reward",
         "rewards",
         "done",
@@ -69,7 +80,18 @@ _ASIDE_PAIRS = frozenset(
     }
 )
 _SCORES = frozenset(
-    {"q", "qvalue", "qvalues", "qvals", "logit", "logits", "probs", "probabilities"}
+    [
+        "q",
+        "qf",
+        "qvalue",
+        "qvalues",
+        "qvals",
+        "logit",
+        "logits",
+        "probs",
+        "probability",
+        "probabilities",
+    ]
 )
 _SCORES_PAIRS = frozenset({("action", "value"), ("action", "values")})
 _VALUE = frozenset(
@@ -93,6 +115,35 @@ _ACTIONS = frozenset(
         "ctrl",
     ]
 )
+_ABOUT_ACTIONS = frozenset(
+    [
+        "hidden",
+        "latent",
+        "latents",
+        "feature",
+        "features",
+        "embedding",
+        "embeddings",
+        "prev",
+        "previous",
+        "last",
+        "old",
+        "low",
+        "high",
+        "min",
+        "max",
+        "bias",
+        "bound",
+        "bounds",
+        "limit",
+        "limits",
+        "num",
+        "size",
+        "shape",
+        "dim",
+    ]
+)
+"""Words beside which a word for actions says nothing: `actor_hidden`, `action_low`."""
 
 _SIDES = frozenset(
     [
@@ -112,6 +163,15 @@ _SIDES = frozenset(
         "initial",
         "init",
         "final",
+        "start",
+        "begin",
+        "end",
+        "before",
+        "after",
+        "pre",
+        "post",
+        "past",
+        "present",
         "cur",
         "current",
         "old",
@@ -119,7 +179,7 @@ _SIDES = frozenset(
     ]
 )
 _BEFORE = frozenset({"prev", "previous", "last", "old"})
-_SHORT = {"hn": ("h", "n"), "cn": ("c", "n")}  # of torch
+_SPLIT = {"hn": ("h", "n"), "cn": ("c", "n"), "tm": ("t",), "tp": ("t",)}  # torch, h_tm1
 
 
 @lru_cache(maxsize=512)
@@ -127,8 +187,13 @@ def words(name: str) -> tuple[str, ...]:
     """Return the words and numbers of a name in lower case: `hiddenOut_1` has three."""
     found: list[str] = []
     for word in _WORDS.findall(_OUTPUT_NUMBER.sub("", name)):
-        found += _SHORT.get(word.lower(), (word.lower(),))
+        found += _SPLIT.get(word.lower(), (word.lower(),))
     return tuple(found)
+
+
+def numbers_of(name: str) -> tuple[int, ...]:
+    """Return the numbers of a name: that of `head_2` is 2."""
+    return tuple(int(word) for word in words(name) if word.isdigit())
 
 
 @lru_cache(maxsize=512)
@@ -136,13 +201,16 @@ def meaning(name: str) -> Meaning:
     """Return the meaning of an output with this name."""
     found = words(name)
     own, pairs = set(found), set(pairwise(found))
+    if any(first == "var" and second.isdigit() for first, second in pairs):
+        own.discard("var")  # a variable: exporters number them
     if own & _ASIDE or pairs & _ASIDE_PAIRS:
         return Meaning.ASIDE
     if own & _SCORES or pairs & _SCORES_PAIRS:
         return Meaning.SCORES
     if own & _VALUE:
         return Meaning.VALUE
-    return Meaning.ACTIONS if own & _ACTIONS else Meaning.UNKNOWN
+    says_actions = own & _ACTIONS and not own & _ABOUT_ACTIONS
+    return Meaning.ACTIONS if says_actions else Meaning.UNKNOWN
 
 
 @lru_cache(maxsize=512)
@@ -164,6 +232,12 @@ def is_action(name: str) -> bool:
     """Return True if all words of a name say that it is the actions, as `mean_actions` does."""
     found = set(words(name)) - _SIDES
     return bool(found) and found <= _ACTIONS | {"continuous", "discrete", "deterministic"}
+
+
+def is_observation(name: str) -> bool:
+    """Return True if all words of a name say that it is what an agent observes: `obs_0`."""
+    found = {word for word in words(name) if not word.isdigit()} - _SIDES
+    return bool(found) and found <= {"obs", "observation", "observations"}
 
 
 def is_last_action(name: str) -> bool:

@@ -43,8 +43,10 @@ class Port:
 
     @property
     def meaning(self) -> Meaning:
-        """Its meaning as an output, by its name."""
-        return meaning(self.name)
+        """Its meaning as an output, by its name: one score rates the action, as a critic does."""
+        found = meaning(self.name)
+        is_one_score = found is Meaning.SCORES and self.width == 1 and not self.is_whole
+        return Meaning.VALUE if is_one_score else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _MOST_NODES = 64
 """Nodes of a branch."""
 
+_SMALL_INTEGERS = frozenset({2, 3, 4, 5})  # uint8, int8, uint16, int16, by their numbers in ONNX
+_CASTING = frozenset({"Cast", "Shape"})
+_MOVING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
 _LOWEST = {ElementType.FLOAT: -3.4e38, ElementType.DOUBLE: -1.7e308}
 
 
@@ -60,6 +64,30 @@ class Rewriting:
                     if name not in self._taken)  # fmt: skip
         self._taken.add(name)
         return name
+
+
+def widen_small_integers(model: onnx.ModelProto) -> None:
+    """
+    Make inputs of small integers int32, as pixels, where the graph only moves and casts them.
+
+    Where it computes with them it keeps them, for small integers wrap around.
+    """
+    for port in model.graph.input:
+        kind = port.type.tensor_type
+        if kind.elem_type in _SMALL_INTEGERS and _is_cast_first(model, port.name):
+            kind.elem_type = int(ElementType.INT32)
+
+
+def _is_cast_first(model: onnx.ModelProto, name: str) -> bool:
+    """Return True if every node that reads a tensor casts it, or moves it to one that does."""
+    moved, outputs = {name}, {port.name for port in model.graph.output}
+    for node in model.graph.node:
+        if node.op_type in _CASTING or moved.isdisjoint(node.input):
+            continue
+        if node.op_type not in _MOVING or not moved.issuperset(node.input[:1]):
+            return False
+        moved.update(node.output)
+    return moved.isdisjoint(outputs)
 
 
 def _branch_taken(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> onnx.GraphProto:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from arkml.errors import InvalidArguments
-from arkml.policies.port_names import Meaning, is_action, is_last_action, state_name
+from arkml.policies.port_names import (
+    Meaning,
+    is_action,
+    is_last_action,
+    is_observation,
+    state_name,
+)
 from arkml.policies.ports import Layout, Port
 
 _MASKS = ("action_masks", "action_mask")
@@ -49,13 +55,15 @@ def find_roles(layout: Layout, num_features: int | None = None) -> Roles:
     with_twins = _with_twins(layout, named)
     complete = _with_last_action(layout, with_twins)
     if num_features is None:
-        return _roles(layout, _ordered(layout, complete))
+        roles = _roles(layout, _ordered(layout, complete))
+        return roles if roles.observations else _roles(layout, ())
     candidates = [_ordered(layout, pairs) for pairs in (complete, with_twins, named, {})]
     for pairs in candidates:
         if (roles := _roles(layout, pairs)).num_features == num_features:
             return roles
     roles = _roles(layout, candidates[0])
     found = [_roles(layout, pairs) for pairs in _by_width(layout, roles, num_features)]
+    found = found or [_roles(layout, pairs) for pairs in _fewer(roles, num_features)]
     if len(found) > 1:
         options = " or ".join(
             " and ".join(source.label for source, _ in one.recurrent) for one in found[:3]
@@ -74,7 +82,7 @@ def find_named_roles(layout: Layout) -> Roles:
 
 def _roles(layout: Layout, recurrent: Pairs) -> Roles:
     fed = {source for source, _ in recurrent}
-    back = {target for _, target in recurrent if not is_action(target.name)}
+    back = {target for source, target in recurrent if not _acts(source, target)}
     free = [port for port in layout.inputs if port not in fed]
     epsilon = next((port for port in free if port.stem == "epsilon"), None)
     masks = tuple(port for port in free if port.stem in _MASKS)
@@ -87,6 +95,12 @@ def _roles(layout: Layout, recurrent: Pairs) -> Roles:
     )
 
 
+def _acts(source: Port, target: Port) -> bool:
+    """Return True if what is fed back is the last action."""
+    acts = is_action(target.name) or is_last_action(source.name)
+    return acts and not is_last_action(target.name)
+
+
 def _ordered(layout: Layout, pairs: dict[Port, Port]) -> Pairs:
     return tuple((port, pairs[port]) for port in layout.inputs if port in pairs)
 
@@ -95,12 +109,13 @@ def _named(layout: Layout) -> dict[Port, Port]:
     """Return inputs and outputs of one name and shape, but for the words for their sides."""
     pairs: dict[Port, Port] = {}
     for leniency in (0, 1, 2):
-        sources = _by_state((p for p in layout.inputs if p not in pairs), leniency)
+        free = [p for p in layout.inputs if p not in pairs and not is_observation(p.name)]
+        sources = _by_state(free, leniency)
         paired = set(pairs.values())
         targets = _by_state((p for p in layout.outputs if p not in paired), leniency)
         for state, group in sources.items():
             twins = targets.get(state, [])
-            if len(group) == len(twins) == 1 and not is_action(twins[0].name):
+            if len(group) == len(twins) == 1 and not _acts(group[0], twins[0]):
                 pairs[group[0]] = twins[0]
     return pairs
 
@@ -132,8 +147,10 @@ def _with_last_action(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Por
     """Add the input of the last action, which is fed back from the output that acts."""
     found = dict(pairs)
     for source in layout.inputs:
-        targets = [p for p in layout.outputs if is_action(p.name) and p.shape == source.shape]
+        fitting = [p for p in layout.outputs if p.shape == source.shape]
+        targets = [p for p in fitting if is_action(p.name)]
         targets = [p for p in targets if p.stem in ("action", "actions")] or targets
+        targets = targets or [p for p in fitting if p.meaning in (Meaning.ACTIONS, Meaning.UNKNOWN)]
         if source not in found and is_last_action(source.name) and len(targets) == 1:
             found[source] = targets[0]
     return pairs if len(found) == len(layout.inputs) else found
@@ -153,6 +170,21 @@ def _alike(layout: Layout, pairs: dict[Port, Port]) -> list[tuple[Port, Port]]:
         siblings = [port for port in sources if port.shape == source.shape]
         if len(twins) == len(siblings) == 1:
             found.append((source, twins[0]))
+    return found
+
+
+def _fewer(roles: Roles, num_features: int) -> list[Pairs]:
+    """Return the pairs without those that are observations, as `state` beside `next_state`."""
+    pairs = roles.recurrent
+    missing = num_features - roles.num_features
+    if missing <= 0 or len(pairs) > _MOST_BY_SHAPE:
+        return []
+    found = []
+    for count in range(1, len(pairs)):
+        for dropped in combinations(pairs, count):
+            if sum(source.width for source, _ in dropped) == missing:
+                kept = tuple(pair for pair in pairs if pair not in dropped)
+                found.append(kept)
     return found
 
 

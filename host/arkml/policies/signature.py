@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from arkml.errors import InvalidArguments
-from arkml.policies.port_names import DESCRIPTIVE, Meaning
+from arkml.policies.port_names import DESCRIPTIVE, Meaning, numbers_of, words
 from arkml.policies.ports import Port, listed
 from arkml.policies.roles import Roles
 
@@ -192,21 +192,37 @@ class _Outputs:
         scores = [port for port in free if _has_scores(port)]
         parts: list[tuple[Port, ...]] = [(p,) for p in whole if p.width == len(branches)]
         if len(branches) > 1 and [port.width for port in whole] == [1] * len(branches):
-            parts.append(tuple(whole))
+            parts.append(_numbered(whole))
         if parts:  # scores beside choices are those from which they were made
             return parts
         parts = [(port,) for port in scores if port.width == sum(branches)]
-        if len(branches) > 1 and [port.width for port in scores] == list(branches):
-            parts.append(tuple(scores))
-        return parts
+        each = self._of_branches(scores)
+        if each or parts:
+            return parts + each
+        floats = [p for p in free if p.width > 1 and not (p.is_whole or _has_scores(p))]
+        each = [*self._of_branches(floats), *self._of_branches(_alike_in_name(floats))][:1]
+        if each and not _alike_in_name(each[0]):  # or one of them has the choices as floats
+            parts = [(port,) for port in each[0] if port.width == len(branches)]
+        return parts + each
+
+    def _of_branches(self, ports: Sequence[Port]) -> list[tuple[Port, ...]]:
+        """Return these outputs as scores, if there is one of its width for each branch."""
+        branches, ordered = self._wanted.branches, _numbered(ports)
+        if len(branches) > 1 and len(set(branches)) == len(branches) == len(ports):
+            by_width = {port.width: port for port in ports}
+            ordered = tuple(by_width[width] for width in branches if width in by_width)
+        is_each = len(branches) > 1 and [port.width for port in ordered] == list(branches)
+        return [ordered] if is_each else []
 
     def _only(self) -> Port:
         """Return the one output that can be the actions. Raises InvalidArguments."""
         fitting = [port for port in self._fitting() if port.stem not in _AGENTS]
+        if self._wanted.branches:  # a logit for each branch is no choice
+            fitting = [p for p in fitting if not _has_scores(p) or self._is_scored(p)]
         for among in (
             [port for port in fitting if port.meaning is Meaning.ACTIONS],
             self._choices(fitting),
-            [port for port in fitting if port.meaning is Meaning.UNKNOWN],
+            [port for port in fitting if port.meaning is not Meaning.ACTIONS],
         ):
             if self._wanted.num_actions is None:
                 # Of two outputs the one of width 1 is the value, if only one of them has it.
@@ -222,13 +238,16 @@ class _Outputs:
         """Return the outputs that are choices, or scores of choices, for a session with some."""
         wanted = self._wanted
         if not wanted.branches:
-            return [p for p in fitting if p.meaning is Meaning.SCORES]
+            return []
         plain = [port for port in fitting if port.meaning is not Meaning.ACTIONS]
         whole = [port for port in plain if port.is_whole]
         scores = [port for port in plain if port.meaning is Meaning.SCORES]
         if whole or scores:
             return whole or scores
-        return [port for port in plain if _is_scored(port.width, wanted, (port,))]
+        return [port for port in plain if self._is_scored(port)]
+
+    def _is_scored(self, port: Port) -> bool:
+        return _is_scored(port.width, self._wanted, (port,))
 
     def _is_doubtful(self, port: Port) -> bool:
         """Return True if a nameless output of width 1 may be the value beside the actions."""
@@ -317,6 +336,24 @@ def _values(outputs: Sequence[Port], acting: Sequence[Port]) -> Port | None:
 
 def _has_scores(port: Port) -> bool:
     return port.meaning is Meaning.SCORES
+
+
+def _numbered(ports: Sequence[Port]) -> tuple[Port, ...]:
+    """Return outputs by their numbers, where their names differ in these alone: `head_0`."""
+    numbers = [numbers_of(port.name) for port in ports]
+    if len(_alike_in_name(ports)) < len(ports) or len(set(numbers)) < len(ports):
+        return tuple(ports)
+    return tuple(sorted(ports, key=lambda port: numbers_of(port.name)))
+
+
+def _alike_in_name(ports: Sequence[Port]) -> list[Port]:
+    """Return the outputs whose names differ in numbers alone, if these are more than one."""
+    groups: dict[tuple[str, ...], list[Port]] = {}
+    for port in ports:
+        if name := tuple(word for word in words(port.name) if not word.isdigit()):
+            groups.setdefault(name, []).append(port)
+    found = [group for group in groups.values() if len(group) > 1]
+    return found[0] if len(found) == 1 else []
 
 
 def _sum(ports: Iterable[Port]) -> int:

@@ -14,7 +14,7 @@ from arkml.native_imports import import_onnx
 from arkml.policies.operators import RULES
 from arkml.policies.operators.call import MAX_RANK, ROWS, Call, Tensor, checked_type, grows
 from arkml.policies.pace import ModelTime
-from arkml.policies.rewriting import Rewriting, replace_items
+from arkml.policies.rewriting import Rewriting, replace_items, widen_small_integers
 from arkml.policies.weights import attributes, stored
 from arkml.policies.wire import walk
 
@@ -96,6 +96,7 @@ def examine(data: bytes, limits: Limits) -> Vetted:
         raise ModelRejected("the model has no bytes")
     walk(data)
     model = _parsed(data)
+    widen_small_integers(model)
     try:
         vetted = examined(model)
         if not _is_partly_open(vetted):
