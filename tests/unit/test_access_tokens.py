@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from arkml.errors import HiveError, HiveRefused, UsageError
-from arkml.server.access import callers, credentials
+from arkml.server.access import callers, credentials, token_file
 from arkml.server.access.callers import AccessRole, Caller
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import LIFE_SECONDS, OneTimeTokens
@@ -299,8 +299,44 @@ def test_the_directory_of_a_first_token_is_its_owners_alone(tmp_path):
 def test_a_token_that_root_makes_can_be_read_by_the_service(tmp_path):
     service = (65_534, 65_534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
     os.chown(tmp_path, *service)
-    data = tmp_path / "hive"
+    data = tmp_path / "lib" / "hive"
     TokenFile(data).add("alice", AccessRole.ACT, None)
 
-    for path in (data, data / "tokens.json", data / "tokens.json.lock"):
+    for path in (data.parent, data, data / "tokens.json", data / "tokens.json.lock"):
         assert (path.stat().st_uid, path.stat().st_gid) == service
+
+
+def test_a_link_of_the_service_gives_it_no_file_of_root(tmp_path):
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"of another")
+    data = tmp_path / "hive"
+    data.mkdir(0o700)
+    (data / "tokens.json.lock").symlink_to(kept)
+    if os.geteuid() == 0:
+        os.chown(data, 65_534, 65_534)
+
+    with pytest.raises(HiveError, match=r"tokens\.json\.lock is a symbolic link"):
+        TokenFile(data).add("alice", AccessRole.ACT, None)
+    assert kept.stat().st_uid == os.geteuid()
+
+
+def test_a_second_name_of_a_file_is_not_given_away(tmp_path, monkeypatch):
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"of another")
+    data = tmp_path / "hive"
+    data.mkdir(0o700)
+    (data / "tokens.json.lock").hardlink_to(kept)
+    given = []
+    monkeypatch.setattr(token_file, "owner_to_be", lambda _: (os.geteuid(), os.getegid()))
+    monkeypatch.setattr(os, "fchown", lambda file, *_: given.append(os.fstat(file).st_ino))
+    TokenFile(data).add("alice", AccessRole.ACT, None)
+
+    assert kept.stat().st_ino not in given
+    assert given  # the file of the tokens
+
+
+def test_tokens_are_read_from_a_file_only(tmp_path):
+    os.mkfifo(tmp_path / "tokens.json", 0o600)
+
+    with pytest.raises(HiveError, match="cannot be read: it is not a plain file"):
+        TokenFile(tmp_path).read()

@@ -95,6 +95,20 @@ def test_only_the_owner_reads_a_backup_and_what_is_restored(data, tmp_path):
     assert modes == {0o600}
 
 
+@pytest.mark.parametrize("empty", [False, True], ids=["new", "empty"])
+def test_what_root_restores_is_that_of_the_service(empty, data, tmp_path):
+    service = (65_534, 65_534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    home = tmp_path / "lib"
+    restored = home / "restored"
+    (restored if empty else home).mkdir(parents=True)
+    os.chown(restored if empty else home, *service)
+    write_backup(data, tmp_path / "hive.tar")
+    restore_backup(tmp_path / "hive.tar", restored)
+
+    for path in (restored, *restored.rglob("*")):
+        assert (path.stat().st_uid, path.stat().st_gid) == service
+
+
 def test_times_of_files_are_kept_for_runs_that_were_in_use(data, tmp_path):
     document = data / run_file("run.json")
     os.utime(document, (1_000_000, 1_000_000))

@@ -47,7 +47,10 @@ def serve(
         typer.Option(metavar="PORT", parser=whole_number("--port", 0, 65_535), help="0 picks one."),
     ] = 12356,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="The directory that keeps the runs.")
+        Path,
+        typer.Option(
+            "--data", metavar="DIR", help="The directory that keeps the runs.", readable=False
+        ),
     ] = Path("hive"),
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda", help="The device of the learners.")

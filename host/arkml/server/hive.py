@@ -39,6 +39,7 @@ from arkml.server.lifecycle import HiveParts
 from arkml.server.log_lines import note_session
 from arkml.server.modules import ModuleStore
 from arkml.server.options import ServeOptions
+from arkml.server.ownership import refusal
 from arkml.server.resources import ResourceMeter
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
@@ -118,12 +119,15 @@ class Hive:
 
         Learners of a hive that died hold the directory's lock until they have exited too, so this
         may take some seconds. Raises HiveError if the directory stays in use, its tokens cannot be
-        read or workers have no place to run, UsageError for a hive that is open to others, and
-        OSError.
+        read or workers have no place to run, UsageError for a directory of another user and for a
+        hive that is open to others, and OSError.
         """
-        options.data.mkdir(0o700, parents=True, exist_ok=True)
-        (options.data / "runs").mkdir(exist_ok=True)
-        locked = await lock_within(options.data / "lock", options.timeouts.opening)
+        try:
+            options.data.mkdir(0o700, parents=True, exist_ok=True)
+            (options.data / "runs").mkdir(exist_ok=True)
+            locked = await lock_within(options.data / "lock", options.timeouts.opening)
+        except PermissionError as error:
+            raise UsageError(refusal(options.data.absolute(), error)) from error
         try:
             hive = cls(options, locked, address)
             await hive._workers.open()

@@ -18,6 +18,7 @@ from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.wire import MAX_COUNT
 from arkml.server.access.token_file import TokenEntry, TokenFile
 from arkml.server.backup import FORMAT, MANIFEST_NAME, MODULES, PART, RUNS, Progress
+from arkml.server.ownership import give, make_parents, owner_to_be
 from arkml.server.upgrade import DATA_VERSION
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -52,15 +53,17 @@ def restore_backup(
     """
     Make the data directory of a hive from an archive; files can be read by their owner alone.
 
-    `data` does not exist before, or is empty; it is there as a whole or not at all. An archive with
-    anything but plain files at the places that a backup has, or with other contents than its
-    manifest says, is refused: nothing of it is left. Raises HiveError for that and for an archive
-    of a newer release, UsageError for a directory that is in use, and OSError.
+    `data` does not exist before, or is empty; it is there as a whole or not at all. Root makes it
+    for the user of that directory, or of the one that it lies in. An archive with anything but
+    plain files at the places that a backup has, or with other contents than its manifest says, is
+    refused: nothing of it is left. Raises HiveError for that and for an archive of a newer release,
+    UsageError for a directory that is in use, and OSError.
     """
     target = data.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{data} is not empty: restore into a new directory")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_parents(target)
+    owner = owner_to_be(target if target.exists() else target.parent)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     part.mkdir(0o700)
     try:
@@ -69,6 +72,8 @@ def restore_backup(
             manifest = reader.extract(part)
             summary = reader.summary(manifest, _tokens_in(part))
         (part / RUNS).mkdir(0o700, exist_ok=True)
+        if owner is not None:
+            give(part, owner)
         _sync(part)
         _rename(part, target)
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,16 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveError, ProtocolError, UsageError
-from arkml.files import write_atomic
+from arkml.files import open_file, write_atomic
 from arkml.hive.protocol.documents import parse_object
 from arkml.server.access.callers import AccessRole
 from arkml.server.access.worker_tokens import digest_of
+from arkml.server.ownership import give_open, make_private, owner_to_be
 
 TOKENS_NAME = "tokens.json"
 """The name of the file in the data directory of a hive."""
 
 _VERSION = 1
-_PRIVATE, _PRIVATE_DIRECTORY = 0o600, 0o700
+_PRIVATE = 0o600
 _BYTES = 32  # of a token: 256 random bits
 _MOST = 10_000
 _LATEST = 1 << 60
@@ -84,8 +86,9 @@ class TokenFile:
         Raises HiveError for a file that is damaged, or open to other users.
         """
         try:
-            mode = self.path.stat().st_mode & 0o777
-            data = self.path.read_bytes()
+            with open_file(self.path) as file:
+                mode = os.fstat(file.fileno()).st_mode & 0o777
+                data = file.read()
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -150,38 +153,31 @@ class TokenFile:
     def _write(self, entries: Sequence[TokenEntry]) -> None:
         document = {"version": _VERSION, "tokens": [asdict(one) for one in entries]}
         data = json.dumps(document, indent=1).encode() + b"\n"
-        owner = _owner_to_be(self.path.parent)
+        owner = owner_to_be(self.path.parent)
         write_atomic(self.path, data, durable=True, mode=_PRIVATE, owner=owner)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Keep other commands from changing the file. Raises OSError."""
-        _make_private(self.path.parent)
+        make_private(self.path.parent)
         name = self.path.with_name(f"{self.path.name}.lock")
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
+        # No link is followed: the user of the service may have made it, and root uses the file.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            if (owner := _owner_to_be(self.path.parent)) is not None:
-                os.fchown(descriptor, *owner)
+            descriptor = os.open(name, flags, _PRIVATE)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise HiveError(
+                f"{name} is a symbolic link, which is not followed: remove it"
+            ) from None
+        try:
+            if (owner := owner_to_be(self.path.parent)) is not None:
+                give_open(descriptor, owner)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
-
-
-def _make_private(directory: Path) -> None:
-    """Make a directory unless it exists, for the owner of the one that it lies in."""
-    if not directory.is_dir():
-        directory.mkdir(_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        if (owner := _owner_to_be(directory.parent)) is not None:
-            os.chown(directory, *owner)
-
-
-def _owner_to_be(directory: Path) -> tuple[int, int] | None:
-    """Return user and group that root gives its files in a directory: those of the service."""
-    if os.geteuid() != 0:
-        return None
-    found = directory.stat()
-    return found.st_uid, found.st_gid
 
 
 def _entries_in(document: Mapping[str, Any]) -> tuple[TokenEntry, ...]:
