@@ -76,7 +76,7 @@ async def test_a_guest_of_a_hundred_that_traps_leaves_the_logs_of_the_others_as_
 async def test_a_guest_that_hangs_takes_turns_with_the_frames_of_another():
     """Guests of one worker have turns of 10 ms, and each has at most its budget for a frame."""
     budget = 2.0
-    environment = {**THREE, "limits": Limits(run_seconds=budget)}
+    environment = {**THREE, "limits": Limits(run_seconds=budget, call_seconds=600.0)}
     async with served(WALKERS, None, environment, tick_rate=20.0, workers=1) as server:
         paced = await started(server)
         seat = await Seat().take_over(server, paced, "red_0")

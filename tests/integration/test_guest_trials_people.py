@@ -151,7 +151,7 @@ async def test_demonstrations_are_the_ticks_of_a_person_who_plays_twenty_episode
 
 async def test_people_who_take_over_and_hand_back_have_spans_of_their_own(hive, tmp_path):
     people = [Player(), Player()]
-    async with served(hive, tmp_path / "log", tick_rate=5.0) as (server, _):
+    async with served(hive, tmp_path / "log", tick_rate=0.0) as (server, _):
         trial_id = await start(server)
         (trial,) = server.orchestrator.live_trials()
         for name, person in zip(("ann", "bob"), people, strict=True):
