@@ -236,8 +236,13 @@ class GuestTimeout(GuestError):
     """
     A call took longer than it may, or a guest of a fleet was over its share of frames too often.
 
-    Policies of the embedder and waits of the host do not count.
+    Policies of the embedder and waits of the host do not count. `frames` is the wasm backtrace,
+    innermost first, where the guest was in the middle of its own code, else empty.
     """
+
+    def __init__(self, message: str, *, frames: Sequence[Frame] = ()) -> None:
+        super().__init__(message)
+        self.frames: tuple[Frame, ...] = tuple(frames)
 
 
 class GuestExit(GuestError):

@@ -387,9 +387,10 @@ def test_what_wasmtime_keeps_for_the_next_exception_is_never_used(actor, host):
 def test_guests_suspend_by_a_callback_in_python_where_there_is_no_machine_code():
     script = """
 import signal
-from arkml.runtime import suspension
-plain = suspension.callback
+from arkml.runtime import epochs, suspension
+plain, ends = suspension.callback, epochs.callback
 suspension.callback = lambda: plain(native=False)
+epochs.callback = lambda: ends(native=False)
 from arkml import Host
 from arkml.errors import GuestTimeout
 from tests.integration.callback_policy import assert_works
@@ -403,13 +404,17 @@ with Host() as host:
         guest.call("submit_for_ever", budget=0.05)
     except GuestTimeout:
         print("fine")
+    try:
+        host.load(ACTOR).call("spin", budget=0.2)
+    except GuestTimeout as error:
+        print([frame.function for frame in error.frames])
     fleet = host.fleet(ACTOR, 50)
     assert fleet.call("open").values == [0] * 50
     assert fleet.call("step", 3).values == [0] * 50
 """
     run = python(script)
 
-    assert (run.stdout, run.stderr, run.returncode) == ("fine\n", "", 0)
+    assert (run.stdout, run.stderr, run.returncode) == ("fine\n['spin']\n", "", 0)
 
 
 # 6. Stack sizes.

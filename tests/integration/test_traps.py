@@ -1,5 +1,6 @@
 import logging
 import os
+import pickle
 import subprocess
 import sys
 
@@ -20,7 +21,7 @@ from tests.integration.guest_text import (
     wasi,
 )
 
-from arkml import Host, WasiGrant
+from arkml import GuestEnv, Host, Limits, WasiGrant
 from arkml.errors import (
     ArkmlError,
     EntryPointMissing,
@@ -323,6 +324,66 @@ def test_a_trap_is_no_timeout_and_a_timeout_no_trap(host):
 
     assert not isinstance(error.value, GuestTrap)
     assert guest.failure is error.value
+
+
+SPINNING = module(
+    function("inner", "(loop $more (br $more))"),
+    function("outer", "(call $inner)"),
+    function("ark_applet_update", "(call $outer)"),
+    function(
+        "fill",
+        "(loop $more (memory.fill (i32.const 0) (i32.const 7) (i32.const 65536)) (br $more))",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("entry", "frames"),
+    [("outer", ["inner", "outer"]), ("inner", ["inner"]), ("fill", ["fill"])],
+)
+def test_a_budget_names_the_function_in_which_it_struck(host, entry, frames):
+    guest = host.load(SPINNING, name="spinning.wasm")
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.05 s\n  0: ") as error:
+        guest.call(entry, budget=0.05)
+
+    assert [frame.function for frame in error.value.frames] == frames
+    assert {frame.module for frame in error.value.frames} == {"spinning.wasm"}
+    assert all(f"{frame.function} (offset {frame.offset:#x})" in str(error.value)
+               for frame in error.value.frames)  # fmt: skip
+    assert pickle.loads(pickle.dumps(error.value)).frames == error.value.frames
+    assert_host_works(host)
+
+
+def test_a_budget_names_the_function_in_fleets_and_in_environments_too(host):
+    fleet = host.fleet(SPINNING, 3)
+    errors = fleet.update(budget=0.05)
+    with (
+        GuestEnv(SPINNING, limits=Limits(run_seconds=0.05)) as env,
+        pytest.raises(GuestTimeout) as error,
+    ):
+        env.reset()
+
+    for each in (*errors.values(), error.value):
+        assert [one.function for one in each.frames] == ["inner", "outer", "ark_applet_update"]
+    assert sorted(errors) == [0, 1, 2]
+
+
+async def test_a_budget_names_the_function_of_a_call_beside_other_tasks(host):
+    guest = host.load(SPINNING)
+    with pytest.raises(GuestTimeout) as error:
+        await guest.call_async("outer", budget=0.05)
+
+    assert [frame.function for frame in error.value.frames] == ["inner", "outer"]
+
+
+def test_a_budget_that_is_over_in_an_import_has_no_frames(host):
+    guest = host.load(ACTOR)
+    guest.call("open")
+    with pytest.raises(GuestTimeout) as error:
+        guest.call("submit_for_ever", budget=0.0)
+
+    assert error.value.frames == ()
+    assert "\n" not in str(error.value)
 
 
 def test_names_of_functions_cannot_write_to_a_terminal(host):

@@ -15,7 +15,8 @@ import wasmtime._func
 from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
 
-from arkml.runtime import bindings, suspension
+from arkml.runtime import bindings, epochs, suspension
+from arkml.runtime.shim import control as at
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "host" / "arkml" / "runtime"
@@ -33,12 +34,10 @@ FUNCTIONS = {
     "wasmtime_call_future_delete": (None, "LP_wasmtime_call_future"),
     "wasmtime_call_future_poll": ("c_bool", "LP_wasmtime_call_future"),
     "wasmtime_config_async_stack_size_set": (None, "LP_wasm_config_t c_ulong"),
-    "wasmtime_context_epoch_deadline_async_yield_and_update": (
-        "LP_wasmtime_error",
-        "LP_wasmtime_context c_ulong",
-    ),
     "wasmtime_context_set_wasi": ("LP_wasmtime_error", "LP_wasmtime_context LP_wasi_config_t"),
     "wasmtime_context_set_epoch_deadline": (None, "LP_wasmtime_context c_ulong"),
+    "wasmtime_error_delete": (None, "LP_wasmtime_error"),
+    "wasmtime_error_new": ("LP_wasmtime_error", "LP_c_char"),
     "wasmtime_error_wasm_trace": (None, "LP_wasmtime_error LP_wasm_frame_vec_t"),
     "wasmtime_func_call_async": (
         "LP_wasmtime_call_future",
@@ -93,6 +92,10 @@ FUNCTIONS = {
     ),
     "wasmtime_memory_size": ("c_ulong", "LP_wasmtime_context LP_wasmtime_memory"),
     "wasmtime_store_delete": (None, "LP_wasmtime_store"),
+    "wasmtime_store_epoch_deadline_callback": (
+        None,
+        "LP_wasmtime_store CFunctionType c_void_p CFunctionType",
+    ),
     "wasmtime_store_limiter": (None, "LP_wasmtime_store c_long c_long c_long c_long c_long"),
     "wasmtime_table_set": (
         "LP_wasmtime_error",
@@ -301,6 +304,77 @@ def test_the_callback_copies_the_continuation_and_nothing_else(native):
     )
 
     assert list(found) == [0x3F, 11, 22, 0x3F, 0x3F]
+
+
+def deadline_callback(native):
+    kind = ctypes.CFUNCTYPE(ctypes.c_size_t, *[ctypes.c_void_p] * 4)
+    return kind(ctypes.cast(epochs.callback(native=native), ctypes.c_void_p).value)
+
+
+@pytest.mark.parametrize("native", sorted({False, epochs.NATIVE}))
+def test_a_deadline_suspends_then_gives_a_turn_and_hands_on_an_error(native):
+    """DEADLINE and TURN of a control block → the ticks and the kind, or the error."""
+    block = (ctypes.c_uint8 * at.CONTROL_SIZE)()
+    state = ctypes.addressof(block) + at.DEADLINE
+    deadline, turn = (
+        ctypes.c_uint64.from_address(state),
+        ctypes.c_uint32.from_buffer(block, at.TURN),
+    )
+    turn.value = 5
+    ticks, kind = (ctypes.c_uint64 * 3)(*[9] * 3), (ctypes.c_uint8 * 3)(*[9] * 3)
+    call = deadline_callback(native)
+
+    def decide():
+        error = call(None, state, ctypes.addressof(ticks) + 8, ctypes.addressof(kind) + 1)
+        return error, deadline.value, list(ticks), list(kind)
+
+    yields = (0, epochs.SUSPENDED, [9, 0, 9], [9, 1, 9])
+    assert decide() == yields
+    assert decide() == (0, 0, [9, 5, 9], [9, 0, 9])
+    assert decide() == yields
+    deadline.value = 0x7000_0000_1234
+    assert decide() == (0x7000_0000_1234, 0, [9, 0, 9], [9, 1, 9])
+    assert sum(block) == turn.value
+
+
+COUNTING = """(module
+  (global (export "passed") (mut i32) (i32.const 0))
+  (func $count (export "count")
+    (loop $more (global.set 0 (i32.add (global.get 0) (i32.const 1))) (br $more))))"""
+
+
+@pytest.mark.parametrize("native", sorted({False, epochs.NATIVE}))
+def test_a_guest_that_gets_an_error_at_its_deadline_runs_no_further(native, monkeypatch):
+    plain = epochs.callback
+    monkeypatch.setattr(epochs, "callback", lambda: plain(native=native))
+    config = wasmtime.Config()
+    config.epoch_interruption = True
+    engine = wasmtime.Engine(config)
+    store = wasmtime.Store(engine)
+    exports = wasmtime.Instance(store, wasmtime.Module(engine, COUNTING), []).exports(store)
+    block = (ctypes.c_uint8 * at.CONTROL_SIZE)()
+    state, context = ctypes.addressof(block) + at.DEADLINE, bindings.context_of(store)
+    bindings.end_turns_at_deadlines(bindings.address_of(store.ptr()), state)
+    bindings.set_epoch_deadline(context, 0)
+    left, room = (ctypes.c_uint64 * 2)(), raw.wasmtime_val_t()
+    places = [ctypes.addressof(part) for part in (room, left)]
+    function = ctypes.addressof(exports["count"]._func)
+    future = bindings.call_async(
+        context, function, places[0], 0, places[0], 0, places[1], places[1] + 8
+    )
+    passed = []
+    for _ in range(3):  # turns of 0 ticks: a guest is suspended again at once
+        assert not bindings.poll(future)
+        passed.append(exports["passed"].value(store))
+    ctypes.c_uint64.from_address(state).value = bindings.new_error(b"enough")
+    assert bindings.poll(future)
+    bindings.delete_future(future)
+    error = bindings.error_at(left[1])
+
+    assert left[0] == 0
+    assert "enough" in str(error)
+    assert [frame.func_name for frame in bindings.frames_of(error)] == ["count"]
+    assert exports["passed"].value(store) - passed[-1] <= 1
 
 
 def test_the_version_ranges_of_the_package_say_the_same():

@@ -242,7 +242,7 @@ class FleetCall:
                 f"{guest.name} was in the middle of a frame when all guests of its fleet had taken"
                 f" {lockstep.spent:.3f} s for it together, over Limits.call_seconds"
             )
-            self._fail(place, GuestTimeout(text))
+            self._fail(place, guest.fiber.timeout(text))
             return False
         fiber, before = guest.fiber, lockstep.used[place]
         fiber.set_limits(*self._limits)

@@ -30,7 +30,7 @@ from wasmtime import _ffi as ffi
 from wasmtime._trap import FrameList
 
 from arkml.errors import UsageError
-from arkml.runtime import suspension
+from arkml.runtime import epochs, suspension
 
 WASMTIME_MAJOR = 50
 WASMTIME = version("wasmtime")
@@ -94,13 +94,13 @@ set_epoch_deadline = _brief(
     c_uint64,
 )
 
-yield_at_deadline = _brief(
-    raw._wasmtime_context_epoch_deadline_async_yield_and_update,  # noqa: SLF001
+_call_at_deadline = _brief(
+    raw._wasmtime_store_epoch_deadline_callback,  # noqa: SLF001
     None,
-    c_void_p,
-    c_uint64,
+    *(c_void_p,) * 4,
 )
-"""(context, ticks): from now on an epoch deadline suspends the guest and moves by `ticks`."""
+_new_error = _brief(raw._wasmtime_error_new, c_void_p, c_char_p)  # noqa: SLF001
+delete_error = _brief(raw._wasmtime_error_delete, None, c_void_p)  # noqa: SLF001
 
 _TEXT = (c_char_p, c_size_t)  # copied by the callee
 _instantiate_prepared = _brief(
@@ -160,6 +160,17 @@ def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
             _no_finalizer,
         )
     )  # fmt: skip
+
+
+def end_turns_at_deadlines(store: Address, state: Address) -> None:
+    """Let `epochs` end the turns of a Store, by the words of the control block around `state`."""
+    _call_at_deadline(store, address_of(epochs.callback()), state, 0)
+
+
+def new_error(text: bytes) -> Address:
+    """Return a new wasmtime_error_t, which wasmtime frees once it has it."""
+    error: Address = _new_error(text)
+    return error
 
 
 def check(error: Any) -> None:
@@ -367,14 +378,17 @@ __all__ = [
     "define",
     "define_shared_memory",
     "define_suspend",
+    "delete_error",
     "delete_future",
     "delete_store",
+    "end_turns_at_deadlines",
     "error_at",
+    "frames_of",
     "limit_store",
+    "new_error",
     "poll",
     "prepare",
     "set_epoch_deadline",
     "take_store",
     "trap_at",
-    "yield_at_deadline",
 ]  # fmt: skip

@@ -9,17 +9,27 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from arkml.abi.codes import ErrorCode
-from arkml.errors import AbiError, GuestBusy, GuestFailed, GuestTimeout, UsageError
+from arkml.errors import (
+    AbiError,
+    Frame,
+    GuestBusy,
+    GuestFailed,
+    GuestTimeout,
+    GuestTrap,
+    UsageError,
+)
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, Account, WorkKind, read_processor_clock
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import ALERT, TURN_TICKS
+from arkml.runtime.epochs import SUSPENDED
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
+from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 
 _clock = time.perf_counter
@@ -49,9 +59,10 @@ class Fiber:
     """
 
     __slots__ = (  # attributes of a dict are slower from 30 on
-        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_error", "_frame",
+        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_deadline",
+        "_error", "_frame",
         "_frames", "_frames_ahead", "_futures", "_handlers", "_name", "_numbers", "_reason",
-        "_record", "_room", "_sandbox", "_trap", "_turn", "_used", "_value", "_wait",
+        "_record", "_room", "_sandbox", "_ticks", "_trap", "_turn", "_used", "_value", "_wait",
         "_waits_since", "_whole_turn", "_words", "account", "call_guard", "is_between_turns",
         "is_low", "is_parked", "lockstep", "place", "suspended_at",
     )  # fmt: skip
@@ -98,6 +109,8 @@ class Fiber:
         self._numbers = arena.numbers
         self._trap = (control + at.TRAP) >> 3
         self._error = (control + at.ERROR) >> 3
+        self._deadline = (control + at.DEADLINE) >> 3
+        self._ticks = (control + at.TURN) >> 2
 
     @property
     def record(self) -> int:
@@ -255,6 +268,15 @@ class Fiber:
         self.call_guard.check_interrupt()
         self.look_at_wait()
 
+    def timeout(self, text: str) -> GuestTimeout:
+        """
+        Return the error of a call that is given up, with its place where its turn has run out.
+
+        Such a guest is resumed once, for it traps at once then; it runs no further.
+        """
+        frames = self._frames_reached()
+        return GuestTimeout(f"{text}{backtrace(frames)}", frames=frames)
+
     def failed(self) -> bool:
         """Return True if the call that just ended left a trap or an error."""
         return self._numbers[self._trap] != 0 or self._numbers[self._error] != 0
@@ -293,7 +315,7 @@ class Fiber:
         account = self.account
         used, taken = account.used, account.used + account.extra
         if used >= account.budget:
-            raise GuestTimeout(
+            raise self.timeout(
                 f"{self._name} ran for {used:.3f} s in one call, over its budget of"
                 f" {account.budget:g} s"
             )
@@ -314,7 +336,7 @@ class Fiber:
             )
 
     def _late(self, taken: float) -> GuestTimeout:
-        return GuestTimeout(
+        return self.timeout(
             f"{self._name} took {taken:.3f} s for one call with its waits, over the limit of"
             f" {self._call_seconds:g} s (Limits.call_seconds)"
         )
@@ -348,16 +370,25 @@ class Fiber:
         self._alert = self.lockstep.began[self.place] + left - ALERT
 
     def _take_turns(self, ticks: int) -> None:
-        """
-        Let a turn be `ticks` ticks long.
-
-        A guest that is suspended at the end of a turn still gets one more of the old length:
-        wasmtime arms it when it resumes.
-        """
+        """Let a turn be `ticks` ticks long."""
         if ticks != self._turn:
-            self._turn = ticks
-            bindings.yield_at_deadline(self._sandbox.context, ticks)
+            self._turn = self._words[self._ticks] = ticks
             bindings.set_epoch_deadline(self._sandbox.context, ticks)
+
+    def _frames_reached(self) -> tuple[Frame, ...]:
+        """Return the frames of a guest that is suspended at the end of a turn, whose call ends."""
+        numbers, deadline, future = self._numbers, self._deadline, self._futures[self.place]
+        if not future or numbers[deadline] != SUSPENDED:
+            return ()
+        numbers[deadline] = bindings.new_error(b"the call is given up")
+        began = _clock()
+        _poll(future)
+        self._used[self.place] += _clock() - began
+        left, numbers[deadline] = numbers[deadline], 0
+        if left > SUSPENDED:
+            bindings.delete_error(left)
+        trapped = failure(self._name, *self.take_errors(), self._sandbox.program.places)
+        return trapped.frames if isinstance(trapped, GuestTrap) else ()
 
     def _serve(self, reason: int) -> Event:
         """Serve a suspension; returns None if the guest may be resumed at once."""

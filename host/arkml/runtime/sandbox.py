@@ -223,8 +223,9 @@ class Sandbox:
             self._guest = bindings.RawInstance.linked(context, linker, self.program.module)
         if self.program.table_share != self.program.limits.table_elements:
             self._store.limit(self._caps(self.program.table_share))
-        bindings.yield_at_deadline(context, TURN_TICKS)
-        bindings.set_epoch_deadline(self.context, TURN_TICKS)
+        arena.words[(self.control + at.TURN) >> 2] = TURN_TICKS
+        self._store.end_turns(arena.base + self.control + at.DEADLINE)
+        bindings.set_epoch_deadline(context, TURN_TICKS)
 
     def _reserve(self, memory: bindings.Memory, pages: int) -> None:
         if pages:

@@ -45,6 +45,10 @@ class GuestStore:
         if self._pointer:
             bindings.limit_store(self._pointer, *caps)
 
+    def end_turns(self, state: int) -> None:
+        """Suspend the guest at its epoch deadlines; see `bindings.end_turns_at_deadlines`."""
+        bindings.end_turns_at_deadlines(self._pointer, state)
+
     def close_files(self) -> None:
         """Close the files that WASI has open, of a guest that is called no more."""
         if self._pointer:

@@ -27,6 +27,7 @@ FRAMES_AHEAD = 60  # that the loop runs on, without a suspension, after the pres
 ARGUMENTS = 64  # 16 slots of 8 bytes
 ERRORS = 192  # calls that the shim refused, counted by code 0..8
 ERROR_CODES = 9
+TURN = 228  # ticks of the guest's turns
 SUBMITS = 232  # submits that were answered
 ANSWERED_ROWS = 236  # rows in them
 TRAP = 240  # u64, the wasm_trap_t that the last call left, or zero; wasmtime writes it
@@ -39,6 +40,7 @@ REFUSED_COUNT = 0
 REFUSED_FUNCTION = 4  # its number among `render.noted`
 REFUSED_GIVEN = 8  # u64, what the guest gave
 REFUSED_WANTED = 16  # u64, what is right
+DEADLINE = 504  # u64, see `epochs`: zero, `epochs.SUSPENDED`, or the address of an error
 NON_FINITE = 1 << 31  # in NOTED: an action or value that is not finite was answered as zero
 
 RECORD_SIZE = 128

@@ -1,0 +1,73 @@
+"""
+The callback of epoch deadlines, by which a guest is suspended at the end of its turn.
+
+wasmtime takes what is to be done at a deadline out of the Store while it does it, so that nothing
+can be changed for a guest that is suspended there. Therefore each deadline comes twice. The first
+time the guest is suspended, and is at its deadline again as soon as it is resumed. The second time
+it gets its next turn or, where the host has left an error meanwhile, traps with it: only a trap has
+a backtrace. What the callback goes by is in the control block: DEADLINE, and TURN.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+from arkml.runtime.machine_code import machine_code
+from arkml.runtime.shim import control as at
+
+SUSPENDED = 1
+"""DEADLINE of a guest that is suspended at the end of its turn, or was when it was resumed last."""
+
+_CONTINUE, _YIELD = 0, 1  # wasmtime_update_deadline_kind_t
+_TURN = at.TURN - at.DEADLINE
+
+# cb(context, state, delta, kind) -> error under the System V ABI: state is in rsi, delta in rdx,
+# kind in rcx
+_X86_64 = bytes.fromhex(
+    "f30f1efa"  # endbr64
+    "488b06"  # mov rax, [rsi]
+    "48c70600000000"  # mov qword [rsi], 0
+    "4883f801"  # cmp rax, 1
+    "7719"  # ja to the ret: an error
+    "740a"  # je to the turn
+    "c60101"  # mov byte [rcx], 1       yield
+    "488902"  # mov [rdx], rax          0 ticks
+    "48ff06"  # inc qword [rsi]
+    "c3"  # ret
+    "8b86"  # mov eax, [rsi + TURN - DEADLINE]
+    + _TURN.to_bytes(4, "little", signed=True).hex()
+    + "488902"  # mov [rdx], rax
+    "31c0"  # xor eax, eax
+    "8801"  # mov [rcx], al             continue
+    "c3"  # ret
+)
+
+_word_at, _ticks_at, _kind_at = c_uint64.from_address, c_uint32.from_address, c_uint8.from_address
+
+
+def _end_turn(_context: int, state: int, delta: int, kind: int) -> int:
+    """Decide from Python. An exception here, also of a signal handler, is fatal."""
+    word = _word_at(state)
+    found, word.value = word.value, 0
+    if found > SUSPENDED:
+        return found
+    if found:
+        _word_at(delta).value, _kind_at(kind).value = _ticks_at(state + _TURN).value, _CONTINUE
+    else:
+        _word_at(delta).value, _kind_at(kind).value, word.value = 0, _YIELD, SUSPENDED
+    return 0
+
+
+_python = ctypes.CFUNCTYPE(c_size_t, *(c_void_p,) * 4)(_end_turn)
+
+_CODE = machine_code(_X86_64)
+
+NATIVE = _CODE is not None
+"""True if turns end without running Python on fibers."""
+
+
+def callback(*, native: bool = NATIVE) -> Any:
+    """Return the callback in a form that ctypes casts; `native=False` is the Python one."""
+    return _CODE.address if native and _CODE is not None else _python
