@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from arkml.errors import HiveRefused
 from arkml.server.access.browser_sessions import BrowserSessions
-from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, set_caller
+from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, caller_in, set_caller
 from arkml.server.access.credentials import OPEN, Credentials
 from arkml.server.access.login import session_id_in, set_origin
 from arkml.server.access.origins import OriginRules, RequestOrigin, browser_problem
@@ -15,6 +16,8 @@ from arkml.server.access.worker_tokens import digest_of
 from arkml.server.errors import sentence
 
 _BEARER = b"Bearer "
+_UNAUTHORIZED = 401
+_ENDED = "the token of the hive was revoked, or has expired, while the request was made"
 
 
 class HiveAdmission:
@@ -52,7 +55,11 @@ class HiveAdmission:
         scope["path"] = path = self._path(scope["path"])
         sending = with_headers(send, PAGE if path in self._page_paths else DATA)
         answer = self._refusal(scope)
-        await (self._app if answer is None else answer)(scope, receive, sending)
+        if answer is not None:
+            await answer(scope, receive, sending)
+            return
+        admitted = _Admitted(caller_in(scope), scope, receive, sending)
+        await self._app(scope, admitted.receive, admitted.send)
 
     def _path(self, path: str) -> str:
         """Return a path without the prefix of the public URL, which some proxies leave there."""
@@ -106,7 +113,39 @@ class HiveAdmission:
         return caller, browser_problem(request, by_cookie=True) if caller else ""
 
 
+class _Admitted:
+    """
+    A request that was admitted, whose rights end with those of its caller.
+
+    What it sends after that is refused, and so is what it has waited for, unless it has changed
+    something: then the answer says what was done.
+    """
+
+    def __init__(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        self._caller = caller
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._is_refused = False
+
+    async def receive(self) -> Message:
+        """Return the next part of the request. Raises HiveRefused once the caller has no rights."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not self._caller.is_valid():
+            raise HiveRefused(_ENDED, _UNAUTHORIZED)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer, or the refusal in place of all of it."""
+        is_start = message["type"] == "http.response.start"
+        if is_start and self._scope["method"] in SAFE_METHODS and not self._caller.is_valid():
+            self._is_refused = True
+            await sentence(_ENDED, _UNAUTHORIZED)(self._scope, self._receive, self._send)
+        if not self._is_refused:
+            await self._send(message)
+
+
 def _unauthorized() -> JSONResponse:
-    answer = sentence("the token of the hive is missing or wrong", 401)
+    answer = sentence("the token of the hive is missing or wrong", _UNAUTHORIZED)
     answer.headers["www-authenticate"] = "Bearer"
     return answer

@@ -1,0 +1,120 @@
+"""Requests whose caller loses the right to make them while they are made."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from arkml.errors import HiveRefused
+from arkml.server.access import credentials
+from arkml.server.access.admission import HiveAdmission
+from arkml.server.access.browser_sessions import BrowserSessions
+from arkml.server.access.callers import AccessRole
+from arkml.server.access.credentials import Credentials
+from arkml.server.access.origins import OriginRules
+from arkml.server.access.token_file import TokenFile
+from arkml.server.access.worker_tokens import WorkerTokens
+from arkml.server.errors import refusal
+from arkml.server.options import ServeOptions
+
+
+@pytest.fixture
+def hive(tmp_path, monkeypatch):
+    """Return a hive of two routes, each of which waits in the middle, and what it has done."""
+    monkeypatch.setattr(credentials, "_LOOK_EVERY", 0.0)
+    return _Hive(TokenFile(tmp_path))
+
+
+class _Hive:
+    def __init__(self, file):
+        self.file = file
+        self.token = file.add("alice", AccessRole.ACT, None)[1]
+        self.done: list[bytes] = []
+        self.meanwhile = lambda: None
+        options = ServeOptions(file.path.parent)
+        known = Credentials(options, WorkerTokens())
+        routes = [
+            Route("/", self._keep, methods=["POST"]),
+            Route("/", self._wait, methods=["GET"]),
+        ]
+        app = Starlette(routes=routes, exception_handlers={HiveRefused: self._refuse})
+        sessions = BrowserSessions(known)
+        self.app = HiveAdmission(
+            app, OriginRules(options), known, sessions, frozenset(), frozenset()
+        )
+
+    async def _refuse(self, _, error):
+        return refusal(error)
+
+    async def _keep(self, request):
+        body = b"".join([part async for part in request.stream()])
+        self.done.append(body)
+        self.meanwhile()
+        return Response(b"kept", 201)
+
+    async def _wait(self, _):
+        self.meanwhile()
+        return Response(b"a policy")
+
+    def ask(self, method, *parts):
+        """Send a request in parts, each a function that returns bytes; return the answer."""
+        sent: list[dict] = []
+        scope = {
+            "type": "http", "method": method, "path": "/", "query_string": b"", "scheme": "http",
+            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "root_path": "",
+            "http_version": "1.1",
+            "headers": [
+                (b"host", b"127.0.0.1:2"), (b"authorization", f"Bearer {self.token}".encode()),
+            ],
+        }  # fmt: skip
+        left = list(parts) or [lambda: b""]
+
+        async def receive():
+            part = left.pop(0)()
+            return {"type": "http.request", "body": part, "more_body": bool(left)}
+
+        async def send(message):
+            sent.append(message)
+
+        asyncio.run(self.app(scope, receive, send))
+        start, *bodies = sent
+        return start["status"], b"".join(body.get("body", b"") for body in bodies)
+
+    def revoke(self):
+        self.file.revoke("alice")
+
+
+def test_a_body_is_refused_whose_token_is_revoked_before_its_end(hive):
+    def last():
+        hive.revoke()
+        return b"last"
+
+    status, answer = hive.ask("POST", lambda: b"first", last)
+
+    assert (status, hive.done) == (401, [])
+    assert b"was revoked" in answer
+
+
+def test_what_was_waited_for_is_not_given_once_the_token_is_revoked(hive):
+    hive.meanwhile = hive.revoke
+    status, answer = hive.ask("GET")
+
+    assert status == 401
+    assert b"policy" not in answer
+    assert b"was revoked" in answer
+
+
+def test_the_answer_to_a_change_says_what_was_done(hive):
+    hive.meanwhile = hive.revoke
+
+    assert hive.ask("POST", lambda: b"first", lambda: b"last") == (201, b"kept")
+    assert hive.done == [b"firstlast"]
+
+
+def test_a_token_that_is_good_all_the_time_is_answered(hive):
+    assert hive.ask("GET") == (200, b"a policy")
+    assert hive.ask("POST", lambda: b"whole") == (201, b"kept")
