@@ -1,9 +1,11 @@
 """Gymnasium environments, guests and the learner's SAC as parts of the asynchronous trainer."""
 
+import io
 import pickle
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import gymnasium
@@ -536,7 +538,21 @@ def test_an_agent_continues_from_what_it_saved(tmp_path):
     assert other.model_info()[0] == 20
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\3\4nothing", pickle.dumps([1])])
+def damaged_archive(method):
+    """Return a zip file with one member, whose packed bytes are not of that method."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", method) as archive:
+        archive.writestr("plain.npy", bytes(64))
+    whole = data.getvalue()
+    begin = whole.index(b"plain.npy") + len("plain.npy")
+    return whole[:begin] + b"\xff" * 12 + whole[begin + 12 :]
+
+
+METHODS = [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA]
+DAMAGED = [b"", b"PK\3\4nothing", pickle.dumps([1]), *map(damaged_archive, METHODS)]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_file_of_parameters_that_is_damaged_is_refused(tmp_path, content):
     (tmp_path / "sac.npz").write_bytes(content)
 

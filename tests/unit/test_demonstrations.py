@@ -187,6 +187,25 @@ def test_an_npz_that_was_cut_off_is_refused(tmp_path, size):
         read_demonstrations(path)
 
 
+METHODS = [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["deflate", "bzip2", "lzma"])
+def test_an_npz_whose_packed_bytes_are_damaged_is_refused(tmp_path, method):
+    path = tmp_path / "rows.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, array in columns().items():
+            buffer = io.BytesIO()
+            np.save(buffer, array)
+            archive.writestr(f"{name}.npy", buffer.getvalue())
+    whole = path.read_bytes()
+    begin = whole.index(b"agent.npy") + len("agent.npy")
+    path.write_bytes(whole[:begin] + b"\xff" * 12 + whole[begin + 12 :])
+
+    with pytest.raises(UsageError, match=r"rows\.npz (is not an \.npz file|cannot be read)"):
+        read_demonstrations(path)
+
+
 def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_demonstrations(tmp_path / "rows.npz")

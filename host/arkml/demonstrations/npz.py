@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import struct
 import zipfile
 import zlib
@@ -32,8 +33,8 @@ _KINDS = {"agent": "ui", "step": "ui", "state": "ui", "reward": "fui", "features
 _KINDS["action"] = "fui"
 _MOST_TEXT = 1 << 16  # characters
 _DAMAGE = (
-    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError,
-    RuntimeError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, ValueError,
+    NotImplementedError, RuntimeError,
 )  # fmt: skip
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -36,6 +38,9 @@ POLICY = "policy.onnx"
 
 _PLAIN = "plain"
 _TOGETHER = 16
+_DAMAGE = (
+    BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, NotImplementedError, RuntimeError,
+)  # fmt: skip
 
 
 class SacModel(NamedTuple):
@@ -170,7 +175,7 @@ class SacAgent(Agent, SyncModel):
                 tensors = {name: archive[name] for name in archive.files}
             plain = json.loads(str(tensors.pop(_PLAIN)))
             normalizer, state = plain["normalizer"], State(tensors, plain["learner"])
-        except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        except (*_DAMAGE, KeyError, TypeError) as error:
             raise UsageError(f"{path / PARAMETERS} is not of SacAgent: {error}") from error
         learner.restore(state)
         self._normalizer.restore(normalizer)
