@@ -82,13 +82,14 @@ class HiveGrant:
     what guests ask for. `block` says whether a submit waits while the learner's pace admits no more
     rows; None lets applets drop rows instead and everything else wait. With `shared` all guests of
     the host that start a run of one game and name take part in one run, which `resume` continues if
-    the hive has one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the
-    hive, which runs start from in the place of what guests ask for, with `shared` the first one
-    only. `expected` is the run that the first of them has to start, any other one is NotTrainable.
-    With `join`, the id of a run of the hive, guests take part in that run, whatever run and hive
-    they name, and get none of the remote workers that they ask for. `upload_modules` allows guests
-    to have remote workers: the hive then gets their module. `page` is the port at which an embedded
-    hive shows its page, 0 for any that is free.
+    the hive has one, and an embedded hive keeps no learner ready for another; otherwise each starts
+    its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, which runs start from in the place
+    of what guests ask for, with `shared` the first one only. `expected` is the run that the first
+    of them has to start, any other one is NotTrainable. With `join`, the id of a run of the hive,
+    guests take part in that run, whatever run and hive they name, and get none of the remote
+    workers that they ask for. `upload_modules` allows guests to have remote workers: the hive then
+    gets their module. `page` is the port at which an embedded hive shows its page, 0 for any that
+    is free.
     """
 
     __repr__ = short_repr
@@ -303,8 +304,10 @@ class HiveAccess(Closing):
             from arkml.hive.embedded import EmbeddedHive
 
             data = None if self.grant.data is None else Path(self.grant.data)
-            port = {"port": self.grant.page} if self.grant.page else {}
-            self._embedded = embedded = EmbeddedHive(data, port)
+            settings: dict[str, Any] = {"port": self.grant.page} if self.grant.page else {}
+            if self.grant.shared:  # one run: a learner for the next would never have work
+                settings["spare"] = False
+            self._embedded = embedded = EmbeddedHive(data, settings)
             return HiveClient(embedded.locate)
         address = place or configured  # without the token for hives that guests name
         assert address is not None
