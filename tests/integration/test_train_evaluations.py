@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 from concurrent.futures import Future
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS
+from tests.waiting import eventually
 
 import arkml
 from arkml import Limits
@@ -243,6 +245,21 @@ def test_closing_ends_an_evaluation_that_plays(policy):
             pass
 
     assert process.returncode == -9
+
+
+def test_an_evaluation_that_ends_after_it_was_closed_is_told_to_nobody(policy):
+    client, run, told = Client(), Future(), []
+    client.run = lambda _: run
+    evaluation = PeriodicEvaluation(task(), REACH.read_bytes())
+    evaluation.on_evaluation = evaluation.on_lost = told.append
+    with patch.object(run, "result", wraps=run.result) as asked:
+        evaluation.begin(client, "r", 1, policy)
+        eventually(lambda: asked.called)  # it has played
+        evaluation.close()
+    run.set_result(Client().run("r").result())
+    evaluation._thread.join()
+
+    assert (told, client.reports, evaluation.reports) == ([], [], [])
 
 
 def test_the_process_ends_with_its_standard_input(policy):

@@ -278,6 +278,7 @@ class GuestTrainer(Closing):
             self.error, self._ended = monitor.cause_of(error), "failed"
         finally:
             self._stop_actors()
+            evaluation.close()  # one that still plays would be in a part of the result only
             monitor.close()
 
     def finish(self, is_hurried: Callable[[], bool] = lambda: False) -> TrainingResult:

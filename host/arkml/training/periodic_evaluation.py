@@ -108,7 +108,11 @@ class PeriodicEvaluation(Closing):
             self._raise_failure()
 
     def close(self) -> None:
-        """End the process, and the evaluation that it plays. Safe to call again."""
+        """
+        End the process, and the evaluation that it plays. Safe to call again.
+
+        From then on no evaluation is told to anybody, and `reports` has all that were.
+        """
         with self._changed:
             self._is_closed, self._wanted = True, None
             self._changed.notify_all()
@@ -214,11 +218,16 @@ class PeriodicEvaluation(Closing):
         except (HiveError, TimeoutError, CancelledError):
             run = None
         evaluation = self._evaluation(wanted.version, None if run is None else run.rows, played)
+        with self._changed:  # told to all or, once this is closed, to none
+            if not self._is_closed:
+                self._tell(evaluation, wanted.client, run)
+
+    def _tell(self, evaluation: Evaluation, client: HiveClient, run: RunInfo | None) -> None:
         self.on_evaluation(evaluation)
         if run is None:
             self.on_lost(evaluation)
             return
-        report = wanted.client.evaluate(run.id, evaluation.report())
+        report = client.evaluate(run.id, evaluation.report())
 
         def keep(done: Future[bool]) -> None:
             if done.cancelled() or done.exception() is not None:

@@ -195,10 +195,11 @@ class TrainingResult:
     `training_curve` has means of the last 100 training episodes, `evaluation_curve` means of
     evaluations without noise, empty without `eval_every`. `evaluation_returns`, float64,
     [episodes], are the returns of the last evaluation episodes, at most 100; `evaluations` are all
-    of this training. `frames` were stepped
-    in `seconds`, `late_frames` of them too late for `fps` (None without it); the learner learned
-    from `rows` in `updates` gradient steps and published `versions`. `metrics` are the last values
-    by their TensorBoard names. `files` are the paths in `directory` by "onnx", "crvo", "last" and
+    of this training, but for one that was still playing when it was stopped or failed, or had its
+    return. `frames` were stepped in `seconds`, `late_frames` of them too late for `fps` (None
+    without it); the learner learned from `rows` in `updates` gradient steps and published
+    `versions`. `metrics` are the last values by their TensorBoard names, those of the last of the
+    `evaluations` among them. `files` are the paths in `directory` by "onnx", "crvo", "last" and
     "curve"; one that could not be written is missing. `warnings` are sentences for people, and
     `errors` what went wrong, in the order of its weight: both are empty as a rule. `workers` are
     the rollout workers, empty without `actors`. `statistics` are the counts of the guests of this
