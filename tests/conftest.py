@@ -1,12 +1,14 @@
 """
 What all tests have in common: a cache of compiled modules, signals as at a terminal, clean ends.
 
-What a failed test leaves running is killed, and so is everything at the end.
+What a failed test leaves running is killed, and so is everything at the end. Processes that tests
+start find the learner of tests/drawn_learner, by the entry point of an installed package.
 """
 
 import gc
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 from tests import children
@@ -14,6 +16,7 @@ from tests import children
 from arkml.loggers import forget_notices
 
 HAS_FAILED = pytest.StashKey()
+PACKAGES = str(Path(__file__).with_name("drawn_learner"))
 
 
 def pytest_configure(config):
@@ -24,6 +27,8 @@ def pytest_configure(config):
         config.add_cleanup(directory.cleanup)
         os.environ["ARKML_CACHE"] = f"{directory.name}/modules"
         os.environ["XDG_STATE_HOME"] = f"{directory.name}/state"
+        path = filter(None, (PACKAGES, os.environ.get("PYTHONPATH")))
+        os.environ["PYTHONPATH"] = os.pathsep.join(path)
     warden = children.start_warden()
     config.add_cleanup(warden.communicate)
 

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 GUESTS = ROOT / "fixtures" / "guests"
 POLICIES = ROOT / "fixtures" / "policies"
 CORRIDOR = GUESTS / "c_corridor.wasm"  # declares "corridor": two branches of four choices, masked
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "host"), "PYTHONWARNINGS": "error"}
+PATH = os.pathsep.join(map(str, (ROOT / "host", ROOT / "tests" / "drawn_learner")))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PATH, "PYTHONWARNINGS": "error"}
 
 LOOP = '(module (memory (export "memory") 1) (func (export "ark_applet_update") (loop (br 0))))'
 FRAMES = '(module (memory (export "memory") 1) (func (export "ark_applet_update")))'

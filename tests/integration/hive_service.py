@@ -1,12 +1,14 @@
 """A hive in a process of its own, with learners that learn nothing, and a client to ask it."""
 
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import numpy as np
 from tests.waiting import eventually
 
+from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.rows import CONTENT_TYPE, RowColumns, encode
@@ -20,6 +22,19 @@ SETTINGS = {"learner": [FAKE], "spare": False, "segment_bytes": 1 << 20}
 
 def start_hive(data, **settings):
     return EmbeddedHive(data, {**SETTINGS, **settings})
+
+
+def grant_of(hive, **options):
+    """The grant of an embedded hive that a test has started."""
+    address = hive.locate()
+    return HiveGrant(f"{address.host}:{address.port}", token=address.token, **options)
+
+
+@contextmanager
+def training_host(data, **options):
+    """A host whose hive in `data` has arkml's learners, and keeps none ready."""
+    with EmbeddedHive(data, {"spare": False}) as hive, Host(hive=grant_of(hive, **options)) as host:
+        yield host
 
 
 def request(name="run", *, features=FEATURES, actions=ACTIONS, on_conflict="number", **other):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.learns
 
 REACH, CHOOSERS = GUESTS / "c_reach.wasm", GUESTS / "c_choosers.wasm"
 SPACE = {"updates_per_row": [0.05, 0.1], "hidden": {"low": 16, "high": 32, "int": True}}
-QUICK = {"batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "batch_size": 64, "memory_min_size": 640}
 
 
 @pytest.fixture

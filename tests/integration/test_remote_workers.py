@@ -23,13 +23,14 @@ V5 = "ark-ml-v5"
 ASKING = GUESTS / "c_reach_workers.wasm"
 PLAYING, TRAINING = 2, 1
 UNKNOWN = b'(module (import "env" "unknown" (func)) (func (export "ark_applet_update")))'
-LEARNER = {"hidden": 32, "batch_size": 32, "memory_min_size": 200}
+LEARNER = {"algorithm": "drawn", "hidden": 32, "batch_size": 32, "memory_min_size": 200}
 
 
 @contextmanager
 def serving(data, **workers):
     """A hive with a client; `workers` are those that it may start."""
-    with EmbeddedHive(data, {"workers": workers}) as hive, HiveClient(hive.locate) as client:
+    settings = {"workers": workers, "spare": False}
+    with EmbeddedHive(data, settings) as hive, HiveClient(hive.locate) as client:
         address = hive.locate()
         host, port, token = address.host, address.port, address.token
         yield SimpleNamespace(hive=hive, client=client, address=f"{host}:{port}", token=token)

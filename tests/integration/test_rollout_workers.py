@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
 from arkml.runs.access import HiveGrant
 from arkml.training.actors import RolloutWorkers
+from arkml.training.loop import TrainingLoop
 from arkml.training.options import TrainingOptions
 from arkml.training.task_runner import make_runner
 from arkml.training.tasks import find_task
@@ -38,7 +40,7 @@ from arkml.workers.local import LocalPlacement
 
 REACH = GUESTS / "c_reach.wasm"
 SEEDED_REACH = GUESTS / "c_reach_seeded.wasm"
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 WIDTHS = (4, 2)
 LONG = 60.0
 PROGRAM = "arkml.training.rollout_worker"
@@ -55,8 +57,15 @@ SEEDED = """
 
 @pytest.fixture(scope="module")
 def hive(tmp_path_factory):
-    with EmbeddedHive(tmp_path_factory.mktemp("hive")) as one:
+    with EmbeddedHive(tmp_path_factory.mktemp("hive"), {"spare": False}) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def unused_run(hive):
+    """A run that no worker gets to play in."""
+    with HiveClient(hive.locate) as one:
+        return create(one)
 
 
 @pytest.fixture
@@ -73,7 +82,7 @@ def placement():
 
 
 def create(client, name="a run of its own", widths=WIDTHS):
-    settings = Settings(*widths, hidden=32, batch_size=64, memory_min_size=640)
+    settings = Settings(*widths, **QUICK)
     return client.create(RunRequest(name, "another game", settings)).result()
 
 
@@ -183,11 +192,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_worker_refuses_a_job_that_it_cannot_do_with_the_reason(hive, client, placement, case):
+def test_a_worker_refuses_a_job_that_it_cannot_do_with_the_reason(
+    hive, client, unused_run, placement, case
+):
     changes, data, sentence = REFUSED[case]
-    widths = (5, 2) if case == "another width" else WIDTHS
-    worker = Worker(placement, hive, create(client, case, widths), data, **changes)
-    status, reason = worker.ended()
+    run = create(client, case, (5, 2)) if case == "another width" else unused_run
+    status, reason = Worker(placement, hive, run, data, **changes).ended()
 
     assert status == 2
     assert sentence in reason
@@ -228,16 +238,16 @@ def test_a_downloaded_module_is_compiled_within_limits(seconds, size, status, te
     assert text in (done.stdout + done.stderr).decode()
 
 
-def test_a_worker_whose_guest_fails_says_the_reason(hive, client, placement):
+def test_a_worker_whose_guest_fails_says_the_reason(hive, unused_run, placement):
     trapping = module(function("ark_applet_update", "(unreachable)"))
-    status, reason = Worker(placement, hive, create(client, "trap"), trapping).ended()
+    status, reason = Worker(placement, hive, unused_run, trapping).ended()
 
     assert status == 1
     assert "unreachable" in reason
 
 
-def test_a_worker_whose_hive_is_gone_at_its_start_has_failed(hive, client, placement):
-    status, reason = Worker(placement, hive, create(client, "gone"), hive="127.0.0.1:9").ended()
+def test_a_worker_whose_hive_is_gone_at_its_start_has_failed(hive, unused_run, placement):
+    status, reason = Worker(placement, hive, unused_run, hive="127.0.0.1:9").ended()
 
     assert status == 1
     assert "no hive answers at 127.0.0.1:9" in reason
@@ -313,14 +323,32 @@ def test_the_seed_of_a_worker_is_put_into_the_arguments_of_a_cmdlet(host):
     assert find_task(compiled, "walk {seed} 3").data == b"walk {seed} 3"
 
 
-def test_a_training_with_actors_counts_every_row_once(tmp_path):
-    states = []
+@pytest.fixture
+def until_all_play(monkeypatch):
+    """A `progress` that has seen rows of all three workers before the last of 100 frames."""
+    playing, all_play, take = set(), threading.Event(), TrainingLoop._take
+
+    def look(state):
+        playing.update(one.worker for one in state.workers if one.rows_per_second > 0)
+        if len(playing) == 3:
+            all_play.set()
+
+    def take_in_time(self, step):
+        assert self.frames < 99 or all_play.wait(300)
+        return take(self, step)
+
+    monkeypatch.setattr(TrainingLoop, "_take", take_in_time)
+    return look
+
+
+def test_a_training_with_actors_counts_every_row_once(tmp_path, until_all_play):
     result = train(
-        REACH, frames=100, actors=3, settings=QUICK, progress=states.append,
+        REACH, frames=100, actors=3, settings=QUICK, progress=until_all_play,
         directory=tmp_path / "out",
     )  # fmt: skip
     rows = [one.rows for one in result.workers]
-    with EmbeddedHive(tmp_path / "out" / "hive") as hive, HiveClient(hive.locate) as client:
+    data = tmp_path / "out" / "hive"
+    with EmbeddedHive(data, {"spare": False}) as hive, HiveClient(hive.locate) as client:
         kept = client.run(result.run_id).result()
 
     assert [one.worker for one in result.workers] == [0, 1, 2]
@@ -328,7 +356,6 @@ def test_a_training_with_actors_counts_every_row_once(tmp_path):
     assert sum(rows) == result.rows == kept.rows
     assert kept.lost == 0
     assert result.ended == "frames"
-    assert any(min(w.rows_per_second for w in s.workers) > 0 for s in states if s.workers)
     assert any("takes no seed" in warning for warning in result.warnings)
 
 

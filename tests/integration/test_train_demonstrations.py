@@ -19,7 +19,13 @@ SPARSE, PENDULUM, CORRIDOR = (
     GUESTS / f"c_{name}.wasm" for name in ("sparse_reach", "pendulum_plain", "corridor")
 )
 AGENTS = 16
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640, "updates_per_row": 0.1}
+QUICK = {
+    "algorithm": "drawn",
+    "hidden": 32,
+    "batch_size": 64,
+    "memory_min_size": 640,
+    "updates_per_row": 0.1,
+}
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.learns
 
 REACH = GUESTS / "c_reach.wasm"
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 LONG = 60.0
 FILES = {
     "c_reach.onnx",

@@ -21,7 +21,7 @@ from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluat
 
 REACH = GUESTS / "c_reach.wasm"
 COIN = GUESTS / "c_coin.wasm"
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 AGENTS, STEPS, FEATURES, ACTIONS = 64, 50, 4, 2
 
 

@@ -11,7 +11,7 @@ from arkml.cli.application import _with_page_port
 from arkml.errors import HiveUnreachable, UsageError
 
 REACH = GUESTS / "c_reach.wasm"
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 
 
 def test_a_training_gives_the_link_to_its_page(tmp_path):

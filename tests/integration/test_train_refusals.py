@@ -17,7 +17,7 @@ from tests.waiting import eventually
 REACH, PENDULUM, CHOOSERS = (
     GUESTS / f"c_{name}.wasm" for name in ("reach", "pendulum", "choosers")
 )
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 
 
 @pytest.fixture

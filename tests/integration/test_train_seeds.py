@@ -11,7 +11,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.learns
 
 REACH, PENDULUM = GUESTS / "c_reach.wasm", GUESTS / "c_pendulum.wasm"
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Guests that learn: real wasm, a real embedded hive, a real learner."""
+"""Guests that learn: real wasm, a real hive, a real learner."""
 
 import re
 import struct
@@ -6,6 +6,7 @@ import struct
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS, arkml
+from tests.integration.hive_service import training_host
 from tests.integration.training_guest import (
     ACTIONS,
     FEATURES,
@@ -27,8 +28,8 @@ TRAIN, APPLET = (GUESTS / "ark_api" / f"{kind}_train_016.wasm" for kind in ("cmd
 
 
 @pytest.fixture(scope="module")
-def host():
-    with Host(hive=HiveGrant(block=True)) as made:
+def host(tmp_path_factory):
+    with training_host(tmp_path_factory.mktemp("hive"), block=True) as made:
         yield made
 
 

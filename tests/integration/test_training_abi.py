@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tests.faults.player import Player
+from msgspec.structs import replace
+from tests.faults.player import SETTINGS, Player
 from tests.integration.command_line import GUESTS
-from tests.integration.hive_service import Service, start_hive
+from tests.integration.hive_service import Service, grant_of, start_hive, training_host
 from tests.integration.training_guest import (
     ACTIONS,
     FEATURES,
@@ -26,10 +27,12 @@ from tests.waiting import eventually
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
 from arkml.batches import Batch, Metadata
+from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.segments import read_records
 from arkml.host import hives_of
 
 V5 = "ark-ml-v5"
+DRAWN = {"algorithm": "drawn"}
 GUEST_FILE = GUESTS / "c_reach.wasm"
 METRIC_V1, METRIC_V3 = struct.Struct("<28sf"), struct.Struct("<I64sf")
 PROTOCOL = struct.Struct("<IIIfIffIIIIfI")
@@ -37,8 +40,8 @@ INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, Episode
 
 
 @pytest.fixture(scope="module")
-def host():
-    with Host(hive=HiveGrant(block=True)) as made:
+def host(tmp_path_factory):
+    with training_host(tmp_path_factory.mktemp("hive"), block=True, settings=DRAWN) as made:
         yield made
 
 
@@ -428,7 +431,7 @@ def metrics_in(directory):
 
 
 def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
-    with Host(hive=HiveGrant(data=tmp_path, block=True)) as host:
+    with training_host(tmp_path, block=True, settings=DRAWN) as host:
         guest = TrainingGuest(host)
         context = guest.start("rows of metrics")
         for step in range(300):
@@ -452,7 +455,8 @@ def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
 
 
 def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests(tmp_path):
-    player = Player(HiveGrant(data=tmp_path))
+    hive = EmbeddedHive(tmp_path, {"spare": False})
+    player = Player(grant_of(hive), settings=replace(SETTINGS, **DRAWN))
     guests, agents = 4, 8  # of each; their ids are the same
     ids = np.tile(np.arange(1, agents + 1, dtype=np.uint64), guests)
     keys = np.repeat(np.arange(guests, dtype=np.uint64), agents)
@@ -473,6 +477,7 @@ def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests
     eventually(player.settled)
     found = list(metrics_in(tmp_path / "runs" / player.run.id / "rows"))
     player.close()
+    hive.close()
 
     assert sorted(found) == sorted(
         (100.0 * step + 9 * guest, 100.0 * step + 9 * guest, step)

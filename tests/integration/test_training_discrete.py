@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.integration.command_line import CORRIDOR, GUESTS, with_spec
+from tests.integration.hive_service import grant_of
 from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
 from tests.waiting import eventually
 
@@ -34,12 +35,6 @@ MASKED = -7.0  # a reward with the penalty of a masked choice is below this, any
 def hive(tmp_path):
     with EmbeddedHive(tmp_path, {"learner": [LEARNER], "spare": False}) as made:
         yield made
-
-
-def grant_of(hive, **options):
-    address = hive.locate()
-    host, port, token = address.host, address.port, address.token
-    return HiveGrant(hive=f"{host}:{port}", token=token, **options)
 
 
 def rows_of(host):
