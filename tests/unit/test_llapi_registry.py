@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
+import os
 import stat
 import subprocess
 import sys
@@ -361,24 +363,79 @@ def test_downloads_follow_redirections_within_https():
         if request.url.path == "/loop":
             return httpx.Response(302, headers={"location": "/loop"})
         if request.url.path == "/b":
-            return httpx.Response(200, content=b"content")
+            return httpx.Response(200, stream=httpx.ByteStream(b"content"))
         if request.url.path == "/down":
             raise httpx.ConnectError("refused")
         return httpx.Response(404)
 
-    with httpx.Client(transport=httpx.MockTransport(answer)) as client:
-        target = io.BytesIO()
-        digest = download.copy("https://x/a", target, 7, client)
+    served = httpx.MockTransport(answer)
+    target = io.BytesIO()
+    digest = download.copy("https://x/a", target, 7, served)
 
-        assert target.getvalue() == b"content"
-        assert digest == hashlib.sha256(b"content").hexdigest()
-        with pytest.raises(UnityRegistryException, match="more than 6 bytes"):
-            download.read("https://x/a", 6, client)
-        with pytest.raises(UnityRegistryException, match="http://x/b is neither"):
-            download.read("https://x/plain", 7, client)
-        with pytest.raises(UnityRegistryException, match="redirects more than 5 times"):
-            download.read("https://x/loop", 7, client)
-        with pytest.raises(FileNotFoundError, match="answered 404"):
-            download.read("https://x/none", 7, client)
-        with pytest.raises(ConnectionError, match="could not be read"):
-            download.read("https://x/down", 7, client)
+    assert target.getvalue() == b"content"
+    assert digest == hashlib.sha256(b"content").hexdigest()
+    with pytest.raises(UnityRegistryException, match="more than 6 bytes"):
+        download.read("https://x/a", 6, served)
+    with pytest.raises(UnityRegistryException, match="http://x/b is neither"):
+        download.read("https://x/plain", 7, served)
+    with pytest.raises(UnityRegistryException, match="redirects more than 5 times"):
+        download.read("https://x/loop", 7, served)
+    with pytest.raises(FileNotFoundError, match="answered 404"):
+        download.read("https://x/none", 7, served)
+    with pytest.raises(ConnectionError, match="could not be read"):
+        download.read("https://x/down", 7, served)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "deflate", "br", "zstd", "x"])
+def test_a_packed_answer_is_refused_and_never_unpacked(encoding):
+    asked = []
+
+    def answer(request):
+        asked.append(request.headers["accept-encoding"])
+        return httpx.Response(
+            200, headers={"content-encoding": encoding}, stream=httpx.ByteStream(b"packed")
+        )
+
+    with pytest.raises(UnityRegistryException, match=f"in the encoding '{encoding}'"):
+        download.read("https://x/a", 1 << 20, httpx.MockTransport(answer))
+    assert asked == ["identity"]
+
+
+class _Dripping(httpx.AsyncByteStream):
+    """A body of a byte now and then, without an end."""
+
+    async def __aiter__(self):
+        while True:
+            await asyncio.sleep(0.001)
+            yield b"x"
+
+
+@pytest.mark.parametrize("part", ["header", "body"])
+def test_an_answer_that_never_ends_is_given_up(monkeypatch, part):
+    monkeypatch.setattr(download, "_SECONDS", 0.1)
+    monkeypatch.setattr(download, "_RATE", 1 << 60)
+
+    async def answer(_):
+        if part == "header":
+            await asyncio.Event().wait()
+        return httpx.Response(200, stream=_Dripping())
+
+    with pytest.raises(ConnectionError, match="did not arrive in time"):
+        download.read("https://x/a", 1 << 40, httpx.MockTransport(answer))
+
+
+def test_a_download_works_where_an_event_loop_runs():
+    async def load():
+        return download.read(
+            "https://x/a",
+            7,
+            httpx.MockTransport(lambda _: httpx.Response(200, stream=httpx.ByteStream(b"content"))),
+        )
+
+    assert asyncio.run(load()) == b"content"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnityRegistryException, match="cannot be read: it is not a plain file"):
+        download.read((tmp_path / "pipe").as_uri(), 7)

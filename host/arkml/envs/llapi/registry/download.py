@@ -2,88 +2,160 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import BinaryIO
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import IO, Any, BinaryIO
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import httpx
 
 from arkml.envs.llapi.exception import UnityRegistryException
+from arkml.files import open_file
 
 _REDIRECTS = 5
 _BLOCK = 1 << 16
 _TIMEOUT = 30.0  # seconds without a byte
+_SECONDS = 60.0
+"""Seconds of one download, beside those that its bytes take at `_RATE`."""
+_RATE = 16 << 10  # bytes a second
+_SHOWN = 100  # characters
 
 
-def read(url: str, limit: int, client: httpx.Client | None = None) -> bytes:
+def read(url: str, limit: int, transport: httpx.AsyncBaseTransport | None = None) -> bytes:
     """Return the file at `url`, of at most `limit` bytes. Raises as `copy`."""
     content = io.BytesIO()
-    copy(url, content, limit, client)
+    copy(url, content, limit, transport)
     return content.getvalue()
 
 
-def copy(url: str, target: BinaryIO, limit: int, client: httpx.Client | None = None) -> str:
+def copy(
+    url: str, target: BinaryIO, limit: int, transport: httpx.AsyncBaseTransport | None = None
+) -> str:
     """
     Write the file at `url` to `target`. Returns its SHA-256, in hexadecimal.
 
-    Raises UnityRegistryException for any scheme but https and file and for more than `limit`
-    bytes, and ConnectionError or FileNotFoundError if there is no such file.
+    Raises UnityRegistryException for any scheme but https and file, for more than `limit` bytes and
+    for an answer that is packed, and ConnectionError or FileNotFoundError if there is no such file
+    or it does not arrive in time. A file of this machine is a plain one.
     """
     digest = hashlib.sha256()
     total = 0
-    with _opened(url, client) as blocks:
-        for block in blocks:
-            total += len(block)
-            if total > limit:
-                raise UnityRegistryException(f"{url} has more than {limit} bytes.")
-            digest.update(block)
-            target.write(block)
+
+    def take(block: bytes) -> int:
+        nonlocal total
+        total += len(block)
+        if total > limit:
+            raise UnityRegistryException(f"{url} has more than {limit} bytes.")
+        digest.update(block)
+        target.write(block)
+        return total
+
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        with _opened(url, Path(url2pathname(parts.path))) as file:
+            while block := file.read(_BLOCK):
+                take(block)
+    else:
+        _refuse_unless_https(url)
+        _run(_fetch(url, take, transport))
     return digest.hexdigest()
 
 
-@contextmanager
-def _opened(url: str, client: httpx.Client | None) -> Iterator[Iterator[bytes]]:
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        with open(url2pathname(parts.path), "rb") as file:  # noqa: PTH123 - as the URL spells it
-            yield iter(lambda: file.read(_BLOCK), b"")
-        return
-    _refuse_unless_https(url)
-    if client is not None:
-        with _response(url, client) as response:
-            yield response.iter_bytes(_BLOCK)
-        return
-    with httpx.Client(timeout=_TIMEOUT) as own, _response(url, own) as response:
-        yield response.iter_bytes(_BLOCK)
-
-
-@contextmanager
-def _response(url: str, client: httpx.Client) -> Iterator[httpx.Response]:
-    """Return the answer after redirections, none of which leaves https."""
-    request = client.build_request("GET", url)
+def _opened(url: str, path: Path) -> IO[bytes]:
     try:
-        for _ in range(_REDIRECTS):
-            response = client.send(request, stream=True, follow_redirects=False)
+        return open_file(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnityRegistryException(f"{url} cannot be read: {error.strerror}.") from error
+
+
+async def _fetch(
+    url: str, take: Callable[[bytes], int], transport: httpx.AsyncBaseTransport | None
+) -> None:
+    """Give what an answer holds to `take`, in the time that its bytes may need."""
+    client = httpx.AsyncClient(
+        timeout=_TIMEOUT, transport=transport, headers={"accept-encoding": "identity"}
+    )
+    try:
+        async with asyncio.timeout(_SECONDS) as end, client:
+            began = asyncio.get_running_loop().time()
+            response = await _response(url, client)
             try:
-                if response.next_request is None:
-                    response.raise_for_status()
-                    yield response
-                    return
-                request = response.next_request
+                async for block in response.aiter_raw():
+                    end.reschedule(began + _SECONDS + take(block) / _RATE)
             finally:
-                response.close()
-            _refuse_unless_https(str(request.url))
+                await response.aclose()
+    except TimeoutError as error:
+        raise ConnectionError(f"{url} did not arrive in time.") from error
     except httpx.HTTPStatusError as error:
         raise FileNotFoundError(f"{url} answered {error.response.status_code}.") from error
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise ConnectionError(f"{url} could not be read: {error}") from error
+
+
+async def _response(url: str, client: httpx.AsyncClient) -> httpx.Response:
+    """Return the answer after redirections, none of which leaves https, with its body to read."""
+    request = client.build_request("GET", url)
+    for _ in range(_REDIRECTS):
+        response = await client.send(request, stream=True, follow_redirects=False)
+        if response.next_request is None:
+            try:
+                response.raise_for_status()
+                _refuse_packed(url, response)
+            except BaseException:
+                await response.aclose()
+                raise
+            return response
+        request = response.next_request
+        await response.aclose()
+        _refuse_unless_https(str(request.url))
     raise UnityRegistryException(f"{url} redirects more than {_REDIRECTS} times.")
+
+
+def _refuse_packed(url: str, response: httpx.Response) -> None:
+    """Refuse an encoding, which was not asked for: a small answer may be large when unpacked."""
+    packed = response.headers.get("content-encoding", "identity")
+    if packed != "identity":
+        raise UnityRegistryException(f"{url} answered in the encoding {packed[:_SHOWN]!r}.")
 
 
 def _refuse_unless_https(url: str) -> None:
     if urlsplit(url).scheme != "https":
         raise UnityRegistryException(f"{url} is neither an https nor a file URL.")
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """
+    Run a coroutine to its end in a thread, as the caller's may have a loop that runs.
+
+    Raises what it raised. Ctrl-C cancels it.
+    """
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(task)
+        except BaseException as error:  # noqa: BLE001 -- it is raised in the caller's thread
+            failures.append(error)
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    thread = threading.Thread(target=run, name="download", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    for error in failures:
+        raise error
