@@ -476,6 +476,21 @@ async def test_a_text_that_is_not_utf_8_ends_its_websocket_without_a_line_in_the
     assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
+async def test_what_follows_a_text_that_is_not_utf_8_is_not_looked_at(caplog):
+    async with serving() as web, web.browser() as browser:
+        for _ in range(3):
+            browser.socket.protocol.send_text(b"ab\xff")
+        browser.socket.protocol.send_binary(b"after")
+        browser.socket.transport.write(b"".join(browser.socket.protocol.data_to_send()))
+        async with asyncio.timeout(PATIENCE):
+            await browser.socket.wait_closed()
+        again = await web.call("Version", VersionRequest())
+
+    assert browser.socket.close_code == 1007
+    assert again.status == 0
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
 async def test_empty_parts_of_a_message_are_not_kept():
     async with serving() as web, web.browser() as browser:
         browser.socket.protocol.send_binary(b"\0", fin=False)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
+from websockets.protocol import State
 
 from arkml.trials.server.web.options import WebLimits, WebOptions
 
@@ -231,7 +232,10 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
             super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
-        """Pass on a message; one of a text that is not UTF-8 ends the connection."""
+        """Pass on a message; one of a text that is not UTF-8 ends the connection, once."""
+        if self.conn.state is not State.OPEN:
+            self.frames = []
+            return
         if self.curr_msg_data_type == "text":
             try:
                 b"".join(self.frames).decode()
