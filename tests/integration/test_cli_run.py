@@ -69,6 +69,18 @@ def test_the_published_cmdlets_pass(version):
     assert logged[-1].endswith("all checks passed")
 
 
+def test_arguments_of_a_cmdlet_are_its_own_and_those_of_wasi_are_words_of_a_shell():
+    cmdlet = arkml("run", INFER, "--cmdlet", "fail as they don't agree")
+    command = arkml("run", GUESTS / "wasi_command.wasm", "--wasi", "--cmdlet", "0 don't")
+
+    assert "deliberate failure: as they don't agree" in cmdlet.err
+    assert command.status == 2
+    assert command.err == (
+        "error: --cmdlet 0 don't: no closing quotation; quotes and backslashes are those of a"
+        " shell\n"
+    )
+
+
 def test_a_cmdlet_that_fails_is_exit_code_1_with_its_message():
     run = arkml("run", INFER, "--cmdlet", "fail for a reason")
 

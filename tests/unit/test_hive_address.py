@@ -38,6 +38,7 @@ def test_an_address_is_read_and_written(text, address, url):
         "", ":5", "host:", "host:port", "host:0", "host:65536", "ftp://h", "https://", "https://h:0",
         "https://h:x", "https://h:99999", "https://a@h", "https://h?q", "https://h#f",
         "https://h/a/../b", "https://h//x", "https://a b",
+        "a b", "a b:80", "ann@h:80", "h/x:80", "h?q", "[]:80",
     ],
 )  # fmt: skip
 def test_other_texts_are_one_sentence(text):

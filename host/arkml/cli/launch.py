@@ -70,7 +70,7 @@ def open_host(
     output goes to stderr. Raises UsageError and ModelRejected.
     """
     limits = read_limits(options.limits)
-    wasi = _wasi(options, [name, *shlex.split(arguments)], keep_stdout=keep_stdout)
+    wasi = _wasi(options, name, arguments, keep_stdout=keep_stdout)
     if options.policy is None and options.outputs:
         raise UsageError("--policy-output is about a policy: it takes --policy")
     policy = (
@@ -114,13 +114,20 @@ def read_policy(path: Path, limits: Limits, outputs: tuple[str, ...] = ()) -> by
     return data
 
 
-def _wasi(options: HostGrants, arguments: list[str], *, keep_stdout: bool) -> WasiGrant | None:
+def _wasi(options: HostGrants, name: str, arguments: str, *, keep_stdout: bool) -> WasiGrant | None:
     if not options.wasi and not options.directories:
         return None
+    try:
+        words = shlex.split(arguments)
+    except ValueError as error:
+        raise UsageError(
+            f"--cmdlet {arguments}: {str(error).lower()}; quotes and backslashes are those of a"
+            " shell"
+        ) from None
     from arkml.runtime.wasi.linking import WasiGrant
 
     return WasiGrant(
-        arguments=arguments,
+        arguments=[name, *words],
         directories=[read_directory(text) for text in options.directories],
         stdin=_stdin(),
         stdout=_writer(sys.stderr.buffer if keep_stdout else sys.stdout.buffer),

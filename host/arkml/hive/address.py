@@ -67,7 +67,7 @@ def _from_pair(text: str) -> Address | None:
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isdecimal() and 0 < int(port) <= _LAST_PORT
-    return Address(host, int(port)) if host and is_port else None
+    return Address(host, int(port)) if _HOST.fullmatch(host) and is_port else None
 
 
 def _from_url(text: str) -> Address | None:
