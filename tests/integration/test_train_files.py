@@ -19,6 +19,7 @@ from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.host import hives_of
+from arkml.limits import Limits
 from arkml.training.files import write_files
 from arkml.training.monitor import RunMonitor
 from arkml.training.options import TrainingOptions
@@ -135,10 +136,35 @@ def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
     assert line.split("updates")[1].strip() == shown
 
 
-def test_the_command_that_plays_a_policy_can_be_pasted():
-    words = shlex.split(command_to_play(Path("my guests/a b.wasm"), "it's/a.onnx"))
+@pytest.mark.parametrize(
+    ("guest", "policy", "options", "words"),
+    [
+        (
+            "my guests/a b.wasm",
+            "it's/a.onnx",
+            {},
+            ["my guests/a b.wasm", "--policy", "it's/a.onnx"],
+        ),
+        ("-a.wasm", "a.onnx", {}, ["./-a.wasm", "--policy", "a.onnx"]),
+        (
+            "a.wasm",
+            "a.onnx",
+            {"arguments": "to there"},
+            ["a.wasm", "--policy", "a.onnx", "--cmdlet", "to there"],
+        ),
+        (
+            "a.wasm",
+            "a.onnx",
+            {"limits": Limits(rows=9, run_seconds=None)},
+            ["a.wasm", "--policy", "a.onnx", "--limit", "rows=9", "--limit", "run_seconds=none"],
+        ),
+    ],
+    ids=["blanks", "a dash", "arguments", "limits"],
+)
+def test_the_command_that_plays_a_policy_can_be_pasted(guest, policy, options, words):
+    given = TrainingOptions("a.wasm", Path("out"), **options)
 
-    assert words == ["arkml", "run", "my guests/a b.wasm", "--policy", "it's/a.onnx"]
+    assert shlex.split(command_to_play(Path(guest), policy, given)) == ["arkml", "run", *words]
 
 
 def test_what_a_hive_says_in_a_log_line_cannot_write_over_the_terminal():

@@ -94,3 +94,12 @@ def test_the_reason_of_a_guest_that_trapped_is_that_of_its_run():
     assert "by ann" in str(cause)
     assert cause.__cause__ is trap
     assert own is trap
+
+
+def test_why_a_learner_ended_last_is_known_while_another_one_starts():
+    with monitor_of(replace(RUN, status=Status.UNHEALTHY, reason="no memory")) as monitor:
+        monitor._look()
+        monitor._hives.started[0][0].answer = replace(RUN, reason="")
+        monitor._look()
+
+    assert monitor.learner_end == "no memory"

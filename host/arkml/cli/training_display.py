@@ -6,12 +6,15 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arkml.cli.units import sparkline
 from arkml.closing import Closing
+from arkml.errors import NothingLearned
+from arkml.limits import Limits
 from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress, WorkerProgress
 
 if TYPE_CHECKING:
@@ -124,6 +127,7 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
     is_evaluated = len(result.evaluation_curve) > 0
     returns = result.learning_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
+    is_learned = not any(isinstance(error, NothingLearned) for error in result.errors)
     return {
         "guest": options.name,
         "run": result.run_id,
@@ -163,7 +167,7 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
         "metrics": dict(result.metrics),
         "health": list(result.health),
         "refusals": dict(sorted(result.statistics.refusals.items())),
-        "play": command_to_play(guest, policy) if policy else None,
+        "play": command_to_play(guest, policy, options) if policy and is_learned else None,
         "frames": result.frames,
         "seconds": round(result.seconds, 3),
         "late_frames": result.late_frames,
@@ -180,9 +184,17 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
     }
 
 
-def command_to_play(guest: Path, policy: str) -> str:
-    """Return the command that plays a guest with a policy, for a shell."""
-    return shlex.join(["arkml", "run", str(guest), "--policy", policy])
+def command_to_play(guest: Path, policy: str, options: TrainingOptions) -> str:
+    """Return the command that plays a guest as it was trained, with a policy, for a shell."""
+    module = f"./{guest}" if str(guest).startswith("-") else str(guest)  # not an option
+    words = ["arkml", "run", module, "--policy", policy]
+    if options.arguments is not None:
+        words += ["--cmdlet", options.arguments]
+    for field in fields(Limits):
+        value = getattr(options.limits, field.name)
+        if value != field.default:
+            words += ["--limit", f"{field.name}={'none' if value is None else value}"]
+    return shlex.join(words)
 
 
 def show(document: dict[str, Any], *, is_new: bool) -> None:

@@ -59,7 +59,8 @@ class RunMonitor(Closing):
     `on_run` is called with the run once there is one; the ArkmlError that it raises is a warning.
     `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
     the last answers of the hive. `verdict` is the error that ends the training, or None;
-    an exception out of `progress` is one. `is_stopped` says that `progress` returned False.
+    an exception out of `progress` is one. `learner_end` is why a learner of the run has ended last,
+    empty while none has. `is_stopped` says that `progress` returned False.
     `evaluations` and `warnings` are all that came up. `is_own_end` says whether the guest itself
     has stopped the run: a run that anything else stops ends its training. `workers` gives the
     states of the rollout workers, from the frames of the first.
@@ -77,6 +78,7 @@ class RunMonitor(Closing):
         self.curves: dict[str, dict[int, float]] = {TRAINING_RETURN: {}, EVALUATION_RETURN: {}}
         self.verdict: Exception | None = None
         self.is_stopped = False
+        self.learner_end = ""
         self.warnings: list[str] = []
         self.is_own_end: Callable[[], bool] = lambda: False
         self.workers: Callable[[int], tuple[WorkerProgress, ...]] = lambda _: ()
@@ -251,6 +253,7 @@ class RunMonitor(Closing):
                 self.verdict = RunGone(f"run {info.name!r} was stopped at its hive{reason}")
             return
         known = before is not None and (before.status, before.reason) == (info.status, info.reason)
+        self.learner_end = info.reason or self.learner_end
         is_news = before is not None and info.reason not in ("", before.reason)
         if is_news or (info.status is Status.UNHEALTHY and not known):
             self.warnings.append(f"the learner ended, another one starts: {harmless(info.reason)}")

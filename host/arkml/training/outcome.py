@@ -127,7 +127,7 @@ def gather(
     unlearned = ""
     if wants_update:
         with suppress(HiveError):
-            unlearned = _unlearned(client, run, subject, is_hurried)
+            unlearned = _unlearned(client, run, subject, monitor, is_hurried)
     answers = PatientClient(client, is_hurried)
     curves: dict[str, Series] = {n: sorted(c.items()) for n, c in monitor.curves.items()}
     metrics, info, missing = monitor.metrics, monitor.info or run, ""
@@ -169,7 +169,11 @@ def gather(
 
 
 def _unlearned(
-    client: HiveClient, run: RunInfo, subject: Guest | Fleet, is_hurried: Callable[[], bool]
+    client: HiveClient,
+    run: RunInfo,
+    subject: Guest | Fleet,
+    monitor: RunMonitor,
+    is_hurried: Callable[[], bool],
 ) -> str:
     """
     Return why the learner of a run has made no update since this training began, empty if it has.
@@ -188,7 +192,8 @@ def _unlearned(
     }.get(settings.learner, (1, ""))
     while (info := answers.wait(client.run(run.id))).n_opts <= run.n_opts:
         new = info.rows - run.rows
-        reason = f" (the learner ended last because {harmless(info.reason)})" if info.reason else ""
+        end = info.reason or monitor.learner_end
+        reason = f" (it ended: {harmless(end)})" if end else ""
         if info.rows < needed:
             return (
                 f"nothing was learned: {settings.learner} begins with {needed:,} rows ({name}), and"
