@@ -290,6 +290,12 @@ def test_a_module_opens_with_what_it_owns(path):
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_logs_by_a_logger_whose_handlers_fail_nobody(path):
+    """As where the program has closed the stream of a handler, or stderr."""
+    assert "getLogger(__name__)" not in path.read_text()
+
+
 def test_the_bindings_of_wasmtime_are_used_in_their_module_only():
     """
     `_bindings`, `_ffi` and what classes keep private: what version 50 is pinned for.

@@ -1,9 +1,11 @@
+import io
 import logging
+import sys
 
 import pytest
 
 from arkml.abi.codes import LogLevel
-from arkml.loggers import SafeLogger
+from arkml.loggers import SafeLogger, notice
 from arkml.sessions.text import (
     LEVELS,
     LINE_BYTES,
@@ -238,6 +240,20 @@ def test_a_handler_that_raises_ends_nothing_and_is_shown_once(stopwatch, capsys)
     assert "a handler of arkml.guest.shown once raised" in shown
     assert "the log server is gone: first" in shown
     assert "second" not in shown
+
+
+def test_a_notice_fails_nobody_where_stderr_is_closed(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    log = SafeLogger("arkml.closed")
+    log.logger.addHandler(logging.StreamHandler(closed))
+    try:
+        with pytest.raises(ValueError, match="closed file"):
+            log.logger.error("Python itself raises what its handlers raise")
+        notice(log, logging.ERROR, "no guest takes a seed here")
+    finally:
+        log.logger.handlers.clear()
 
 
 def test_a_safe_logger_names_the_line_that_called_it(caplog):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,12 @@ from arkml.async_trainer.core.sampler import Sampler
 from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.replay_buffer_proxy import ReplayBufferProxy, ReplayBufferProxyConfig
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, ActorLink, ActorStat
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 
 __all__ = ["Actor", "ActorStat", "actor_stats_fmt", "run_actor", "shortest"]
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _BUILDING = Lock()
 _CHECK_SECONDS = 0.1

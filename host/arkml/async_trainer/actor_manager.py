@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,10 +24,11 @@ from arkml.async_trainer.runners.runner import (
     Waits,
 )
 from arkml.errors import UsageError
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 JOIN_SECONDS = 10.0
 """Seconds that actors get to stop by themselves."""

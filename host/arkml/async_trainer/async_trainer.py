@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from arkml.async_trainer.core.optimization import OptimizationLoop, check_warmup
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.error import BorderAsyncTrainerError
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 from arkml.turns import take_turn
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _WAIT_SECONDS = 0.1
 _QUIET_SECONDS = 60.0

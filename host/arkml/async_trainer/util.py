@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from arkml.async_trainer.core.env import Env
 from arkml.async_trainer.core.evaluator import DefaultEvaluator, Evaluator
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.runner import ActorStat, Waits
+from arkml.loggers import SafeLogger
 from arkml.short_reprs import short_repr
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -28,6 +27,7 @@ from arkml.cli.hive_limits import (
 from arkml.cli.launch import TOKEN, require_hive
 from arkml.cli.values import whole_number
 from arkml.errors import ArkmlError, UsageError
+from arkml.loggers import SafeLogger
 
 if TYPE_CHECKING:
     from arkml.server.options import ServeOptions, WorkerOptions
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _MOST_WORKERS = 100_000
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 
 def serve(

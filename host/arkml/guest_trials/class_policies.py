@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from threading import Lock
 from typing import NamedTuple
@@ -16,12 +15,13 @@ from arkml.errors import ArkmlError
 from arkml.guest_trials.actions import ActionRule
 from arkml.guest_trials.options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
+from arkml.loggers import SafeLogger
 from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
 from arkml.policies.training import TrainingPolicy
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _INITIAL = np.uint32(EpisodeState.INITIAL)
 _MOST_WARNED = 256  # policies that are remembered

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from google.protobuf.message import DecodeError
 from arkml.errors import ArkmlError
 from arkml.guest_trials.trial_guest import TickResult, TrialGuest
 from arkml.guest_trials.workers import GuestWorker
+from arkml.loggers import SafeLogger
 from arkml.trials.core.hosting import Acted, HostedTrial, PlayedTick
 from arkml.trials.wire.common_pb2 import CommunicationState, Message
 from arkml.trials.wire.environment_pb2 import (
@@ -21,7 +21,7 @@ from arkml.trials.wire.environment_pb2 import (
 )
 from arkml.trials.wire.guest_pb2 import SideChannel
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 MOST_MESSAGES: Final = 1_000
 """Messages for a guest in one tick; more are dropped."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
@@ -11,7 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-log = logging.getLogger(__name__)
+from arkml.loggers import SafeLogger
+
+log = SafeLogger(__name__)
 
 _TURN: Final = 0.001  # seconds
 _PATIENCE: Final = 0.1  # seconds; then a busy loop, or one that does not run, is left alone

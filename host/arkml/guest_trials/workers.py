@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import threading
@@ -23,8 +22,9 @@ from arkml.guest_trials.row_batches import act_together
 from arkml.guest_trials.trial_guest import TickResult, TrialGuest
 from arkml.guests.calls import GaveWay
 from arkml.guests.instance import SharedResources
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _DRAIN_STEPS: Final = 64  # of guests, with those that are played ahead
 _DRAIN_SECONDS: Final = 0.010  # then results are handed over

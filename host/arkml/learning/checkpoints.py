@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Count, WireStruct
 from arkml.learning.algorithm import Diverged, State
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 KEPT = 5
 """Newest checkpoints that are kept, besides the best one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import platform
 import stat
 import sys
@@ -14,9 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from arkml.loggers import SafeLogger
 from arkml.user_cache import cache_base, make_private, processor
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 MOST_BYTES = 64 << 20
 """Bytes of the entries that a new learner finds; the oldest beyond them are removed."""

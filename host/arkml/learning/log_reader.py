@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _START = Place(0, 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import socket
@@ -12,8 +11,9 @@ from pathlib import Path
 from arkml.hive.protocol.reports import HOUR, SECOND, Point, ReportClock
 from arkml.learning.event_files import EventFiles, record_of
 from arkml.learning.event_messages import Event, Summary, hparams, scalar
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 Points = list[Point]
 Hparam = str | float | bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -14,9 +13,10 @@ from arkml.hive.protocol.segments import Place
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter
 from arkml.learning.server_connection import ServerConnection
+from arkml.loggers import SafeLogger
 from arkml.turns import LearningLoop, take_turn
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 CHECKPOINT_EVERY = 30.0
 _MESSAGE_SECONDS = 0.25

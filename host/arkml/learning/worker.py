@@ -17,6 +17,7 @@ from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
 from arkml.learning.engine import limit_threads
 from arkml.learning.server_connection import ServerConnection, ServerGone
+from arkml.loggers import SafeLogger
 from arkml.parent_watch import watch_parent
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ STOPPED = 0
 MISCONFIGURED = 3
 DIVERGED = 4
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _NICE = 10  # a frame of a host on the same machine comes before an update
 _PROGRESS_SECONDS = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 import time
@@ -11,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.reports import Point
 from arkml.hive.protocol.runs import Best
+from arkml.loggers import SafeLogger
 from arkml.server.document import Document
 from arkml.server.policy_versions import PolicyVersion, PolicyVersions
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 EVALUATION, TRAINING = "evaluation", "training"
 

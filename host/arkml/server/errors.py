@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import sqlite3
 
 from starlette.requests import ClientDisconnect
@@ -11,8 +10,9 @@ from starlette.responses import JSONResponse
 
 from arkml.errors import HiveRefused, InvalidSettings, ProtocolError
 from arkml.hive.protocol.runs import Refusal
+from arkml.loggers import SafeLogger
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _LONGEST = 1_000
 """Letters of a sentence, which may quote the request, and that may be megabytes long."""

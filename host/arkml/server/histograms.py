@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,9 +19,10 @@ from arkml.hive.protocol.histograms import (
     thin_histograms,
 )
 from arkml.hive.protocol.reports import HOUR, MINUTE, ReportClock
+from arkml.loggers import SafeLogger
 from arkml.server.report_files import ReportFiles, ReportKind
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _Report = tuple[int, HistogramPoints]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from pathlib import Path
@@ -11,6 +10,7 @@ from arkml.errors import ProtocolError
 from arkml.files import write_atomic
 from arkml.hive.protocol.page import HistoryEntry, HistoryKind
 from arkml.hive.protocol.runs import Best, Status
+from arkml.loggers import SafeLogger
 from arkml.server.learner_events import (
     CheckpointSaved,
     LearnerEnded,
@@ -18,7 +18,7 @@ from arkml.server.learner_events import (
     RunEvent,
 )
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 HISTORY_NAME = "history.jsonl"
 _MOST = 500

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import secrets
@@ -19,6 +18,7 @@ from arkml.errors import HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
+from arkml.loggers import SafeLogger
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import OneTimeTokens
 from arkml.server.checkpoints import checkpoint_exists
@@ -47,7 +47,7 @@ from arkml.server.upgrade import upgrade_run
 from arkml.server.usage import DiskUse
 from arkml.server.worker_pool import WorkerPool
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _DELETABLE = (Status.STOPPED, Status.ABORTED, Status.NOT_FOUND)
 _LEARNER_WITHIN = 45.0

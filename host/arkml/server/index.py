@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from arkml.hive.protocol.reports import Report
+from arkml.loggers import SafeLogger
 from arkml.server.metrics_files import MetricsFiles
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 T = TypeVar("T")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 
+from arkml.loggers import SafeLogger
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_process import LearnerProcess
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 
 class LearnerPool:

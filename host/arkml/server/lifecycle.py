@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import RunRequest, Status
+from arkml.loggers import SafeLogger
 from arkml.server.document import Document, pack_document, write_document
 from arkml.server.files import DOCUMENT_NAME
 from arkml.server.history import RunHistory
@@ -27,7 +27,7 @@ from arkml.server.usage import DiskUse
 from arkml.server.worker_pool import WorkerPool
 from arkml.server.workers import RunWorkers
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _MAINTAIN_EVERY = 0.5
 

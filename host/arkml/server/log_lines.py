@@ -6,7 +6,9 @@ import logging
 import re
 from contextvars import ContextVar
 
-_log = logging.getLogger(__name__)
+from arkml.loggers import SafeLogger
+
+_log = SafeLogger(__name__)
 
 _LEVELS = {
     name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -11,11 +10,12 @@ from pathlib import Path
 
 from arkml.hive.protocol.reports import Point, Report, ReportClock
 from arkml.hive.protocol.results import EvaluationReport
+from arkml.loggers import SafeLogger
 from arkml.server.best_policy import mean, standard_deviation
 from arkml.server.index import Index
 from arkml.server.metrics_files import MetricsFiles
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 Points = list[Point]
 """Values of metrics: name, step, value."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,11 @@ from arkml.hive.protocol.segments import (
     find_record,
     segment_name,
 )
+from arkml.loggers import SafeLogger
 from arkml.server.log import FIRST, LogContents, LogWriter, Segment
 from arkml.server.session_counts import SessionCounts, read_counts
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 
 def open_log(

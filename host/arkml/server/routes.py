@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -13,6 +12,7 @@ from starlette.routing import Route
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.wire import Nothing, WireStruct
+from arkml.loggers import SafeLogger
 from arkml.server.access.callers import SAFE_METHODS, AccessRole, Caller, caller_in
 from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.bodies import read_object
@@ -21,7 +21,7 @@ from arkml.server.packing import packed
 from arkml.server.run import Run
 from arkml.terminal import harmless
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 PREFIX = "/v1"
 JSON, ONNX, TEXT = "application/json", "application/octet-stream", "text/plain"

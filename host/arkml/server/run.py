@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from arkml.hive.protocol.runs import (
     Status,
 )
 from arkml.hive.protocol.sessions import SessionState
+from arkml.loggers import SafeLogger
 from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
 from arkml.server.histograms import RunHistograms
@@ -46,7 +46,7 @@ from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
 from arkml.server.usage import CpuShares, learner_points
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _SYNC_TIMEOUT = 40.0
 

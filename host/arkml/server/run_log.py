@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place
+from arkml.loggers import SafeLogger
 from arkml.server.log import LogWriter
 from arkml.server.recovery import open_log
 from arkml.server.session_counts import SessionCounts
 from arkml.server.usage import DiskUse
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _NO_COUNTS: Mapping[int, SessionCounts] = {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import logging
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ import uvicorn
 from arkml.descriptors import room_for_connections
 from arkml.errors import HiveError, UsageError
 from arkml.hive.tracing import tracing
+from arkml.loggers import SafeLogger
 from arkml.loopback import authority_of, is_loopback
 from arkml.parent_watch import watch_parent
 from arkml.server.app import make_app
@@ -33,7 +33,7 @@ from arkml.server.options import ServeOptions
 Announce = Callable[[str, int, str], None]
 """Called once the hive answers: host, port, and a token for one login to its page."""
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _LAST_PORT = 65_535
 _STDIN = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Any
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.runs import Status
+from arkml.loggers import SafeLogger
 from arkml.server.learner_events import (
     LearnerEnded,
     LearnerFailing,
@@ -31,7 +31,7 @@ from arkml.server.learner_process import LearnerProcess
 from arkml.server.log_lines import begin_run
 from arkml.server.options import Timeouts
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _RESTART_DELAYS = (1.0, 2.0, 4.0)
 _MISCONFIGURED, _DIVERGED = 3, 4  # exit statuses of `learning.worker`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import Any
 
 from arkml.errors import HiveError
 from arkml.files import sync_directory, write_atomic
+from arkml.loggers import SafeLogger
 from arkml.server.files import DOCUMENT_NAME, read_object
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 Values = dict[str, Any]
 """The content of `run.json`."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import Collection
 from pathlib import Path
 
 from arkml.errors import HiveRefused
+from arkml.loggers import SafeLogger
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
 """The lines of `/proc/PID/status` for memory that cannot be taken back, in KiB."""

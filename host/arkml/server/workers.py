@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,14 @@ from typing import Any
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
+from arkml.loggers import SafeLogger
 from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.log_lines import begin_run
 from arkml.server.worker_pool import WorkerPool
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 from arkml.workers.placement import Worker
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _REFUSED = 2  # the exit status of a worker that refuses its job
 _COMPILED_BADLY = {

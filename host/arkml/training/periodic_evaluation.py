@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ import numpy as np
 
 from arkml.closing import Closing
 from arkml.errors import GuestError, HiveError
+from arkml.loggers import SafeLogger
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.results import Evaluation
 from arkml.workers.environment import environment
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.runs import RunInfo
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 FRAMES = 5_000
 """Frames after which an evaluation ends, whether or not its episodes have; more for many."""

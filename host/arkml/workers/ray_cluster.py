@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import signal
@@ -17,11 +16,12 @@ from typing import Any
 
 from arkml.closing import Closing
 from arkml.errors import Unavailable, UsageError
+from arkml.loggers import SafeLogger
 from arkml.workers.environment import ONE_THREAD
 from arkml.workers.local import LocalPlacement
 from arkml.workers.program import package_version
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 RAY = "2.60"
 """The minor version of Ray that this package works with."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from abc import abstractmethod
@@ -13,9 +12,10 @@ from arkml.async_trainer.core.evaluator import Evaluator
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.errors import UsageError
+from arkml.loggers import SafeLogger
 from arkml.turns import LearningLoop
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 BEST = "best"
 """The name of the model with the largest score so far."""

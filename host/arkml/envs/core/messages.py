@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 
 from arkml.errors import EntryPointMissing
 from arkml.guests.calls import CallLoop
 from arkml.limits import RUN_SECONDS
+from arkml.loggers import SafeLogger
 from arkml.runtime.compiled_module import CompiledModule
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 EXPORT = "arkml_side_channel"
 

@@ -12,14 +12,14 @@ from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.frame_loop import FrameLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
-from arkml.loggers import notice
+from arkml.loggers import SafeLogger, notice
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.imports import WASI_MODULE
 from arkml.training.tasks import SEED
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _CONFIGURE = "configure"
 _RANDOM = (WASI_MODULE, "random_get")

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from arkml.envs.llapi.exception import UnityEnvironmentException
+from arkml.loggers import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _EXTENSIONS = (".app", ".exe", ".x86_64", ".x86")
 

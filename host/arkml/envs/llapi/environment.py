@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import signal
 import subprocess
 import sys
@@ -47,8 +46,9 @@ from arkml.envs.llapi.rpc_utils import (
 )
 from arkml.envs.llapi.side_channel import DefaultTrainingAnalyticsSideChannel, SideChannel
 from arkml.envs.llapi.side_channel.side_channel_manager import SideChannelManager
+from arkml.loggers import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class UnityEnvironment(BaseEnv):

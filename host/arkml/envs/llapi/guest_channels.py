@@ -21,8 +21,9 @@ from arkml.envs.llapi.side_channel.side_channel_manager import frame, frames
 from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
 from arkml.errors import UsageError
 from arkml.limits import MIB
+from arkml.loggers import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 Message: TypeAlias = tuple[uuid.UUID, bytes]
 """A channel and what it brings."""

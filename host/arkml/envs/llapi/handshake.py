@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 
 from arkml.envs import llapi
@@ -15,6 +14,7 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 im
 )
 from arkml.envs.llapi.exception import UnityEnvironmentException
 from arkml.limits import MIB
+from arkml.loggers import SafeLogger
 from arkml.terminal import harmless
 
 PLAYER_BYTES = 64 * MIB
@@ -32,7 +32,7 @@ _RELEASES = (
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(\.\d{1,9})?([ab]\d{1,9})?", re.ASCII)
 _SHOWN = 40  # characters of a version of the other side
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 def capabilities() -> UnityRLCapabilitiesProto:

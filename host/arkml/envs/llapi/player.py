@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +15,9 @@ from arkml.envs.llapi.player_line import TrainerLine
 from arkml.errors import ArkmlError, UsageError
 from arkml.host import Host, Source
 from arkml.limits import PLAYER_AREAS
+from arkml.loggers import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 PATIENCE = 60.0
 

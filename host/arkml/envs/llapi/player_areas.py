@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from arkml.closing import Closing
@@ -26,9 +25,10 @@ from arkml.envs.llapi.player_messages import (
 from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
 from arkml.envs.llapi.specs import BehaviorName, BehaviorSpec
 from arkml.host import Host, Source
+from arkml.loggers import SafeLogger
 from arkml.terminal import harmless
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _SHOWN = 200  # characters of a name that is unknown
 _SEEDS = 1 << 32  # what is negative on the wire is a large one: guests have no others

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import grpc
 
 from arkml.closing import Closing
@@ -26,9 +24,10 @@ from arkml.envs.llapi.exception import (
     UnityEnvironmentException,
 )
 from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
+from arkml.loggers import SafeLogger
 from arkml.loopback import grpc_proxy_options
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _GO_ON, _STOP = 200, 400
 _FAREWELL = 2.0  # seconds for a trainer to hear that its player stops; it answers when it closes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
@@ -16,9 +15,10 @@ from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest
 from arkml.hive.protocol.sessions import ON_POLICY
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.session import RunSession
+from arkml.loggers import SafeLogger
 from arkml.runs.version_loader import VersionLoader
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 Offer = Callable[[str, int, bytes, str], object]
 """Takes a policy version: the class, its number, its ONNX file, and its origin for logs."""

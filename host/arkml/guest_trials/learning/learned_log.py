@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +11,14 @@ from arkml.closing import Closing
 from arkml.guest_trials.learning.spans import SpanRow, SpanRules
 from arkml.guest_trials.learning.trial_rows import TrialRows
 from arkml.hive import give_way
+from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import is_hosted
 from arkml.trials.core.outputs import Entries, Entry, EntryKind, Logged
 from arkml.trials.server.orchestrator import TrialLog
 from arkml.trials.wire.common_pb2 import TrialParams, TrialState
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 Take = Callable[[Sequence[SpanRow]], object]
 """Takes rows of one actor class."""

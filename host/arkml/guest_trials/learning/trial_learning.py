@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -17,9 +16,10 @@ from arkml.hive import give_way
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunRequest
+from arkml.loggers import SafeLogger
 from arkml.trials.server.orchestrator import TrialLog
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _LEAVING = 10.0  # seconds that the last rows have to get to the hive
 _LEAVING_GONE = 1.0  # seconds where the hive does not answer

@@ -22,12 +22,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from arkml.loggers import notice
+from arkml.loggers import SafeLogger, notice
 from arkml.runtime.bindings import WASMTIME
 from arkml.runtime.compilation.compiler import DETAILS, settings
 from arkml.user_cache import cache_base, processor
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 VARIABLE = "ARKML_CACHE"
 """Environment variable with a directory for the entries, or `off`."""

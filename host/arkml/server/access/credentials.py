@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from pathlib import Path
 
 from arkml.errors import HiveError, UsageError
+from arkml.loggers import SafeLogger
 from arkml.loopback import is_loopback
 from arkml.server.access.callers import AccessRole, Caller
 from arkml.server.access.token_file import TokenEntry, TokenFile
 from arkml.server.access.worker_tokens import WorkerGrant, WorkerTokens, digest_of
 from arkml.server.options import ServeOptions
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _LOOK_EVERY = 0.5
 """Seconds between two looks at the file, so that requests cost no system call each."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,6 +14,7 @@ from starlette.types import Scope
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.access import CallerInfo
 from arkml.hive.protocol.documents import parse_object
+from arkml.loggers import SafeLogger
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import Caller
 from arkml.server.access.credentials import OPEN, Credentials
@@ -24,7 +24,7 @@ from arkml.server.access.origins import RequestOrigin, has_own_header
 from arkml.server.access.worker_tokens import digest_of
 from arkml.server.errors import refusal, sentence
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 LOGIN_PATH, LOGOUT_PATH = "/login", "/logout"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from arkml.loggers import SafeLogger
 from arkml.server.hive import Hive
 
 HEALTH_PATH, READY_PATH = "/healthz", "/readyz"
@@ -21,7 +21,7 @@ _FRESH = 1.0
 
 _UNREADY = 503
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 
 class HiveReadiness:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sqlite3
 import threading
@@ -17,6 +16,7 @@ from typing import Final
 
 from arkml.closing import Closing
 from arkml.errors import UsageError
+from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import EntryKind, Logged
 from arkml.trials.datalog.database import (
@@ -33,7 +33,7 @@ from arkml.trials.datalog.operations import Add, Begin, Change, Numbers, Operati
 from arkml.trials.datalog.retention import Retention, choose, remove_some, used_bytes
 from arkml.trials.wire.common_pb2 import TrialParams, TrialState
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 EXCLUDED: Final = {
     "observations": EntryKind.OBSERVATIONS,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Generator, Sequence
 
 from google.protobuf.message import Message
 
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.parameters import TrialParameters
@@ -15,7 +15,7 @@ from arkml.trials.service import PlayersService, TrialService
 from arkml.trials.wire.lifecycle_pb2 import TrialInfoRequest, TrialListRequest, TrialStartRequest
 from arkml.trials.wire.players_pb2 import Description, View
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 
 class Controller(Sealed):

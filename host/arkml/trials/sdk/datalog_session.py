@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Iterator
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.events import (
@@ -22,7 +22,7 @@ from arkml.trials.sdk.parameters import TrialParameters
 from arkml.trials.sdk.trial_info import TrialState
 from arkml.trials.wire.datalog_pb2 import DatalogSample
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 MOST_UNREAD: Final = 1_000
 """Samples that wait for an implementation; a trial with more waits, too."""

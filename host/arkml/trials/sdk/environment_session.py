@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError, Message
 
+from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.mail import AUTO
 from arkml.trials.core.receivers import Receivers
@@ -25,7 +25,7 @@ from arkml.trials.wire.environment_pb2 import (
     EnvRunTrialOutput,
 )
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _ALL = ("*", "*.*")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
+from arkml.loggers import SafeLogger
 from arkml.loopback import grpc_proxy_options, proxy_note
 from arkml.trials.core.error import ActorTaken, TrialError
 from arkml.trials.grpc_streams import QueuedSender, cancel, read_all
@@ -35,7 +35,7 @@ from arkml.trials.wire.lifecycle_pb2_grpc import TrialLifecycleSPStub
 from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequest, View
 from arkml.trials.wire.players_pb2_grpc import PlayersSPStub
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _client_actor_stub: Any = ClientActorSPStub
 _lifecycle_stub: Any = TrialLifecycleSPStub

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
 from arkml.trials.sdk.datalog_session import DatalogSession
@@ -29,7 +29,7 @@ from arkml.trials.wire.environment_pb2 import (
 )
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 ActorImplementation: TypeAlias = Callable[[ActorSession], Awaitable[None]]
 EnvironmentImplementation: TypeAlias = Callable[[EnvironmentSession], Awaitable[None]]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, Final, Generic
 
 from google.protobuf.message import DecodeError
 
+from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.session import END, HEARTBEAT, LAST, LAST_ACK, NORMAL, In, Out
 from arkml.trials.streams import Receiver, Sender
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 INTRODUCTION_SECONDS: Final = 30.0
 """Seconds in which a trial that opens a stream has to send its init_input."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
@@ -11,6 +10,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.mail import AUTO
@@ -21,7 +21,7 @@ from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import CommunicationState, Reward, RewardSource
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 In = TypeVar("In", ActorRunTrialInput, EnvRunTrialInput)
 Out = TypeVar("Out", ActorRunTrialOutput, EnvRunTrialOutput)

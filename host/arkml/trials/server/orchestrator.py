@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
 from typing import Protocol
 
+from arkml.loggers import SafeLogger
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting, is_hosted
@@ -36,7 +37,7 @@ from arkml.trials.wire.lifecycle_pb2 import (
     TrialStartRequest,
 )
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 API_VERSION = "2.0.0"
 """The version of Cogment's protocol."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
+from arkml.loggers import SafeLogger
 from arkml.loopback import authority_of
 from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
@@ -25,7 +25,7 @@ from arkml.trials.server.players import TrialPlayers
 from arkml.trials.service import PlayersService, TrialService
 from arkml.trials.wire import actor_pb2_grpc, lifecycle_pb2_grpc, players_pb2_grpc
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _add_lifecycle: Any = lifecycle_pb2_grpc.add_TrialLifecycleSPServicer_to_server
 _add_actors: Any = actor_pb2_grpc.add_ClientActorSPServicer_to_server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +20,10 @@ from arkml.envs.llapi.base_env import (
     TerminalSteps,
 )
 from arkml.envs.llapi.exception import UnityActionException
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _PICTURE = 3  # the rank of an observation that is channels, height, width
 

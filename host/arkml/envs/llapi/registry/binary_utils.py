@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 import shutil
@@ -19,8 +18,9 @@ from arkml.envs.llapi.env_utils import validate_environment_path
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry import download
 from arkml.envs.llapi.registry.archives import ArchiveLimits, extract
+from arkml.loggers import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _ATTEMPTS = 5
 _EXTENSIONS = {"linux": "*.x86_64", "darwin": "*.app", "win32": "*.exe"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 from arkml.envs.llapi.base_env import BaseEnv
 from arkml.envs.llapi.registry.base_registry_entry import BaseRegistryEntry
 from arkml.envs.llapi.registry.binary_utils import get_local_binary_path
+from arkml.loggers import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class RemoteRegistryEntry(BaseRegistryEntry):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry.base_registry_entry import BaseRegistryEntry
 from arkml.envs.llapi.registry.manifests import entries
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class UnityEnvRegistry(Sealed, Mapping[str, BaseRegistryEntry]):

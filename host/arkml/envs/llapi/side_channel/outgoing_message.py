@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Sequence
 
+from arkml.loggers import SafeLogger
 from arkml.sealed import Sealed
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class OutgoingMessage(Sealed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import struct
 import uuid
@@ -10,8 +9,9 @@ from collections.abc import Sequence
 
 from arkml.envs.llapi.exception import UnityEnvironmentException
 from arkml.envs.llapi.side_channel import IncomingMessage, SideChannel
+from arkml.loggers import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _HEADER = 20  # bytes: the channel's id in little-endian form, the length of the message as int32
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
+from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access
 from arkml.trials.server.web.actor_calls import ActorCalls, ActorOpening
@@ -31,7 +31,7 @@ from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import TrialState
 from arkml.trials.wire.lifecycle_pb2 import TrialListRequest
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 LIFECYCLE = "/cogmentAPI.TrialLifecycleSP"
 ACTORS = "/cogmentAPI.ClientActorSP"

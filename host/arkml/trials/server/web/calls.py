@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from arkml.loggers import SafeLogger
 from arkml.trials.core.error import ActorTaken, TrialError
 from arkml.trials.server.web.connections import connection_in
 from arkml.trials.server.web.frames import (
@@ -25,7 +25,7 @@ from arkml.trials.server.web.frames import (
 from arkml.trials.server.web.options import WebLimits
 from arkml.trials.server.web.rates import ReadingPaces
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 M = TypeVar("M", bound=Message)
 
