@@ -3,6 +3,7 @@
 import json
 import logging
 import shlex
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from tests.waiting import eventually
 from arkml import HiveGrant, Host
 from arkml.cli import logs
 from arkml.cli.training_display import TrainingDisplay, command_to_play, pace_of, show
-from arkml.errors import ProtocolError
+from arkml.errors import HiveRefused, NotFound, ProtocolError
 from arkml.hive.protocol.results import EvaluationReport
-from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
+from arkml.hive.protocol.runs import RunDetails, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.host import hives_of
 from arkml.limits import Limits
@@ -50,6 +51,75 @@ def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hiv
 
     assert isinstance(error, ProtocolError)
     assert (outcome.kind, outcome.best) == ("best", b"the best")
+
+
+@pytest.fixture
+def grounded():
+    """A host whose hive never answers."""
+    with Host(hive=HiveGrant("127.0.0.1:1")) as made:
+        yield made
+
+
+class Ended:
+    """A client of a hive whose learner makes its first update at its end."""
+
+    is_gone = False
+
+    def __init__(self, *infos, policy=b"a policy"):
+        self._infos, self._policy = list(infos), policy
+
+    def run(self, _):
+        return done(self._infos.pop(0) if self._infos[1:] else self._infos[0])
+
+    def details(self, _):
+        return done(RunDetails(RUN, Settings(3, 2), None))
+
+    def snapshot(self, *_):
+        if self._policy is None:
+            return failed(HiveRefused("there is no such policy", 404))
+        return done(self._policy)
+
+    def series(self, *_):
+        return done([])
+
+    metrics = series
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def failed(error):
+    future = Future()
+    future.set_exception(error)
+    return future
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"), [(1, ""), (0, "nothing was learned: the learner has made no update")]
+)
+def test_an_update_that_a_learner_makes_at_its_end_is_learned(grounded, last, reason):
+    over = replace(RUN, status=Status.STOPPED, rows=5_000)
+    client = Ended(over, replace(over, n_opts=last))
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        outcome = gather(client, RUN, grounded.load(ACTOR), monitor, wants_update=True)
+
+    assert outcome.unlearned.startswith(reason)
+    assert bool(outcome.unlearned) == bool(reason)
+
+
+def test_a_run_whose_learner_had_not_begun_is_told_once(grounded):
+    with (
+        RunMonitor(hives_of(grounded), lambda _: None) as monitor,
+        pytest.raises(NotFound) as error,
+    ):
+        gather(Ended(RUN, policy=None), RUN, grounded.load(ACTOR), monitor)
+
+    assert str(error.value) == (
+        "run 'run' has no policy yet: its learner had not begun, train for longer"
+    )
 
 
 def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
@@ -131,8 +201,10 @@ def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
         "health": [], "refusals": {},
     }  # fmt: skip
     show(document, is_new=is_new)
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "updates" in line]
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if "updates" in line]
 
+    assert not any("play it" in line for line in lines)  # there is nothing to play
     assert line.split("updates")[1].strip() == shown
 
 

@@ -236,10 +236,9 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
     rows += [(label, files + best)]
     if policy["which"] == "best":
         rows.append(("last policy", policy["last"] or "not written"))
-    rows += [
-        ("learning curve", document["curve"] or _no_curve()),
-        ("play it", document["play"] or ""),
-    ]
+    rows.append(("learning curve", document["curve"] or _no_curve()))
+    if document["play"]:
+        rows.append(("play it", document["play"]))
     tables.show(f"{document['guest']}: {document['name']}", tables.facts(rows))
 
 

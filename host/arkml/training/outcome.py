@@ -139,7 +139,10 @@ def gather(
         kind, best = fetch(client, run.id, ("best", "now", "latest"), answers.wait)
     except (HiveError, NotFound) as error:
         if held is None:
-            raise NotFound(f"run {run.name!r} has no policy yet: {error}") from error
+            if isinstance(error, NotFound):
+                why = "its learner had not begun, train for longer"
+                raise NotFound(f"run {run.name!r} has no policy yet: {why}") from error
+            raise NotFound(f"run {run.name!r} has no policy that is known: {error}") from error
         kind, (version, best) = "held", held
         missing = f"{error}; the policy is version {version}, which was at hand"
     last_kind, last = kind, best
@@ -162,6 +165,8 @@ def gather(
         info = answers.wait(client.run(run.id))
     except HiveError as error:
         missing = missing or f"{error}; the curve may lack its end"
+    if info.n_opts > run.n_opts:
+        unlearned = ""  # the update came with the end of the learner
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
         kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned
