@@ -468,12 +468,17 @@ def test_offsets_of_frames_are_those_of_the_file(host, memory):
         ),
         ("_RNvC3npc4swim", "npc::swim"),
         ("_ZN5World4swimEi", "World::swim(int)"),
+        ("f", "f"),  # `float` where it is read as a type of C++
+        ("Pv", "Pv"),
+        ("swim", "swim"),
     ],
 )
-def test_names_of_frames_are_demangled(host, mangled, name):
-    guest = host.load(module(f"(func ${mangled} unreachable)", function("f", f"(call ${mangled})")))
+@pytest.mark.parametrize("named", [b"", b"$lake.wasm"], ids=["nameless", "named"])
+def test_names_of_frames_are_demangled_and_others_left(host, named, mangled, name):
+    code = [f"(func ${mangled} unreachable)", function("outer", f"(call ${mangled})")]
+    guest = host.load(module(*code).replace(b"(module", b"(module " + named, 1))
     with pytest.raises(GuestTrap) as error:
-        guest.call("f")
+        guest.call("outer")
 
     assert error.value.frames[0].function == name
     assert f"0: {name} (offset 0x" in str(error.value)
@@ -535,25 +540,48 @@ with arkml.Host() as host:
         ),
         ("a line\npanic: no fish\n", "panic: no fish"),
         ("Assertion failed: fish (lake.c: swim: 3)\n", "Assertion failed: fish (lake.c: swim: 3)"),
+        ("thread 1 panic: no fish\nlake.zig:3:5\n", "thread 1 panic: no fish\nlake.zig:3:5"),
+        (
+            'out_of_range was thrown in -fno-exceptions mode with message "vector"',
+            'out_of_range was thrown in -fno-exceptions mode with message "vector"',
+        ),
+        ("abort: no fish in lake.ts(3:5)\n", "abort: no fish in lake.ts(3:5)"),
+        ("lake/lake.swift:3: Fatal error: no fish\n", "lake/lake.swift:3: Fatal error: no fish"),
+        ("fatal error: all goroutines are asleep\n", "fatal error: all goroutines are asleep"),
         ("a line of another kind\n", None),
     ],
 )
 def test_the_text_of_a_panic_under_wasi_is_that_of_the_trap(printed, panic):
-    text = module(
-        data(200, printed.encode()),
-        function(
-            "f",
-            "(i32.store (i32.const 100) (i32.const 200))"
-            f"(i32.store (i32.const 104) (i32.const {len(printed)}))"
-            "(drop (call $fd_write (i32.const 2) (i32.const 100) (i32.const 1) (i32.const 112)))"
-            "unreachable",
-        ),
-        imports=[wasi("fd_write", "i32 i32 i32 i32")],
-    )
     with Host(wasi=WasiGrant(stderr=lambda _: None)) as host, pytest.raises(GuestTrap) as error:
-        host.load(text).call("f")
+        host.load(printing(printed)).call("fail")
 
     assert error.value.panic == panic
+
+
+def test_what_an_earlier_call_has_printed_is_no_panic_of_a_later_one():
+    with Host(wasi=WasiGrant(stderr=lambda _: None)) as host:
+        guest = host.load(printing("panic: no fish, but there is bread\n"))
+        guest.call("print")
+        with pytest.raises(GuestTrap) as error:
+            guest.call("trap")
+
+    assert error.value.panic is None
+
+
+def printing(text):
+    """Return a guest that writes a text to standard error, traps, or does both."""
+    return module(
+        data(200, text.encode()),
+        function(
+            "print",
+            "(i32.store (i32.const 100) (i32.const 200))"
+            f"(i32.store (i32.const 104) (i32.const {len(text)}))"
+            "(drop (call $fd_write (i32.const 2) (i32.const 100) (i32.const 1) (i32.const 112)))",
+        ),
+        function("trap", "unreachable"),
+        function("fail", "(call $print) (call $trap)"),
+        imports=[wasi("fd_write", "i32 i32 i32 i32")],
+    )
 
 
 def test_a_guest_of_a_fleet_is_named_with_its_number(host):

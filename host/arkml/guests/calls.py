@@ -155,6 +155,7 @@ class CallLoop:
         """Forget what the call before left; `data` is the input of the new one."""
         self.account.extra = 0.0
         self.instance.news.forget_call()
+        self.instance.forget_printed()
         if self.instance.is_tight:
             self.instance.let_grow()
         self.services.begin_call(data)

@@ -270,8 +270,12 @@ class Instance(Unique):
         self._sandbox.close_files()
 
     def printed_panic(self) -> str | None:
-        """Return the text of a panic that the guest has written to standard error, or None."""
+        """Return the text of a panic that this call has written to standard error, or None."""
         return self._wasi_calls.printed_panic()
+
+    def forget_printed(self) -> None:
+        """Forget what the guest has written to standard error: the next call is another one."""
+        self._wasi_calls.forget_printed()
 
     def refusal(self) -> GuestFailed | None:
         """Return the error for a call of an instance that is closed or failed, else None."""

@@ -17,7 +17,7 @@ _SHOWN_FRAMES = 24
 _OUT_OF_BOUNDS = wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS
 _FAULT = re.compile(r"(memory fault at wasm address 0x[0-9a-f]+ in .*)")
 _PLACE = re.compile(r"\s+(?:at (.+)|- (.+))$")
-_NAMELESS = re.compile(r"^<unknown>!")  # where the module has no name
+_MANGLED = re.compile(r"_{1,2}[RZ]")  # as names of Rust and C++ begin
 _NOWHERE = (0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)  # offset of a frame that overflowed the stack
 _SHOWN_NAME = 200  # characters
 _CAUSE = "Caused by:"  # before the last lines of an error
@@ -65,10 +65,10 @@ def _frames(
     name: str, message: str, trace: Sequence[wasmtime.Frame], places: CodePlaces
 ) -> tuple[Frame, ...]:
     """Return the frames of a guest, of which `message` has the names and lines of source."""
-    told = _told_frames(message, [frame.module_offset for frame in trace])
+    told = _told_frames(message, trace)
     return tuple(
         Frame(
-            function=harmless(_cut(shown if frame.func_name else _unnamed(frame, places))),
+            function=harmless(_cut(shown or frame.func_name or _unnamed(frame, places))),
             module=harmless(_cut(frame.module_name)) or name,
             offset=None if frame.module_offset in _NOWHERE else frame.module_offset - places.shift,
             places=tuple(harmless(_cut(line)) for line in lines),
@@ -91,23 +91,27 @@ def _trap(name: str, trap: wasmtime.Trap, places: CodePlaces) -> GuestTrap:
     return GuestTrap(text, code=kind, frames=frames)
 
 
-def _told_frames(message: str, offsets: Sequence[int]) -> list[tuple[str, list[str]]]:
+def _told_frames(
+    message: str, frames: Sequence[wasmtime.Frame]
+) -> list[tuple[str | None, list[str]]]:
     """
     Return name and places of each frame as wasmtime's message has them.
 
-    Names are demangled there. Places are files with lines, innermost first: several where functions
-    were inlined, none without DWARF or where wasmtime was not asked for them.
+    Names are demangled there; a name is None where it is not a mangled one, of which wasmtime may
+    make a C++ type, as `float` of `f`. Places are files with lines, innermost first: several where
+    functions were inlined, none without DWARF or where wasmtime was not asked for them.
     """
-    told: list[tuple[str, list[str]]] = []
+    told: list[tuple[str | None, list[str]]] = []
     lines = iter(message.split("\n"))
     line = next(lines, None)
-    for index, offset in enumerate(offsets):
+    for index, frame in enumerate(frames):
+        offset = frame.module_offset
         where = f"{index}:" if offset in _NOWHERE else f"{index}: {offset:#x} -"
         start = re.compile(rf"\s*{where.replace(' ', ' +')} +(?:<unknown> - )?")
         while line is not None and (found := start.match(line)) is None:
             line = next(lines, None)
         if line is None:
-            told.append(("", []))
+            told.append((None, []))
             continue
         assert found is not None
         name = line[found.end() :]
@@ -118,7 +122,9 @@ def _told_frames(message: str, offsets: Sequence[int]) -> list[tuple[str, list[s
                 name = inlined_into
             else:
                 places.append(place)
-        told.append((_NAMELESS.sub("", name), places))
+        is_mangled = _MANGLED.match(frame.func_name or "")
+        shown = name.removeprefix(f"{frame.module_name or '<unknown>'}!")
+        told.append((shown if is_mangled else None, places))
     return told
 
 

@@ -30,9 +30,12 @@ _ABSOLUTE = 1
 _MOST_SUBSCRIPTIONS = 1_024
 _MOST_BYTES = 1 << 20  # of one read or write
 _STDERR, _KEPT = 2, 2_000
-# As Rust, Go, assert of C and the runtime of C++ begin what they write before they trap.
+# As Rust, Go and Zig, `assert` of C, C++, AssemblyScript and Swift begin what they write before
+# they trap.
 _PANIC = re.compile(
-    r"^(?:thread .*panicked at |panic: |Assertion failed: |libc\+\+abi: ).*", re.MULTILINE
+    r"^(?:thread .*panicked at |(?:thread \d+ )?panic: |fatal error: |Assertion failed: "
+    r"|libc\+\+abi: |\w+ was thrown in -fno-exceptions mode|abort: |(?:.*: )?Fatal error: ).*",
+    re.MULTILINE,
 )
 
 
@@ -137,6 +140,10 @@ class WasiCalls:
             return None
         lines = text[found.start() :].splitlines()
         return harmless("\n".join(line for line in lines if not line.startswith("note: ")).strip())
+
+    def forget_printed(self) -> None:
+        """Forget what was written to standard error: the next call is another one."""
+        self._errors = b""
 
     def _warn_once(self, fd: int, text: str) -> None:
         """Log the first fault of a descriptor: the guest may ask for it again and again."""
