@@ -238,6 +238,14 @@ def test_what_cannot_be_loaded_is_exit_code_2_under_json_too():
         assert sentence in run.err
 
 
+@pytest.mark.parametrize("words", [["hive"], ["hive", "token"], ["trials"]], ids=" ".join)
+def test_a_group_without_its_command_says_so_after_its_help(words):
+    run = arkml(*words)
+
+    assert run.status == 2
+    assert run.err.endswith(f"error: Missing command. (see `arkml {' '.join(words)} --help`)\n")
+
+
 def test_a_missing_import_is_listed_and_can_be_stubbed(wat):
     guest = wat(
         '(module (import "ark-fog-v1" "fog__roll" (func $roll (result i32)))'

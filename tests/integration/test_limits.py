@@ -120,6 +120,20 @@ def test_the_limit_of_memory_bytes_is_kept_at_start(make_host):
             host.load(module(memory=memory))
 
 
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"guest_bytes": 4 * PAGE}, "the 262,144 that Limits.guest_bytes leaves it"),
+        ({"guest_bytes": 1}, "the 1 that Limits.guest_bytes leaves it"),
+    ],
+)
+def test_a_memory_that_does_not_fit_at_start_is_refused_with_the_limit_that_refuses_it(
+    make_host, limits, reason
+):
+    with pytest.raises(MemoryLimitExceeded, match=f"needs 327,680 bytes .* {reason}"):
+        make_host(limits=Limits(**limits)).load(module(memory="(memory 5)"))
+
+
 def test_the_limit_of_memory_bytes_lets_memory_grow_answer_minus_one(make_host):
     guest = make_host(limits=Limits(memory_bytes=6 * PAGE)).load(ACTOR)
 

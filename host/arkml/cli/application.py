@@ -118,7 +118,7 @@ def _with_page_port(words: list[str]) -> list[str]:
 
 def _usage(error: Exception) -> str:
     """Return the message of a usage error, with the command whose help explains it."""
-    message = getattr(error, "format_message", error.__str__)()
+    message = getattr(error, "format_message", error.__str__)() or "Missing command."
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "arkml")
     return f"{' '.join(message.split())} (see `{path} --help`)"

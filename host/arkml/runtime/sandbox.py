@@ -232,9 +232,11 @@ class Sandbox:
             try:
                 memory.grow(pages)
             except wasmtime.WasmtimeError:
+                limits, most = self.program.limits, self._growth
+                name = "memory_bytes" if most == limits.memory_bytes else "guest_bytes"
                 raise MemoryLimitExceeded(
-                    f"{self.program.name} needs {pages * PAGE} bytes of memory at start,"
-                    f" over the limit of {self.program.limits.memory_bytes}"
+                    f"{self.program.name} needs {pages * PAGE:,} bytes of memory at start,"
+                    f" more than the {most:,} that Limits.{name} leaves it"
                 ) from None
 
 
