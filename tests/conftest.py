@@ -29,6 +29,8 @@ def pytest_configure(config):
         os.environ["XDG_STATE_HOME"] = f"{directory.name}/state"
         path = filter(None, (PACKAGES, os.environ.get("PYTHONPATH")))
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
+        os.environ["SB3_LOGDIR"] = f"{directory.name}/sb3"  # which each training makes, and leaves
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{directory.name}/torch"
     warden = children.start_warden()
     config.add_cleanup(warden.communicate)
 

@@ -1,7 +1,6 @@
 """What an audit finds and says, and that the files of hashes agree with the others."""
 
 import json
-import sys
 import tomllib
 from importlib.metadata import PathDistribution, distributions
 
@@ -10,6 +9,7 @@ from tests.audit import run
 from tests.audit.hashes import CONSTRAINTS, RELEASE, ROOT, RUNTIME, disagreements, missing, pins
 from tests.audit.licenses import Licensed, licensed, refused
 from tests.audit.vulnerabilities import audit, read
+from tests.programs import write_program
 
 HASH = "--hash=sha256:" + "a1" * 32
 
@@ -107,9 +107,7 @@ def test_a_vulnerability_comes_with_the_version_that_mends_it():
 
 
 def test_a_service_that_cannot_be_reached_fails_the_audit(tmp_path, capsys):
-    program = tmp_path / "pip-audit"
-    program.write_text(f"#!{sys.executable}\nraise SystemExit('no route to host')\n")
-    program.chmod(0o700)
+    program = write_program(tmp_path / "pip-audit", "raise SystemExit('no route to host')\n")
     findings = audit(program, CONSTRAINTS)
 
     assert not run.audit_vulnerabilities(tmp_path)
@@ -148,9 +146,7 @@ def test_a_release_is_built_with_the_backend_that_is_declared():
 
 
 def test_a_bill_that_cannot_be_written_fails_the_audit(tmp_path, capsys):
-    program = tmp_path / "cyclonedx-py"
-    program.write_text(f"#!{sys.executable}\nraise SystemExit('no such file')\n")
-    program.chmod(0o700)
+    write_program(tmp_path / "cyclonedx-py", "raise SystemExit('no such file')\n")
 
     assert not run.write_bill(tmp_path)
     assert capsys.readouterr().out == "bill: no such file\n"

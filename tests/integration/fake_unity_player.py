@@ -6,8 +6,6 @@ which is its reward as well. Agent 0 ends in step 2 and goes on as agent 2; agen
 and goes on under its id. The behavior Late appears in step 2. Messages of channel 7 are sent back.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -277,9 +277,9 @@ def test_pack_replaces_a_container_as_a_whole_and_through_a_link(tmp_path):
 def test_pack_leaves_what_was_there_if_it_cannot_write_all_of_it(tmp_path):
     target = tmp_path / "kept.crvo"
     target.write_bytes(b"old")
-    model = POLICIES / "mlp_f256_a3.onnx"
+    words = sys.executable, "-m", "arkml", "pack", POLICIES / "mlp_f256_a3.onnx"
     run = subprocess.run(  # no file may grow beyond a kilobyte
-        ["sh", "-c", f"ulimit -f 1; exec {sys.executable} -m arkml pack {model} -o kept.crvo"],
+        ["sh", "-c", 'ulimit -f 1; exec "$@" -o kept.crvo', "sh", *words],
         cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     nowhere = arkml("pack", MODEL, "-o", "gone/kept.crvo", cwd=tmp_path)

@@ -51,9 +51,8 @@ def test_an_early_end_of_the_reader_is_quiet(words):
 
 
 def test_a_stdout_that_is_closed_is_one_sentence():
-    line = f"exec {sys.executable} -m arkml run {APPLET} >&-"
     run = subprocess.run(
-        ["sh", "-c", line],
+        ["sh", "-c", 'exec "$0" -m arkml run "$1" >&-', sys.executable, APPLET],
         cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.module_bombs import BOMBS, REAL, body, branches, change, get, module, wide_loops
+from tests.programs import write_program
 from tests.waiting import eventually
 
 from arkml import Host
@@ -176,18 +177,15 @@ def test_the_process_says_what_is_not_valid():
 
 
 def test_a_process_that_cannot_be_understood_is_an_error(monkeypatch, tmp_path):
-    program = tmp_path / "program"
-    program.write_text(f"#!{sys.executable}\nimport os; os.write(1, b'?')\n")
-    program.chmod(0o700)
+    program = write_program(tmp_path / "program", "import os; os.write(1, b'?')\n")
     monkeypatch.setattr(sys, "executable", str(program))
     with pytest.raises(ModuleTooComplex, match="a guest ended its process with 0: no message"):
         compile_in_child(module([]), "a guest", STACK, 60.0)
 
 
 def test_the_process_gets_no_environment_variables(monkeypatch, tmp_path):
-    program = tmp_path / "program"
-    program.write_text(f"#!{sys.executable}\nimport os, sys; sys.exit(str(sorted(os.environ)))\n")
-    program.chmod(0o700)
+    source = "import os, sys; sys.exit(str(sorted(os.environ)))\n"
+    program = write_program(tmp_path / "program", source)
     monkeypatch.setenv("SECRET", "secret")
     monkeypatch.setattr(sys, "executable", str(program))
     with pytest.raises(ModuleTooComplex, match="MALLOC_ARENA_MAX") as raised:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.programs import program_text, write_program
 from tests.waiting import eventually
 
 from arkml.envs.llapi import handshake
@@ -60,9 +61,7 @@ def is_running(pid):
 @pytest.fixture(scope="module")
 def player(tmp_path_factory):
     """The path of a player, as Unity builds are named, without its extension."""
-    path = tmp_path_factory.mktemp("player") / "Fake.x86_64"
-    path.write_text(f"#!{sys.executable}\n{SOURCE.read_text()}")
-    path.chmod(0o755)
+    path = write_program(tmp_path_factory.mktemp("player") / "Fake.x86_64", SOURCE.read_text())
     return str(path.with_suffix(""))
 
 
@@ -456,7 +455,7 @@ def test_a_program_that_forgets_to_close_ends_and_so_does_its_player(player, tmp
 def test_a_registry_downloads_and_starts_a_player(tmp_path, caplog):  # ML-46, ML-51, ML-52
     archive, report, port = tmp_path / "game.zip", tmp_path / "report", free_port()
     with zipfile.ZipFile(archive, "w") as packed:
-        packed.writestr("Game/Game.x86_64", f"#!{sys.executable}\n{SOURCE.read_text()}")
+        packed.writestr("Game/Game.x86_64", program_text(SOURCE.read_text()))
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(
         "environments:\n- Game:\n    expected_reward: 1.0\n    description: text\n"

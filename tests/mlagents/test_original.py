@@ -1,13 +1,13 @@
 """The original `UnityEnvironment` drives players of ours: ML-45, ML-46 and ENV-17."""
 
 import json
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from tests.integration.command_line import GUESTS, ROOT
 from tests.integration.test_llapi_environment import SOURCE, can_bind, free_port
+from tests.programs import write_program
 
 pytestmark = pytest.mark.mlagents
 HERE = Path(__file__).parent
@@ -64,9 +64,7 @@ def test_masks_ends_and_numbers_of_a_guest_reach_the_original(originals, bundle)
 
 
 def test_the_original_speaks_with_the_player_that_the_tests_of_ours_have(originals, ours, tmp_path):
-    player = tmp_path / "Fake.x86_64"
-    player.write_text(f"#!{sys.executable}\n{SOURCE.read_text()}")
-    player.chmod(0o755)
+    player = write_program(tmp_path / "Fake.x86_64", SOURCE.read_text())
     theirs = driven(originals, THEIRS, player, 6)
 
     assert len(theirs) > 12
