@@ -19,6 +19,9 @@ GAME = SUITE["pendulum"]
 SETTLED = 3_000
 """Rows after which everything is compiled and has been used."""
 
+LEARNERS = 2
+"""That of the run, and the spare one, which is started once that has learned for a while."""
+
 
 def main(seconds: float) -> None:
     with Host(hive=HiveGrant(block=True)) as host:
@@ -33,7 +36,9 @@ def main(seconds: float) -> None:
         cpu = (process_seconds(learner) - cpu) / (now - began)
         figures = {"first policy": first_policy, "cpu": cpu}
         figures["memory"], figures["peak"] = memory(learner, "VmRSS"), memory(learner, "VmHWM")
-        for process in children_of(server):
+        while len(processes := children_of(server)) < LEARNERS:
+            first.update()
+        for process in processes:
             wait_until_idle(process)
         _, figures["spare's policy"] = started(host)
     print(json.dumps(figures))

@@ -19,6 +19,7 @@ from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 
 ROOT = Path(arkml.__file__).parents[1]
+TWO_LEARNERS = {"spare": True, "timeouts": {"spare": 0.0}}
 
 HOST = """
 import json, os, sys, time
@@ -43,6 +44,11 @@ if fork:
 print(json.dumps({"hive": hive.pid, "data": str(hive.data), "forked": forked}), flush=True)
 time.sleep(60)
 """
+
+
+@pytest.fixture(autouse=True)
+def forked_hives():
+    """No fork is among the hives of this file."""
 
 
 def is_alive(pid):
@@ -77,7 +83,7 @@ def start_host():
     started = []
 
     def start(*, fork=False, learner=None):
-        settings = {**SETTINGS, "spare": True, **({"learner": learner} if learner else {})}
+        settings = {**SETTINGS, **TWO_LEARNERS, **({"learner": learner} if learner else {})}
         process = subprocess.Popen(
             [sys.executable, "-c", HOST, json.dumps([settings, request(), fork])],
             stdout=subprocess.PIPE,
@@ -170,7 +176,7 @@ def test_it_has_a_session_of_its_own_so_that_ctrl_c_is_for_the_host(hive):
 
 
 def test_closing_it_ends_everything_and_removes_a_temporary_directory():
-    hive = EmbeddedHive(None, {**SETTINGS, "spare": True})
+    hive = EmbeddedHive(None, {**SETTINGS, **TWO_LEARNERS})
     service = Service(hive)
     service.create()
     data, pid = hive.data, hive.pid
@@ -183,6 +189,21 @@ def test_closing_it_ends_everything_and_removes_a_temporary_directory():
     assert [one for one in (pid, *processes) if is_alive(one)] == []
     with pytest.raises(HiveUnreachable, match="closed"):
         hive.locate()
+
+
+def test_a_training_of_some_seconds_does_not_start_a_learner_that_nobody_takes(tmp_path):
+    learners = {}
+    for seconds in (3_600.0, 0.0):
+        with start_hive(tmp_path / f"{seconds}", spare=True, timeouts={"spare": seconds}) as hive:
+            service = Service(hive)
+            policy = f"/runs/{service.create()}/policy?after=0&wait=1"
+            eventually(lambda one=service, path=policy: one.get(path).status_code == 200)
+            if not seconds:
+                eventually(lambda hive=hive: len(children_of(hive.pid)) == 2)
+            learners[seconds] = len(children_of(hive.pid))
+            service.close()
+
+    assert learners == {3_600.0: 1, 0.0: 2}
 
 
 def test_one_that_is_closed_while_it_starts_is_not_waited_for(tmp_path):

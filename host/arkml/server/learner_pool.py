@@ -51,8 +51,9 @@ class LearnerPool:
         learner.run_id = run.name
         return learner
 
-    async def refill(self) -> None:
-        """Start a spare learner, unless there is one or none is wanted."""
+    async def refill(self, seconds: float = 0.0) -> None:
+        """Start a spare learner after some seconds, unless there is one then or none is wanted."""
+        await asyncio.sleep(seconds)
         async with self._starting:
             if not self._keeps_spare or self._spare is not None:
                 return

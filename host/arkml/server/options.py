@@ -23,7 +23,8 @@ class Timeouts:
     After `lease` without a request a session has left. After `pause` without sessions a run is
     paused, after `idle_stop` it is stopped. A learner sends its first message within `start`; one
     that reports no progress for `hang` is ended, and one that is stopped has `stop` for its last
-    checkpoint. A data directory that another hive uses is free within `opening`.
+    checkpoint. A data directory that another hive uses is free within `opening`. The spare learner
+    that a run has taken is replaced `spare` after that run has begun to learn.
     """
 
     lease: float = 30.0
@@ -33,6 +34,7 @@ class Timeouts:
     hang: float = 30.0
     stop: float = 5.0
     opening: float = 10.0
+    spare: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)

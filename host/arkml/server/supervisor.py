@@ -277,8 +277,10 @@ class Supervisor:
             case LearnerStarted() as started:
                 self._connect(started.n_opts)
                 await self._apply(started)
-                # Only now, or the next run's learner would compete with this one as it starts.
-                self._refilling = asyncio.create_task(self._learners.refill())
+                # Not before, or the next run's learner would compete with this one as it starts,
+                # and a training of some seconds would pay for one that nobody takes.
+                refill = self._learners.refill(self._timeouts.spare)
+                self._refilling = asyncio.create_task(refill)
             case LearnerProgress() as report:
                 self._note_sign(report.turn_seconds)
                 if report.progress.n_opts > self._n_opts:
