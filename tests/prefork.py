@@ -2,13 +2,14 @@
 Processes of Python that have imported the package already, which costs more than most of them do.
 
 `Process` is a subprocess.Popen that has one process of this module fork, which imported what
-commands need (but onnxruntime, which starts a thread). It takes `-m MODULE` and `-c SCRIPT` of this
-interpreter. That it is a fork shows in its parent and in /proc/PID/cmdline alone; a test for which
-these matter starts an ordinary process.
+commands and hives need (but onnxruntime, which starts a thread). It takes `-m MODULE` and
+`-c SCRIPT` of this interpreter. It is a child of the process that starts it; that it is a fork
+shows in /proc/PID/cmdline alone, and a test for which that matters starts an ordinary process.
 """
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -17,7 +18,6 @@ import pkgutil
 import random
 import resource
 import runpy
-import select
 import signal
 import socket
 import subprocess
@@ -27,6 +27,7 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+_PYTHON = sys.executable
 PACKAGES = (
     "arkml",
     "arkml.cli",
@@ -34,6 +35,7 @@ PACKAGES = (
     "arkml.training",
     "arkml.demonstrations",
     "arkml.hive",
+    "arkml.server",
 )
 MODULES = ("onnx", "httpx", "rich.table", "rich.progress")
 READ_AT_START = "PYTHON"  # the beginning of the variables that the interpreter itself reads
@@ -41,6 +43,9 @@ WARNINGS = "error"
 _STRICT = ("PYTHONWARNINGS", WARNINGS)
 _MOST = 1 << 20  # bytes of a request
 _STREAMS = 3
+_CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]  # the number of the system call
+_CLONE_PARENT = 0x8000
+_THREAD = 256  # ints at the beginning of the C library's record of a thread; its id is one of them
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
@@ -50,7 +55,7 @@ class Process(subprocess.Popen):
     def _execute_child(self, args, *given):
         _, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *pipes = given[:15]
         start_new_session = given[20]
-        if preexec_fn or pass_fds or shell or start_new_session:
+        if preexec_fn or pass_fds or shell:
             raise ValueError("a fork takes no such option: start an ordinary process")
         p2cread, _, _, c2pwrite, _, errwrite = pipes
         reader, writer = os.pipe()
@@ -59,6 +64,7 @@ class Process(subprocess.Popen):
             "words": list(map(str, args[1:])),
             "cwd": str(cwd or Path.cwd()),
             "env": env,
+            "session": start_new_session,
             "limits": {number: resource.getrlimit(number) for number in _LIMITS},
         }
         try:
@@ -66,24 +72,18 @@ class Process(subprocess.Popen):
         finally:
             os.close(writer)
             self._close_pipe_fds(*pipes)
-        self._status = os.fdopen(reader)
-        self.pid = int(self._status.readline())
+        with os.fdopen(reader) as answer:
+            line = answer.readline()
+        if not line:
+            raise RuntimeError("the process that forks has ended; what it said is on stderr")
+        self.pid = int(line)
         self._child_created = True
 
-    def _internal_poll(self, **_):
-        if self.returncode is None:
-            pid, status = self._try_wait(os.WNOHANG)
-            if pid:
-                self._handle_exitstatus(status)
-        return self.returncode
 
-    def _try_wait(self, wait_flags):
-        is_over = select.select([self._status], [], [], 0 if wait_flags & os.WNOHANG else None)[0]
-        if not is_over:
-            return 0, 0
-        with self._status:
-            line = self._status.readline()
-        return self.pid, int(line or signal.SIGKILL)  # nothing if its own parent was killed
+def start(args, **options):
+    """Start a process as subprocess.Popen does, as a fork where it may be one."""
+    is_ours = args[0] == _PYTHON and args[1] in ("-m", "-c") and fits(options["env"])
+    return (Process if is_ours else subprocess.Popen)(args, **options)
 
 
 def run(*words, env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=ROOT):
@@ -144,31 +144,49 @@ def fits(environment):
 def _serve(link):
     """Fork for each request; return in the fork what it is to run, and None at the end."""
     while True:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
         data, fds, _, _ = socket.recv_fds(link, _MOST, _STREAMS + 1)
         if not data:
             return None
-        if os.fork() == 0:
+        *streams, answer = fds
+        child = _fork_sibling()
+        if child == 0:
             link.close()
-            return _forked(json.loads(data), fds)
+            os.close(answer)
+            return _settle(json.loads(data), streams)
+        with contextlib.suppress(BrokenPipeError):  # who asked was interrupted
+            os.write(answer, b"%d\n" % child)
         for fd in fds:
             os.close(fd)
 
 
-def _forked(request, fds):
-    *streams, status = fds
-    child = os.fork()
-    if child:  # this process waits for it, and tells how it ended
-        os.write(status, b"%d\n" % child)
-        for fd in streams:
-            os.close(fd)
-        os.close(0), os.close(1), os.close(2)
-        _, code = os.waitpid(child, 0)
-        os.write(status, b"%d\n" % code)
-        os._exit(0)
-    os.close(status)
+def _fork_sibling():
+    """
+    Fork, as os.fork does, a child of this process's parent. Return 0 in the child.
+
+    The parent can wait for it, and is who the child takes for its parent. The C library, which is
+    not asked, remembers the id of its thread; the child puts its own in that place.
+    """
+    c = ctypes.PyDLL(None, use_errno=True)
+    c.pthread_self.restype = ctypes.c_void_p
+    c.syscall.argtypes = [ctypes.c_long] * 6
+    thread = (ctypes.c_int * _THREAD).from_address(c.pthread_self())
+    place = list(thread).index(os.getpid())
+    c.PyOS_BeforeFork()
+    child = c.syscall(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if child == 0:
+        thread[place] = os.getpid()
+        c.PyOS_AfterFork_Child()
+        return 0
+    c.PyOS_AfterFork_Parent()
+    if child < 0:
+        raise OSError(ctypes.get_errno(), "no process can be forked")
+    return child
+
+
+def _settle(request, streams):
+    """Give a fork the streams, folder, limits and variables of a request; return its words."""
+    if request["session"]:
+        os.setsid()
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     for fd in streams:

@@ -266,7 +266,7 @@ def python(script, *arguments, **options):
 
 def spawn(*arguments, **options):
     """Start `python ARGUMENTS`, with pipes for its output."""
-    return subprocess.Popen(
+    return prefork.start(
         [sys.executable, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

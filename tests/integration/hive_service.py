@@ -37,8 +37,11 @@ def training_host(data, **options):
         yield host
 
 
-def request(name="run", *, features=FEATURES, actions=ACTIONS, on_conflict="number", **other):
-    settings = Settings(features, actions, memory_min_size=100, other=other)
+def request(
+    name="run", *, features=FEATURES, actions=ACTIONS, on_conflict="number", settings=None, **other
+):
+    given = {"memory_min_size": 100, **(settings or {})}
+    settings = Settings(features, actions, **given, other=other)
     return RunRequest(name, "game", settings).as_json() | {"on_conflict": on_conflict}
 
 

@@ -224,12 +224,12 @@ MODULE = '''(module (memory (export "memory") 1) (func (export "count") (local i
 with Host() as host:
     guest = host.load(MODULE.encode(), name="counting")
     for _ in range(3):
-        until = time.thread_time() + 2.0
+        until = time.thread_time() + 0.8
         while time.thread_time() < until:  # work of the embedder, from one call to the next
             pass
-        stop = f"sleep 0.02; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"
+        stop = f"sleep 0.02; kill -STOP {os.getpid()}; sleep 1.5; kill -CONT {os.getpid()}"
         held_up = subprocess.Popen(["sh", "-c", stop])
-        guest.call("count", budget=2.0)
+        guest.call("count", budget=0.8)
         held_up.wait()
 """
 

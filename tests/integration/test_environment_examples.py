@@ -37,6 +37,7 @@ def without_numbers(lines):
     return [NUMBER.sub(" N", line) for line in lines]
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize("name", ["sb3_ppo", "cleanrl_ppo"])
 def test_ppo_learns_from_a_fleet(name, tmp_path):
     lines = printed(name, tmp_path, GUESTS / "c_cartpole.wasm")
@@ -62,6 +63,7 @@ def test_a_video_is_recorded(tmp_path):
     assert pictures > 50  # equal ones are stored once
 
 
+@pytest.mark.learns
 def test_a_policy_of_stable_baselines3_plays_in_the_guest_as_its_trainer_plays_it(tmp_path):
     words = GUESTS / "c_pendulum.wasm", tmp_path / "policy.onnx"
     # torch warns of the exporter that needs no further package

@@ -27,6 +27,7 @@ from arkml.server.restore import restore_backup
 from arkml.server.upgrade import DATA_VERSION, STEPS
 
 LEARNER = {"learner": ["-m", "arkml.learning.worker"]}
+SMALL = {"hidden": 16, "batch_size": 16}
 WRITTEN = ROOT / "fixtures" / "hive"
 BODY = 40
 WITHIN = 8.0
@@ -132,9 +133,10 @@ def test_a_backup_that_is_made_while_rows_are_sent_has_all_that_was_acknowledged
         assert newcomer["acked"] == 0
 
 
+@pytest.mark.learns
 def test_a_restored_run_resumes_and_learns(tmp_path):
     with served(tmp_path / "data", **LEARNER) as service:
-        run_id = service.create()
+        run_id = service.create(settings=SMALL)
         sid = service.sid(run_id, "a-join-key")
         for seq in range(1, 6):
             service.push(sid, rows(BODY, BODY * (seq - 1)), seq)
