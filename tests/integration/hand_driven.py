@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 
+from tests.waiting import PATIENCE
+
 from arkml.trials.core.endpoints import LOCAL
 from arkml.trials.core.hosting import HOSTED, STAND_IN, Pacing, StandIn
 from arkml.trials.core.outputs import EntryKind
@@ -29,7 +31,6 @@ NORMAL, LAST, LAST_ACK, END = (
     CommunicationState.LAST_ACK,
     CommunicationState.END,
 )
-PATIENCE = 30  # seconds until a test that waits for what does not come has failed
 
 
 def observation(tick, slot):

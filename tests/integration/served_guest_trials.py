@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+from tests.waiting import PATIENCE
+
 from arkml.guest_trials.hosting import GuestHosting
 from arkml.guest_trials.options import GuestTrialsOptions
 from arkml.trials import Server
@@ -24,8 +26,6 @@ from arkml.trials.wire.lifecycle_pb2 import TrialListRequest, TrialStartRequest
 
 NORMAL, LAST = CommunicationState.NORMAL, CommunicationState.LAST
 LAST_ACK, END = CommunicationState.LAST_ACK, CommunicationState.END
-PATIENCE = 60.0
-"""Seconds after which a test gives up."""
 
 
 @asynccontextmanager

@@ -1,7 +1,5 @@
 import asyncio
-import contextlib
 import time
-from itertools import pairwise
 
 import pytest
 from tests.integration.callback_policy import (
@@ -24,23 +22,13 @@ from arkml.errors import (
 from arkml.guests.guest import calls_of
 from arkml.sessions.results import BOOL
 
+TURNS = 4
 
-@contextlib.asynccontextmanager
-async def counting(pause=0.0):
-    """The times between the turns that another task gets."""
-    seen = [time.perf_counter()]
 
-    async def count():
-        while True:
-            await asyncio.sleep(pause)
-            seen.append(time.perf_counter())
-
-    task = asyncio.create_task(count())
-    gaps = []
-    yield gaps
-    seen.append(time.perf_counter())
-    gaps += [after - before for before, after in pairwise(seen)]
-    task.cancel()
+async def turns(pause=0.0):
+    """Take turns of the event loop, which a call that keeps them from other tasks never ends."""
+    for _ in range(TURNS):
+        await asyncio.sleep(pause)
 
 
 async def test_an_awaited_call_returns_what_a_plain_one_does(host):
@@ -57,24 +45,26 @@ async def test_an_awaited_call_returns_what_a_plain_one_does(host):
 async def test_other_tasks_run_while_a_guest_does(host, name):
     guest = host.load(ACTOR)
     guest.call("open")
-    async with counting() as gaps:
-        with pytest.raises(GuestTimeout):
-            await guest.call_async(name, budget=0.15)
+    endless = asyncio.create_task(guest.call_async(name, budget=None))
+    await turns()
+    still_runs = not endless.done()
+    endless.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await endless
 
-    assert len(gaps) >= 4
-    assert max(gaps) < 0.3
+    assert still_runs
 
 
 async def test_other_tasks_run_while_a_guest_polls(host):
     guest = host.load(ACTOR)
     handle, future = calls_of(guest).services.futures.open(BOOL)
-    asyncio.get_running_loop().call_later(0.1, future.resolve, True)
-    async with counting(0.002) as gaps:
-        polls = await guest.call_async("poll_until_ready", handle, budget=None)
+    polling = asyncio.create_task(guest.call_async("poll_until_ready", handle, budget=None))
+    await turns(0.002)
+    still_polls = not polling.done()
+    future.resolve(True)
 
-    assert polls > 64
-    assert len(gaps) > 10
-    assert max(gaps) < 0.1
+    assert still_polls
+    assert await polling > 64
 
 
 async def test_two_guests_run_at_the_same_time(host):

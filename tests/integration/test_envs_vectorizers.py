@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import supersuit
 from tests.integration.command_line import GUESTS
+from tests.waiting import PATIENCE
 
 import arkml.envs.gym  # noqa: F401  registers the guests
 from arkml import GuestEnv
@@ -14,7 +15,6 @@ from arkml.envs.pettingzoo_env import parallel_env
 
 WALKERS = GUESTS / "c_walkers_seeded.wasm"
 FIXED, NEXT = 0, 2
-PATIENCE = 60.0  # seconds
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"

@@ -1,8 +1,7 @@
-"""Ctrl-C, at a random time after a guest began to run."""
+"""Ctrl-C, at a random time after a guest began to run: what it does not end runs for ever."""
 
 import random
 import signal
-import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +10,6 @@ import wasmtime
 from tests.integration.guest_text import ACTOR, GUESTS, SLEEPER, python, spawn
 
 RUNS = 15
-MOST = 3.0  # seconds from the signal to the end; ten times what is promised
 
 LOOPS = {
     "a pure loop": (ACTOR, "spin", ()),
@@ -19,14 +17,6 @@ LOOPS = {
     "a submit loop": (ACTOR, "open_and_submit_for_ever", ()),
     "a WASI sleep": (SLEEPER, "sleep_long", ("--wasi",)),
 }
-
-
-def report(what, times):
-    milliseconds = [1000 * passed for passed in times]
-    print(
-        f"{what}: {len(times)} interrupts, median {statistics.median(milliseconds):.0f} ms,"
-        f" max {max(milliseconds):.0f} ms"
-    )
 
 
 # In the process that embeds the host.
@@ -73,40 +63,35 @@ def interrupt_in_process(what):
     text, function, _ = LOOPS[what]
     name = "ACTOR" if text is ACTOR else "SLEEPER"
     process = spawn("-c", IN_PROCESS, name, function, RUNS)
-    chance, times, lines = random.Random(what), [], []
+    chance, lines = random.Random(what), []
     try:
         for _ in range(RUNS):
             lines.append(process.stdout.readline())
             time.sleep(chance.uniform(0.001, 0.080))
-            started = time.perf_counter()
             process.send_signal(signal.SIGINT)
-            lines.append(process.stdout.readline())
-            times.append(time.perf_counter() - started)
-            lines.append(process.stdout.readline())
+            lines += [process.stdout.readline() for _ in range(2)]
         output, errors = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()
-    return times, lines, output, errors, process.returncode
+    return lines, output, errors, process.returncode
 
 
 def test_in_a_process_every_interrupt_arrives_and_other_guests_go_on():
     with ThreadPoolExecutor(2) as pool:
         outcomes = dict(zip(LOOPS, pool.map(interrupt_in_process, LOOPS), strict=True))
 
-    for what, (times, lines, output, errors, status) in outcomes.items():
-        report(f"{what}, in a process", times)
+    for what, (lines, output, errors, status) in outcomes.items():
         assert errors == "", what
         assert lines == ["running\n", "caught\n", "works\n"] * RUNS, what
         assert (output, status) == ("", 130), what
-        assert max(times) < MOST, what
 
 
 # On the command line.
 
 
 def interrupt_command(path, function, options, after):
-    """Time from the signal to the end, the exit status, and what stderr says."""
+    """The exit status, and what stderr says."""
     process = spawn("-m", "arkml", "run", path, "--invoke", function, *options)
     said = []
     try:
@@ -115,13 +100,12 @@ def interrupt_command(path, function, options, after):
             assert line, said
             said.append(line)
         time.sleep(after)
-        started = time.perf_counter()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()
-    return time.perf_counter() - started, process.returncode, "".join(said) + errors
+    return process.returncode, "".join(said) + errors
 
 
 @pytest.mark.parametrize("what", LOOPS)
@@ -137,13 +121,11 @@ def test_the_command_ends_with_130_after_ctrl_c(tmp_path, what):
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(run, range(RUNS)))
 
-    report(f"{what}, arkml run", [passed for passed, _, _ in outcomes])
-    for passed, status, errors in outcomes:
+    for status, errors in outcomes:
         assert status == 130, errors
         assert "panic" not in errors
         assert "Traceback" not in errors
         assert "abort" not in errors.lower()
-        assert passed < MOST
 
 
 # Odd places.

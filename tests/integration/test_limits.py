@@ -724,9 +724,9 @@ def test_the_time_of_a_suspension_is_not_counted(make_host):
 def test_each_call_has_the_whole_budget(host):
     guest = host.load(ACTOR)
     turns = 20_000_000
-    started = time.perf_counter()
+    started = time.thread_time()
     guest.call("burn", turns, budget=None)
-    once = time.perf_counter() - started
+    once = time.thread_time() - started
 
     for _ in range(4):
         guest.call("burn", turns, budget=3 * once + 0.03)
@@ -736,10 +736,9 @@ def test_each_call_has_the_whole_budget(host):
 
 def test_no_budget_is_no_limit(make_host):
     guest = make_host(limits=Limits(run_seconds=0.01)).load(ACTOR)
-    started = time.perf_counter()
     guest.call("burn", 100_000_000, budget=None)
 
-    assert time.perf_counter() - started > 0.02
+    assert guest.account.run_seconds > 0.01
     assert make_host(limits=Limits(run_seconds=None)).load(ACTOR).call("burn", 1000) is None
 
 

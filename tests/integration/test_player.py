@@ -17,6 +17,7 @@ import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 from tests.integration.test_llapi_environment import can_bind, free_port, is_running
+from tests.waiting import PATIENCE
 
 from arkml import WasiGrant
 from arkml.envs.llapi import handshake
@@ -118,8 +119,8 @@ def playing(*words):
                 process.kill()
 
 
-def ended(process, seconds=30):
-    out, err = process.communicate(timeout=seconds)
+def ended(process):
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 

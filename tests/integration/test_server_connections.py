@@ -5,7 +5,6 @@ import json
 import resource
 import select
 import socket
-import time
 from http.client import HTTPResponse
 from pathlib import Path
 
@@ -112,9 +111,8 @@ def test_headers_that_never_end_are_refused_in_time_and_no_other_client_waits(se
 def test_empty_lines_do_not_keep_a_connection_that_sends_no_request(connect):
     opened = connect(b"\r\n")
     opened.settimeout(0.1)
-    began = time.monotonic()
     ended = None
-    while ended is None and time.monotonic() - began < 30:
+    while ended is None:
         with contextlib.suppress(TimeoutError):
             ended = status_of(opened)
             break
@@ -139,10 +137,9 @@ def test_a_body_that_pauses_is_refused_with_a_sentence(service, connect):
 
 def test_a_body_that_drips_is_refused_though_it_never_pauses(service, connect):
     opened = connect(header(service, 1_000_000))
-    began = time.monotonic()
     opened.settimeout(0.05)
     status = None
-    while status is None and time.monotonic() - began < 30:
+    while status is None:
         opened.sendall(b" ")
         with contextlib.suppress(TimeoutError):
             status = status_of(opened)

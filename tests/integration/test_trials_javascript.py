@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.node import running_module
+from tests.waiting import PATIENCE
 
 from arkml.trials import (
     ActorParameters,
@@ -23,7 +24,6 @@ from arkml.trials.server.web.port import WebPort
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("sdk_player.mjs")
-PATIENCE = 30
 TICKS = 4
 
 

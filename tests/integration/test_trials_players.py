@@ -8,6 +8,7 @@ import grpc
 import pytest
 from tests.driven_trial import actor, trial_params
 from tests.integration.hand_driven import STANDING, hosting_by_hand, observation
+from tests.waiting import PATIENCE
 
 from arkml.trials import (
     ActorClass,
@@ -26,7 +27,6 @@ from arkml.trials.wire.lifecycle_pb2 import TrialStartRequest
 from arkml.trials.wire.players_pb2 import LookRequest, PlayerKind
 from arkml.trials.wire.players_pb2_grpc import PlayersSPStub
 
-PATIENCE = 30
 NAME = "Jörg, 100%"
 SETTINGS = SimpleNamespace(
     actor_classes=ActorClassList(ActorClass("ball", None, Action, Observation)),

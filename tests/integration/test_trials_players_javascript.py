@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.integration.hand_driven import STANDING, hosting_by_hand
 from tests.node import running_module
+from tests.waiting import PATIENCE
 
 from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.port import WebPort
@@ -17,7 +18,6 @@ from arkml.trials.wire.guest_pb2 import Action
 
 PROGRAM = Path(__file__).with_name("trials_players.mjs")
 SDK = Path(str(files("arkml.trials"))) / "js"
-PATIENCE = 30
 NAME = "Jörg, 100%"
 QUARTER = Action(continuous=[0.25]).SerializeToString()
 

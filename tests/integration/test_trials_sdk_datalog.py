@@ -7,6 +7,7 @@ import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from tests.trials_sdk_parts import SETTINGS, parameters
+from tests.waiting import PATIENCE
 
 from arkml.trials import (
     ActorStatus,
@@ -22,7 +23,6 @@ from arkml.trials import (
 from arkml.trials.wire import datalog_pb2_grpc
 from arkml.trials.wire.datalog_pb2 import DatalogSample, RunTrialDatalogInput
 
-PATIENCE = 60
 TICKS = 3
 
 

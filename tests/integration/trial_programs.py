@@ -17,6 +17,7 @@ from tests.driven_trial import (
     trial_params,
     word,
 )
+from tests.waiting import PATIENCE
 
 from arkml.trials.server.server import Server
 from arkml.trials.wire import (
@@ -35,9 +36,6 @@ from arkml.trials.wire.lifecycle_pb2 import (
     TrialListRequest,
     TrialStartRequest,
 )
-
-PATIENCE = 30.0
-"""Seconds after which a test gives up."""
 
 EVERY_STATE = ["INITIALIZING", "PENDING", "RUNNING", "TERMINATING", "ENDED"]
 

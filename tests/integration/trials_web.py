@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import httpx
 from google.protobuf.any_pb2 import Any
 from tests.integration.hand_driven import hosting_by_hand
-from tests.waiting import tasks_left
+from tests.waiting import PATIENCE, tasks_left
 from websockets.asyncio.client import connect
 
 from arkml.trials.core.error import TrialError
@@ -36,7 +36,6 @@ ENDED, RUNNING = TrialState.ENDED, TrialState.RUNNING
 TYPE = "application/grpc-web+proto"
 LIFECYCLE = "/cogmentAPI.TrialLifecycleSP/"
 RUN = "/cogmentAPI.ClientActorSP/RunTrial"
-PATIENCE = 30  # seconds until a test that waits for what does not come has failed
 
 
 def parameters(*actors, environment="local://", **options):

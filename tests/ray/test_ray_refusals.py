@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 from tests.waiting import eventually
@@ -18,29 +17,23 @@ TOKEN = "0123456789abcdef" * 2
 AUTHENTICATION = {
     "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }  # fmt: skip
-PATIENCE = 30.0  # seconds; the promise is 10, on a machine with nothing else to do
 
 
 def test_an_address_where_nothing_listens_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    began = time.monotonic()
 
     with pytest.raises(
         Unavailable, match=rf"there is no Ray cluster at 127\.0\.0\.1:{port}: .*ref"
     ):
         RayCluster.open(f"127.0.0.1:{port}")
-    assert time.monotonic() - began < PATIENCE
 
 
 def test_an_address_that_answers_nothing_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        began = time.monotonic()
-
         with pytest.raises(Unavailable, match=f"the Ray cluster at {address}"):
             RayCluster.open(address)
-        assert time.monotonic() - began < PATIENCE
 
 
 @pytest.mark.parametrize("address", ["auto", "ray://host:1", "host", "host:port", "", "10.0.0.1:"])

@@ -214,7 +214,7 @@ def test_the_writer_says_with_the_rows_of_a_frame_that_it_ends_but_not_with_each
         world.append(1)
         return world.pauses > 1
 
-    eventually(pauses_again, 10, interval=0)
+    eventually(pauses_again, interval=0)
     assert world.pauses == 2
 
 

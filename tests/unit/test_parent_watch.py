@@ -4,10 +4,9 @@ import os
 from threading import Event
 
 import pytest
+from tests.waiting import PATIENCE
 
 from arkml.parent_watch import watch_parent
-
-ENOUGH = 10.0
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def test_a_closed_pipe_ends_the_watch(pipe):
     parents_end.close()
 
     assert not was_set
-    assert exited.wait(ENOUGH)
+    assert exited.wait(PATIENCE)
 
 
 def test_another_parent_ends_the_watch_though_the_pipe_is_open(pipe):
@@ -33,7 +32,7 @@ def test_another_parent_ends_the_watch_though_the_pipe_is_open(pipe):
     exited = Event()
     watch_parent(read, os.getpid(), exited.set)
 
-    assert exited.wait(ENOUGH)
+    assert exited.wait(PATIENCE)
 
 
 def test_what_the_parent_writes_is_read_and_does_not_end_the_watch(pipe):
