@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from importlib.metadata import Distribution
 
 ALLOWED = frozenset(
@@ -15,8 +16,12 @@ ALLOWED = frozenset(
 )  # fmt: skip
 """Licenses by SPDX name: permissive ones, and MPL-2.0, which binds its own files only."""
 
+_OF_TORCH = "comes with PyPI's torch on Linux, which tests alone use; not part of a release"
+
 EXCEPTIONS = {
+    "cuda-toolkit": _OF_TORCH,
     "docutils": "builds the site and is not part of a release; only some of its tools are GPL",
+    "nvidia-*": _OF_TORCH,
 }
 """Packages whose metadata names another license, each with the reason why it may be there."""
 
@@ -52,7 +57,8 @@ class Licensed:
     @property
     def is_allowed(self) -> bool:
         """True if one alternative consists of allowed licenses only, or for an exception."""
-        return self.name.lower() in EXCEPTIONS or any(
+        is_excepted = any(fnmatch(self.name.lower(), pattern) for pattern in EXCEPTIONS)
+        return is_excepted or any(
             all(part in ALLOWED for part in _parts(alternative))
             for alternative in re.split(r"\bOR\b", self.license.replace("(", "").replace(")", ""))
         )

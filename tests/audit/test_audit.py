@@ -56,6 +56,12 @@ def test_one_alternative_must_be_allowed_as_a_whole(expression, is_allowed):
     assert Licensed("some", "1", expression).is_allowed is is_allowed
 
 
+def test_what_pypi_has_torch_bring_is_no_part_of_a_release():
+    names = ("nvidia-cublas", "nvidia-nccl-cu13", "cuda-toolkit", "nvidiax")
+
+    assert [Licensed(name, "1", "Other").is_allowed for name in names] == [True, True, True, False]
+
+
 def test_a_package_with_another_license_is_named(tmp_path):
     bad = package(tmp_path / "some.dist-info", "License-Expression: AGPL-3.0-only")
 
