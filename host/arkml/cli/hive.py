@@ -18,7 +18,7 @@ from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.hive_backup import backup, restore
 from arkml.cli.launch import TOKEN
 from arkml.cli.serve import serve
-from arkml.cli.units import size
+from arkml.cli.units import counted, size
 from arkml.errors import UsageError
 from arkml.output_files import write_file
 
@@ -82,7 +82,7 @@ def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
         )  # fmt: skip
         rows = [_row(run) for run in runs]
         shown = len(header) if any(row[-1] for row in rows) else len(header) - 1
-        show(f"{len(runs)} runs", grid(header[:shown], [row[:shown] for row in rows]))
+        show(counted(len(runs), "run"), grid(header[:shown], [row[:shown] for row in rows]))
         return GOOD
 
     return partial(_run_with_client, hive, show_runs)

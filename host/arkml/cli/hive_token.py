@@ -13,6 +13,7 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.units import counted
 from arkml.cli.values import one_of
 from arkml.errors import UsageError
 from arkml.terminal import harmless
@@ -108,7 +109,7 @@ def list_(data: Data = Path("hive"), as_json: options.Json = False) -> Job:
         from arkml.cli.tables import grid, show
 
         header = ("id", "name", "role", "made", "expires")
-        show(f"{len(entries)} tokens", grid(header, [_row(one) for one in entries]))
+        show(counted(len(entries), "token"), grid(header, [_row(one) for one in entries]))
         return GOOD
 
     return job

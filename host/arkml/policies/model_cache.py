@@ -125,7 +125,7 @@ class ModelCache:
             if is_new and len(self._logged) < _LOGGED:
                 self._logged.add(key)
         if is_new and len(self._logged) <= _LOGGED:
-            log.info("policy %s: %s", digest.hex()[:8], sentence)
+            log.info("policy %s: of its outputs, %s", digest.hex()[:8], sentence)
 
     def close(self) -> None:
         """Drop all models that are not in use."""
