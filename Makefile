@@ -178,7 +178,7 @@ $(TRACKERS)/.ready: pyproject.toml constraints.txt tests/trackers/requirements.t
 test-workers: $(READY) ## Kill workers, actors and their parents, four minutes
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m workers tests/integration
 
-test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest; trainings end in more ways; four minutes
+test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest; the examples, installed; trainings end in more ways; ten minutes
 	@$(RUN) -m pytest -m slow tests
 
 fuzz: $(READY) $(ATHERIS)/.ready ## Hostile models, modules, calls and messages; FUZZ=600 is ten minutes for each target

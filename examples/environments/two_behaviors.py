@@ -10,14 +10,14 @@ PICKERS_AND_DRIVERS = 3
 
 game = parallel_env(MODULE, configure=(2, PICKERS_AND_DRIVERS), max_cycles=200, spawn="show")
 observations, infos = game.reset(seed=1)
-for agent in game.agents:
-    game.action_space(agent).seed(1)
-returns, masked = defaultdict(float), 0
+spaces, returns = {}, defaultdict(float)
 while game.agents:
     actions = {}
     for agent in game.agents:
-        mask = infos[agent]["action_mask"]
-        actions[agent] = game.action_space(agent).sample(mask)
+        if agent not in spaces:  # it has joined
+            spaces[agent] = game.action_space(agent)
+            spaces[agent].seed(len(spaces))
+        actions[agent] = spaces[agent].sample(infos[agent]["action_mask"])
     observations, rewards, terminations, truncations, infos = game.step(actions)
     for agent, reward in rewards.items():
         returns[agent.partition("/")[0]] += reward
