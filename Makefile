@@ -5,6 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST ?= $(RUN) -m pytest
 READY := $(VENV)/.ready
+SITE := $(VENV)/.site
 # A worker for each processor, which runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py test_language.py)
@@ -42,6 +43,11 @@ $(READY): pyproject.toml constraints.txt
 	  % sys.version_info[:2])'
 	@$(PYTHON) -m venv $(VENV)
 	@PIP_CONSTRAINT=constraints.txt $(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(SITE): $(READY)
+	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
+	  -e '.[docs]'
 	@touch $@
 
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
@@ -244,9 +250,7 @@ $(SBX)/.ready: constraints.txt
 	  'sbx-rl==0.28.*'
 	@touch $@
 
-docs: $(READY) ## Build the site into build/docs; a warning or a link to nothing is an error
-	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
-	  -e '.[docs]'
+docs: $(SITE) ## Build the site into build/docs; a warning or a link to nothing is an error
 	@$(RUN) -m sphinx -c docs -b html --fail-on-warning --quiet . build/docs
 	@echo "build/docs/index.html"
 
