@@ -20,7 +20,8 @@ from tests.benchmarks.suite import SUITE
 from arkml import HiveGrant, Host, evaluate
 from arkml.guests.guest import calls_of
 from arkml.host import hives_of
-from arkml.training.evaluator import load_evaluating
+from arkml.training.evaluator import make_evaluating
+from arkml.training.tasks import find_task
 
 TOPIC = "live"
 GAME = SUITE["pendulum"]
@@ -118,10 +119,12 @@ def _stands(policy: bytes) -> bool:
 def _inferring(policy: bytes, frames: int) -> Played:
     """Play the game with a policy and without a hive."""
     with Host(policy=policy) as host:
-        guest, _ = load_evaluating(host, host.compile(GUESTS / GAME.guest))
-        guest.initialize()
-        play(guest.update, 30)
-        return play(guest.update, frames)
+        module = host.compile(GUESTS / GAME.guest)
+        task = find_task(module)
+        runner, _ = make_evaluating(host, module, task, task.budget())
+        runner.initialize()
+        play(runner.step, 30)
+        return play(runner.step, frames)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ from arkml.learning.normalizer import Scaling
 from arkml.learning.ppo_export import PpoWeights, to_onnx
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
+from arkml.policies.step_limit import StepLimit
 from arkml.policies.training import PolicyVersion, TrainingPolicy
 
 RUNNING, TERMINAL, INITIAL = EpisodeState.RUNNING, EpisodeState.TERMINAL, EpisodeState.INITIAL
+INTERRUPTED = EpisodeState.INTERRUPTED
 
 
 def network(scale):
@@ -93,6 +95,71 @@ class World:
         batch = Batch(rows, features, actions, values, np.array(key, np.uint64))
         self.policy.act(batch)
         return batch
+
+
+def limited_world(most):
+    world = World()
+    limit = StepLimit(most)
+    world.policy = TrainingPolicy(
+        "run", 2, 2, sink=world.sink, seed=3, workspace=world.library.workspace, limit=limit
+    )
+    world.offer(1, 0.1)
+    return world, limit
+
+
+OTHER = (5 << 32) + 1
+"""The key of a session of another guest."""
+
+
+def test_a_limit_truncates_all_agents_of_the_guest_with_the_rows_of_that_submit():
+    world, limit = limited_world(2)
+    world.submit((7, INITIAL), (8, INITIAL), (9, INITIAL))
+    world.submit((7, RUNNING), (9, TERMINAL))
+    world.submit((7, INITIAL), key=OTHER)
+    assert limit.take() == set()
+    batch = world.submit((7, RUNNING, 3.0), (8, RUNNING), (10, INITIAL))
+    world.submit((7, RUNNING), key=OTHER)
+
+    assert world.sink.column(4)[-4:] == [INTERRUPTED, INTERRUPTED, INITIAL, RUNNING]
+    assert world.sink.column(3)[-4] == 3.0
+    assert batch.actions[:2].tolist() == [[0, 0], [0, 0]]
+    assert limit.take() == {0}
+    assert limit.take() == set()
+
+
+def test_what_a_guest_submits_after_the_cut_does_not_count(caplog):
+    world, limit = limited_world(1)
+    world.submit((7, INITIAL))
+    world.submit((7, RUNNING))
+    before = len(world.sink.steps)
+    with caplog.at_level(logging.WARNING):
+        world.submit((7, RUNNING), (7, INITIAL), (8, INITIAL), (9, RUNNING))
+
+    assert len(world.sink.steps) == before
+    assert (caplog.records, world.policy.irregular.counts) == ([], {})
+    assert limit.take() == {0}
+    world.submit((7, RUNNING))
+    assert world.policy.irregular.counts == {"its episode has ended": 1}
+
+
+def test_an_agent_with_two_rows_in_a_submit_is_truncated_with_the_last():
+    world, limit = limited_world(3)
+    world.submit((7, INITIAL), (8, INITIAL))
+    world.submit((7, RUNNING))
+    world.submit((8, RUNNING), (7, RUNNING), (7, RUNNING))
+
+    assert world.sink.column(4)[-3:] == [INTERRUPTED, RUNNING, INTERRUPTED]
+    assert world.sink.steps[-3:] == [1, 2, 3]
+    assert limit.take() == {0}
+
+
+def test_an_episode_that_ends_at_the_limit_has_its_own_end():
+    world, limit = limited_world(1)
+    world.submit((7, INITIAL))
+    world.submit((7, TERMINAL))
+
+    assert world.sink.column(4) == [INITIAL, TERMINAL]
+    assert limit.take() == set()
 
 
 def test_each_row_is_handed_on_with_its_step_version_and_action():

@@ -101,7 +101,10 @@ def _caught_signals() -> Iterator[list[int]]:
 
 def _train(options: argparse.Namespace) -> AsyncTrainResult:
     """Train as the options say. Raises ArkmlError."""
-    configured: GuestEnvOptions = {"configure": options.configure}
+    configured: GuestEnvOptions = {
+        "configure": options.configure,
+        "max_episode_steps": options.max_episode_steps,
+    }
     guests = GuestsConfig(options.guest, configured, seed=options.seed, count=options.guests)
     settings = _settings(guests, options.seed)
     agent = SacAgentConfig(settings)
@@ -161,6 +164,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--configure", type=_words, default=None, metavar="WORDS",
         help="arguments of the guest's export `configure`, such as 1,{seed}",
+    )  # fmt: skip
+    add(
+        "--max-episode-steps", type=_positive, default=None, metavar="N",
+        help="cut episodes off after N steps",
     )  # fmt: skip
     add("--runner", choices=get_args(RunnerChoice), default="processes", help="(processes)")
     add("--ray-address", metavar="ADDRESS", help="a Ray cluster to join, for --runner ray")

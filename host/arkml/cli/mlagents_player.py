@@ -48,6 +48,7 @@ class PlayerOptions:
     configure: str | None
     numbers: str | None
     spec: Path | None
+    max_episode_steps: int | None
     host_options: HostGrants
     areas: int | None
     seed: int | None
@@ -59,6 +60,7 @@ class PlayerOptions:
             "args": self.args,
             "configure": read_configuration(self.configure, self.numbers),
             "spec": self.spec,
+            "max_episode_steps": self.max_episode_steps,
         }
 
     def words(self) -> list[str]:
@@ -68,6 +70,7 @@ class PlayerOptions:
             "--args": self.args or None,
             "--configure": self.configure,
             "--configure-numbers": self.numbers,
+            "--max-episode-steps": self.max_episode_steps,
             "--num-areas": self.areas,
             "--seed": self.seed,
         }
@@ -133,6 +136,7 @@ def command(
     configure: options.Configure = None,
     configure_numbers: options.ConfigureNumbers = None,
     spec: options.Declaration = None,
+    max_episode_steps: options.MaxEpisodeSteps = None,
     limit: options.LimitValues = None,
     wasi: options.Wasi = False,
     log_file: Annotated[
@@ -162,6 +166,7 @@ def command(
         configure,
         configure_numbers,
         spec,
+        max_episode_steps,
         HostGrants(limits=tuple(limit or ()), wasi=wasi),
         num_areas,
         seed,

@@ -211,6 +211,15 @@ Instances = Annotated[
         help="Step a fleet of N guests.",
     ),
 ]
+MaxEpisodeSteps = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        parser=whole_number("--max-episode-steps", 1),
+        help="Cut episodes off after N steps: their agents are truncated, and a new guest begins.",
+        show_default=False,
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option(

@@ -43,6 +43,7 @@ class RecordOptions:
     output: Path
     episodes: int | None
     frames: int | None
+    max_episode_steps: int | None
     noise: bool
     seed: int
     cmdlet: str | None
@@ -83,6 +84,7 @@ def command(
         int | None,
         typer.Option(metavar="N", parser=whole_number("--frames", 1), help="Record N frames."),
     ] = None,
+    max_episode_steps: options.MaxEpisodeSteps = None,
     noise: Annotated[
         bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")
     ] = False,
@@ -104,6 +106,7 @@ def command(
             output=output,
             episodes=episodes,
             frames=frames,
+            max_episode_steps=max_episode_steps,
             noise=noise,
             seed=seed,
             cmdlet=cmdlet,
@@ -133,6 +136,7 @@ def record(options: RecordOptions) -> int:
             outputs=options.outputs,
             episodes=options.episodes,
             frames=options.frames,
+            max_episode_steps=options.max_episode_steps,
             deterministic=not options.noise,
             seed=options.seed,
             cmdlet=options.cmdlet,

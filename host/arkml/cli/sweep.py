@@ -119,6 +119,7 @@ def command(
             help="Every N frames, rate the policy without noise: such returns count then.",
         ),
     ] = None,
+    max_episode_steps: options.MaxEpisodeSteps = None,
     instances: options.Instances = 1,
     cmdlet: options.Cmdlet = None,
     demonstrations: Annotated[
@@ -137,7 +138,8 @@ def command(
     """Search for good settings, in many trainings."""
     from arkml.cli.train_command import read_settings
 
-    del frames, minutes, eval_every, instances, cmdlet, demonstrations, limit, debug  # in `words`
+    del frames, minutes, eval_every, max_episode_steps, instances, cmdlet  # they are in `words`
+    del demonstrations, limit, debug
     return partial(
         sweep,
         SweepOptions(

@@ -109,6 +109,7 @@ def command(
             help="Episodes of each of these evaluations.",
         ),
     ] = 10,
+    max_episode_steps: options.MaxEpisodeSteps = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Directory of all files: training/GUEST by default."),
@@ -250,6 +251,7 @@ def command(
         instances=instances,
         eval_every=eval_every,
         evaluate_episodes=evaluate_episodes,
+        max_episode_steps=max_episode_steps,
         seed=seed,
         limits=read_limits(tuple(limit or ())),
         budgets_every_call=HostGrants(limits=tuple(limit or ())).has_budget,

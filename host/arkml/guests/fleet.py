@@ -14,11 +14,13 @@ from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
 from arkml.guests.guest import (
+    SEED_EXPORT,
     Guest,
     calls_of,
     deferred_start,
     initializers,
     is_start,
+    seeded_initializers,
     take_start,
 )
 from arkml.guests.instance import SharedResources
@@ -131,17 +133,18 @@ class Fleet(Sealed, Unique, Closing):
         end = len(self._guests)
         return self._place([*vacant[:count], *range(end, end + count - len(vacant[:count]))])
 
-    def replace(self, guest: Guest) -> Guest:
+    def replace(self, guest: Guest, *, seed: int | None = None) -> Guest:
         """
         Put a new guest, initialized, in the place of one of this fleet, and close that one.
 
-        One that is failed is closed before anything else; another one lives if the initializers of
-        the new one fail, whose error is raised, as is UsageError for a guest of no place here.
+        `seed` goes to the export `arkml_seed`, if the module has it. A guest that is failed is
+        closed before anything else; another one lives if the initializers of the new one fail,
+        whose error is raised, as is UsageError for a guest of no place here.
         """
         index = self._index(guest)
         if guest.failure is not None:
             guest.close()
-        return self._place([index])[0]
+        return self._place([index], seed)[0]
 
     def remove(self, guest: Guest) -> None:
         """
@@ -192,7 +195,7 @@ class Fleet(Sealed, Unique, Closing):
         if start is not None and waiting:
             self._run(partial(FleetCall, self._parts, waiting, start), (), budget)
 
-    def _place(self, indices: Sequence[int]) -> list[Guest]:
+    def _place(self, indices: Sequence[int], seed: int | None = None) -> list[Guest]:
         """
         Put new guests, initialized, at indices, the last of which may be beyond the end.
 
@@ -203,7 +206,7 @@ class Fleet(Sealed, Unique, Closing):
         try:
             with self._call_guard.kept(self.name):
                 added.extend(map(self._make, labels))
-            raise_first(self._initialize(added, RUN_SECONDS))
+            raise_first(self._initialize(added, RUN_SECONDS, seed))
             for index in indices:
                 for former in self._guests[index : index + 1]:
                     former.close()
@@ -235,12 +238,18 @@ class Fleet(Sealed, Unique, Closing):
         self._parts.told.discard(calls)
         self._parts.shares.forget(calls.place)
 
-    def _initialize(self, guests: Sequence[Guest], budget: Budget) -> dict[int, GuestError]:
+    def _initialize(
+        self, guests: Sequence[Guest], budget: Budget, seed: int | None = None
+    ) -> dict[int, GuestError]:
         failures: dict[int, GuestError] = {}
         chosen = [calls_of(guest) for guest in guests]
-        for name in initializers(self._module):
+        names = initializers(self._module)
+        if seed is not None:
+            names = seeded_initializers(self._module, _FRAME.function)
+        for name in names:
             call = partial(FleetCall, self._parts, chosen, name)
-            now = self._run(call, (), budget).failures
+            arguments = (seed,) if seed is not None and name == SEED_EXPORT else ()
+            now = self._run(call, arguments, budget).failures
             failures = {**now, **failures}  # the first error of a guest, not that it failed before
         return failures
 

@@ -167,10 +167,21 @@ class GuestLoader:
         """Make a guest, not initialized."""
         return self._make(module, name, next(self._numbers), shared)
 
-    def fleet(self, module: CompiledModule, name: str, instances: int) -> Fleet:
-        """Make guests of one module that are stepped together, not initialized."""
+    def fleet(
+        self,
+        module: CompiledModule,
+        name: str,
+        instances: int,
+        shared: SharedResources | None = None,
+    ) -> Fleet:
+        """
+        Make guests of one module that are stepped together, not initialized.
+
+        They have the parts of `shared`, or those of guests that may take part in runs.
+        """
         unclosed = Unclosed(f"<Fleet of {instances} guests of {name}>")
-        shared = self.trained(module, instances)._replace(unclosed=unclosed)
+        shared = self.trained(module, instances) if shared is None else shared
+        shared = shared._replace(unclosed=unclosed)
 
         numbers = itertools.count()
 

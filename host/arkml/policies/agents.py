@@ -56,6 +56,12 @@ class Visit:
         self.counts = np.asarray(counts, np.uint64)
         self.streams: Words | None = None
 
+    def last_rows(self) -> npt.NDArray[np.bool_]:
+        """Return whether each row is the last one of its agent in the batch: bool, [rows]."""
+        if self.inverse is None or self.turns is None:
+            return np.ones(len(self.slots), np.bool_)
+        return np.asarray(self.turns.astype(np.uint64) + 1 == self.counts[self.inverse])
+
 
 class AgentTable:
     """

@@ -17,6 +17,7 @@ from arkml.policies.agents import AgentTable, Visit
 from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
+from arkml.policies.step_limit import StepLimit
 from arkml.policies.workspace import PolicyWorkspace
 
 log = SafeLogger(__name__)
@@ -95,7 +96,7 @@ class TrainingPolicy:
     branches. A row that is not finite, or whose state does
     not fit its agent's history, is answered with zeros and not passed on; it counts as a step of
     its agent, so that the rows around it are not consecutive. `seed` and the agents' ids and steps
-    determine the noise; `deterministic` makes it zero.
+    determine the noise; `deterministic` makes it zero. `limit` cuts episodes off, or None.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class TrainingPolicy:
         workspace: PolicyWorkspace,
         branches: Sequence[int] = (),
         deterministic: bool = False,
+        limit: StepLimit | None = None,
     ) -> None:
         self.num_features = num_features
         self.num_actions = num_actions
@@ -121,6 +123,7 @@ class TrainingPolicy:
         self.agents = AgentTable(workspace=workspace)
         self.irregular = IrregularRows(name)
         self._sink = sink
+        self._limit = limit
         self._offered: PolicyVersion | None = None
         self._live: PolicyVersion | None = None
 
@@ -155,9 +158,14 @@ class TrainingPolicy:
         plain = bool((states == _RUNNING).all())
         ends = None if plain else episode_ends(states)
         over = self.agents.ended(visit, ends)
+        limited = None
+        if self._limit is not None:
+            limited = self._limit.apply(batch.keys, steps, states, over | ~visit.last_rows())
         keep: Marks | None = None
         if not (plain and steps.all() and _is_finite(batch.features, rewards)) or over.any():
-            keep = self.examine(batch, steps, over)
+            keep = self.examine(batch, steps, over, None if limited is None else limited.gone)
+        if limited is not None:
+            states, ends = limited.states, episode_ends(limited.states)
         advanced = self.agents.advanced
         live.policy.act(batch)
         if self.masks is not None:
@@ -166,6 +174,8 @@ class TrainingPolicy:
             self.agents.advance(visit, ends, None)
         if keep is not None:
             self.agents.end(visit, over)
+        if limited is not None:
+            self.agents.end(visit, limited.cut)
         actions = batch.actions
         if ends is not None:
             actions[ends] = 0
@@ -187,12 +197,14 @@ class TrainingPolicy:
         """Drop the state of the agents of session `key`, which is closed."""
         self.agents.forget(key)
 
-    def examine(self, batch: Batch, steps: Words, over: Marks) -> Marks | None:
+    def examine(
+        self, batch: Batch, steps: Words, over: Marks, gone: Marks | None = None
+    ) -> Marks | None:
         """
         Return the rows to learn from, bool, [n], or None if all are; count others as irregular.
 
         steps: uint64, [n], rows of the same agent before each row. over: bool, [n], rows of agents
-        whose episodes had ended before.
+        whose episodes had ended before. gone: bool, [n], rows that do not count, nor are irregular.
         """
         rows, features = batch.rows, batch.features
         ids, states = rows["id"], rows["state"]
@@ -206,9 +218,13 @@ class TrainingPolicy:
         with np.errstate(invalid="ignore"):
             finite = np.isfinite(features).all(axis=1) & np.isfinite(rows["reward"])
         irregular["its features or its reward are not finite"] = ~finite
+        ignored = over | (first != initial) | ~finite
+        if gone is not None:
+            irregular = {reason: marks & ~gone for reason, marks in irregular.items()}
+            ignored |= gone
         for reason, marks in irregular.items():
             self.irregular.note(reason, marks, ids)
-        keep = ~(over | (first != initial) | ~finite)
+        keep = ~ignored
         return None if keep.all() else keep
 
 

@@ -37,7 +37,9 @@ from arkml.short_reprs import short_repr
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.embedded import EmbeddedHive
+    from arkml.policies.step_limit import StepLimit
     from arkml.runs.demonstrations import DemonstrationFeed
+    from arkml.runs.membership import RunMembership
 
 log = SafeLogger(__name__)
 
@@ -156,7 +158,9 @@ class HiveAccess(Closing):
     `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
     sessions that are being left, which `close` gives some seconds. `is_training` says whether a
     guest has had a session of a policy that learns, `failure` why the last guest that asked for one
-    has not. `feed` has the demonstrations that the first run gets, None without any.
+    has not. `feed` has the demonstrations that the first run gets, None without any. `limit` cuts
+    off the episodes of training, or None; `kept` are the memberships that are kept until `close`
+    for the guests that take the places of those that were cut off.
     """
 
     def __init__(self, grant: HiveGrant) -> None:
@@ -169,6 +173,8 @@ class HiveAccess(Closing):
         self.is_training = False
         self.failure: ArkmlError | None = None
         self.feed: DemonstrationFeed | None = None
+        self.limit: StepLimit | None = None
+        self.kept: list[RunMembership] = []
         self.page = ""
         self._told: set[str] = set()  # names of settings
         self._allowed = {
@@ -263,6 +269,8 @@ class HiveAccess(Closing):
             stack.callback(self.threads.close)
             for client in self._clients.values():
                 stack.callback(client.close)
+            for membership in self.kept:
+                membership.leave(stop=False)
             is_gone = self._clients and all(one.is_gone for one in self._clients.values())
             wait(list(self.farewells), timeout=_LEAVING_GONE if is_gone else _LEAVING)
 

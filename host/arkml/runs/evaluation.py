@@ -13,6 +13,7 @@ from arkml.episodes import ChosenEnd, EpisodeChoice
 from arkml.errors import ArkmlError, GuestError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import streams
+from arkml.policies.step_limit import StepLimit
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 from arkml.runs.gateway import settings_of
@@ -91,6 +92,11 @@ class EpisodeRecorder:
                 self.successes[self._ended[agent]] = True
             else:
                 self._succeeded.add(agent)
+
+    def end_open(self) -> None:
+        """End the episodes in progress: their guest was cut off."""
+        for agent, (total, length) in list(self._open.items()):
+            self._end(agent, total, length)
 
     def restart(self, wanted: int) -> None:
         """Forget all episodes, and choose `wanted` of those that begin from now on."""
@@ -178,10 +184,17 @@ class PolicyEvaluation:
 
     The policy is the one that its library gives for every snapshot, or the version that was offered
     last. `version` is the number of the one that acts, `failure` the error with which a start was
-    refused last, or None. `spec` is the declaration of agents in the guest's module.
+    refused last, or None. `spec` is the declaration of agents in the guest's module. `limit` cuts
+    episodes off, or None.
     """
 
-    def __init__(self, library: PolicyLibrary, *, spec: bytes | None = None) -> None:
+    def __init__(
+        self,
+        library: PolicyLibrary,
+        *,
+        spec: bytes | None = None,
+        limit: StepLimit | None = None,
+    ) -> None:
         self.episodes = EpisodeRecorder()
         self.version = 0
         self.failure: ArkmlError | None = None
@@ -189,6 +202,7 @@ class PolicyEvaluation:
         self.branches: tuple[int, ...] = ()
         """The number of choices of each of the last actions, which are discrete."""
         self._library = library
+        self._limit = limit
         self._offered: tuple[int, bytes] | None = None
         self._policy: TrainingPolicy | None = None
         self._declared = DeclaredBranches(spec)
@@ -209,7 +223,9 @@ class PolicyEvaluation:
         try:
             settings = settings_of(request, self._declared, {})
             shape = settings.features, settings.actions
-            policy = _policy(*shape, settings.branches, self.episodes, PolicyWorkspace())
+            policy = _policy(
+                *shape, settings.branches, self.episodes, PolicyWorkspace(), self._limit
+            )
             if self._offered is None:
                 policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
             else:
@@ -297,6 +313,7 @@ def _policy(
     branches: Sequence[int],
     episodes: EpisodeRecorder,
     workspace: PolicyWorkspace,
+    limit: StepLimit | None,
 ) -> TrainingPolicy:
     return TrainingPolicy(
         "evaluation",
@@ -307,4 +324,5 @@ def _policy(
         workspace=workspace,
         branches=branches,
         deterministic=True,
+        limit=limit,
     )

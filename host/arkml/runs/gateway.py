@@ -186,6 +186,7 @@ class HiveRunGateway:
         with self._lock:
             key = (id(client), run.id)
             membership = self._memberships.get(key)
+            self._let_go_of(membership)
             if membership is None or not membership.enter():
                 self._forget_left()
                 membership = self._memberships[key] = RunMembership(
@@ -196,15 +197,30 @@ class HiveRunGateway:
                     sync=self._hives.grant.settings.get("sync", False),
                     loaders=self._hives.loaders,
                     farewells=self._hives.farewells,
+                    limit=self._hives.limit,
                 )
         try:
             policy = membership.policy()
         except BaseException:
             membership.leave(stop=False)
             raise
+        self._keep(membership)
         own_run = HiveRun(client, run.id, self._later)
         opened = self._hives.note_training
         return TrainingStart(policy, run.features, run.actions, membership, own_run, opened)
+
+    def _keep(self, membership: RunMembership) -> None:
+        """Keep the session for guests that take the places of others, if guests are cut off."""
+        with self._lock:
+            kept = self._hives.kept
+            if self._hives.limit is not None and membership not in kept and membership.enter():
+                kept.append(membership)
+
+    def _let_go_of(self, membership: RunMembership | None) -> None:
+        """Leave a session that was kept and has ended: another one begins."""
+        if membership in self._hives.kept and membership.has_ended:
+            self._hives.kept.remove(membership)
+            membership.leave(stop=False)
 
     def _forget_left(self) -> None:
         """Forget the memberships that are over, but for the first, which is asked for later."""

@@ -27,6 +27,7 @@ from arkml.marks import Marks
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams
+from arkml.policies.step_limit import StepLimit
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy, episode_ends
 from arkml.runs.version_loader import VersionLoader
 from arkml.sessions.session import Origin, Ready
@@ -45,8 +46,9 @@ class RunMembership:
     One session of a run, shared by all guests of a thread that take part in it.
 
     It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session
-    ends when the last guest leaves. `latest` is the version that was loaded last, and its ONNX
-    file; None before the first. `has_stopped` says that a guest of this host has stopped the run.
+    ends when the last guest leaves. `limit` cuts episodes off, or None. `latest` is the version
+    that was loaded last, and its ONNX file; None before the first. `has_stopped` says that a guest
+    of this host has stopped the run.
     """
 
     def __init__(
@@ -59,12 +61,14 @@ class RunMembership:
         sync: bool,
         loaders: ThreadPoolExecutor,
         farewells: set[Future[Any]],
+        limit: StepLimit | None = None,
     ) -> None:
         self._client = client
         self._run = run
         self._library = library
         self._block = block or sync
         self._farewells = farewells
+        self._limit = limit
         self.latest: tuple[int, bytes] | None = None
         self._lock = threading.RLock()  # a finalizer may find it taken
         self.has_stopped = False
@@ -107,6 +111,11 @@ class RunMembership:
     def is_left(self) -> bool:
         """True after the last guest has left."""
         return not self._users
+
+    @property
+    def has_ended(self) -> bool:
+        """True after the session has ended, for whatever reason."""
+        return self._session is not None and self._session.ended.done()
 
     def enter(self) -> bool:
         """Count one guest more; return False if the last one has left before."""
@@ -266,6 +275,7 @@ class RunMembership:
             seed=int(streams(self._run.seed, index, np.zeros(1, np.uint64))[0]),
             workspace=self._library.workspace,
             branches=self._run.branches,
+            limit=self._limit,
         )
         self._session = session
         self._joined.set_result(session)

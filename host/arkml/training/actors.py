@@ -223,6 +223,7 @@ class RolloutWorkers(Closing):
             seed=environment_seed(run.seed, post.number, post.incarnation),
             instances=options.instances,
             fps=options.fps,
+            max_episode_steps=options.max_episode_steps,
             limits=changed_limits(options.limits),
             budgets_every_call=options.budgets_every_call,
         )

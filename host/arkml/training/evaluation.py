@@ -13,11 +13,10 @@ from arkml.limits import Limits
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.runs.evaluation import play_episodes
-from arkml.training.evaluator import load_evaluating
+from arkml.training.evaluator import make_evaluating
 from arkml.training.options import EPISODES, require_whole
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
-from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import compile_module, find_task
 
 
@@ -28,6 +27,7 @@ def evaluate(
     outputs: str | Sequence[str] = (),
     episodes: int = EPISODES,
     frames: int | None = None,
+    max_episode_steps: int | None = None,
     deterministic: bool = True,
     seed: int = 0,
     cmdlet: str | None = None,
@@ -42,7 +42,8 @@ def evaluate(
     are shared out evenly among the agents before they begin, and the guest is stepped as fast as it
     can until all of them have ended: the first that end would be the short ones. After `frames`
     frames, by default 500 for each episode and at least 5,000, as many episodes of each agent come
-    back as all of them have ended, and `shortfall` says so. `deterministic` leaves out the noise,
+    back as all of them have ended, and `shortfall` says so. After `max_episode_steps` an episode is
+    cut off, as in `train`. `deterministic` leaves out the noise,
     `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
 
     Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
@@ -53,6 +54,8 @@ def evaluate(
     require_whole("episodes", episodes)
     frames = frames_of(episodes) if frames is None else frames
     require_whole("frames", frames)
+    if max_episode_steps is not None:
+        require_whole("max_episode_steps", max_episode_steps)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     data, label = read_source(module)
@@ -63,8 +66,9 @@ def evaluate(
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be evaluated: it is {task.title}")
-        guest, gateway = load_evaluating(host, compiled)
-        runner = GuestRunner(guest, task, task.budget())
+        runner, gateway = make_evaluating(
+            host, compiled, task, task.budget(), max_episode_steps=max_episode_steps, seed=seed
+        )
         began = time.monotonic()
         played = play_episodes(gateway, runner.step, episodes, frames, begin=runner.initialize)
         seconds = time.monotonic() - began

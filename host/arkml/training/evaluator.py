@@ -15,12 +15,19 @@ from typing import IO, Any, NamedTuple
 from arkml.errors import ArkmlError
 from arkml.guests.guest import Guest
 from arkml.host import Host, loader_of
-from arkml.limits import Limits
+from arkml.limits import Budget, Limits
 from arkml.policies.library import PolicyLibrary
+from arkml.policies.step_limit import StepLimit
 from arkml.runs.evaluation import PolicyEvaluation, play_episodes
 from arkml.runtime.compiled_module import CompiledModule
-from arkml.training.task_runner import GuestRunner
-from arkml.training.tasks import compile_module, find_task
+from arkml.training.task_runner import (
+    FleetRunner,
+    GuestRunner,
+    Renewal,
+    TaskRunner,
+    require_frames,
+)
+from arkml.training.tasks import Task, compile_module, find_task
 
 _NICE = 10  # a frame of the training comes before one of an evaluation
 _LENGTHS = struct.Struct("<QQ")
@@ -39,7 +46,8 @@ class EvaluationTask(NamedTuple):
 
     `arguments` are those of a cmdlet, None for the entry point that the exports suggest. With
     `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends when the
-    `episodes` that were chosen for it have ended, or after `frames`.
+    `episodes` that were chosen for it have ended, or after `frames`. An episode is cut off after
+    `max_episode_steps`.
     """
 
     name: str
@@ -48,6 +56,7 @@ class EvaluationTask(NamedTuple):
     budgets_every_call: bool
     episodes: int
     frames: int
+    max_episode_steps: int | None = None
 
     def message(self, module: bytes) -> EvaluatorMessage:
         """Return the message with which the process begins."""
@@ -66,9 +75,10 @@ class EpisodePlayer:
         """Compile the module and make the guest. Raises ModuleError."""
         compiled = compile_module(host, module, task.name)
         entry = find_task(compiled, task.arguments)
-        guest, self._gateway = load_evaluating(host, compiled)
         budget = entry.budget(is_set=task.budgets_every_call)
-        self._runner = GuestRunner(guest, entry, budget)
+        self._runner, self._gateway = make_evaluating(
+            host, compiled, entry, budget, max_episode_steps=task.max_episode_steps
+        )
         self._task = task
         self._is_initialized = False
 
@@ -84,13 +94,33 @@ class EpisodePlayer:
         return played._asdict()
 
 
-def load_evaluating(host: Host, module: CompiledModule) -> tuple[Guest, PolicyEvaluation]:
-    """Make a guest with a gateway of its own, and run none of its instructions yet."""
-    loader = loader_of(host)
+def make_evaluating(
+    host: Host,
+    module: CompiledModule,
+    task: Task,
+    budget: Budget,
+    *,
+    max_episode_steps: int | None = None,
+    seed: int = 0,
+) -> tuple[TaskRunner, PolicyEvaluation]:
+    """
+    Make a guest with a gateway of its own, and run none of its instructions yet.
+
+    Episodes are cut off after `max_episode_steps`; the guests take seeds then, drawn from `seed`.
+    Raises UsageError.
+    """
+    limit = None
+    if max_episode_steps is not None:
+        require_frames(module, task)
+        limit = StepLimit(max_episode_steps)
+    loader, name = loader_of(host), f"{module.name} (evaluation)"
     library: PolicyLibrary = loader.library()
-    gateway = PolicyEvaluation(library, spec=module.info.spec)
+    gateway = PolicyEvaluation(library, spec=module.info.spec, limit=limit)
     shared = loader.shared(gateway=gateway, library=library)
-    return Guest(loader.load(module, f"{module.name} (evaluation)", shared)), gateway
+    if limit is None:
+        return GuestRunner(Guest(loader.load(module, name, shared)), task, budget), gateway
+    renewal = Renewal(limit, seed, lambda: gateway.episodes.end_open())
+    return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
 
 
 def write_message(file: IO[bytes], message: EvaluatorMessage) -> None:

@@ -18,6 +18,7 @@ from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
 from arkml.output_files import make_directory
+from arkml.policies.step_limit import StepLimit
 from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
 from arkml.training.actors import RolloutWorkers, placement_of
@@ -38,7 +39,7 @@ from arkml.training.results import (
     TrainingResult,
     curve_of,
 )
-from arkml.training.task_runner import make_runner
+from arkml.training.task_runner import Renewal, make_runner
 from arkml.training.tasks import SEED, compile_module, fill_seed, find_task, require_learner
 from arkml.training.tracker_clients import TrackerName
 from arkml.training.tracking import Tracking
@@ -68,6 +69,7 @@ def train(
     instances: int = 1,
     eval_every: int | None = None,
     evaluate_episodes: int = EPISODES,
+    max_episode_steps: int | None = None,
     cmdlet: str | None = None,
     hive: Literal["embedded"] | str = EMBEDDED,  # noqa: PYI051  the one word that is no address
     token: str | None = None,
@@ -101,8 +103,10 @@ def train(
     `instances` steps a fleet. Every `eval_every` frames `evaluate_episodes` episodes without noise
     rate the policy, in a process of their own; where the one before still plays, the newest version
     waits for it. An episode is a success by the metadata "success" that the guest pushes, else if
-    its return is `until_return` at least. `cmdlet` are the arguments of a cmdlet. `hive` is
-    "embedded", a hive that ends with the training, or "HOST:PORT" or a URL, with its `token`;
+    its return is `until_return` at least. After `max_episode_steps` an episode is cut off, in
+    training and in evaluations: the agents of its guest are truncated, not terminated, and a new
+    guest, with a seed of its own, takes its place. `cmdlet` are the arguments of a cmdlet. `hive`
+    is "embedded", a hive that ends with the training, or "HOST:PORT" or a URL, with its `token`;
     guests may name those of `allowed_hives` too. `seed` is that of the policy's noise and, where it
     is not 0, of the learner.
 
@@ -148,6 +152,7 @@ def train(
         instances=instances,
         eval_every=eval_every,
         evaluate_episodes=evaluate_episodes,
+        max_episode_steps=max_episode_steps,
         seed=seed,
         limits=known,
         budgets_every_call=known.run_seconds != Limits().run_seconds,
@@ -194,6 +199,7 @@ class GuestTrainer(Closing):
                 options.budgets_every_call,
                 options.evaluate_episodes,
                 frames_of(options.evaluate_episodes),
+                options.max_episode_steps,
             ),
             data,
             success_return=options.goal.mean_return,
@@ -210,12 +216,17 @@ class GuestTrainer(Closing):
             self.module = compile_module(self._host, data, options.name)
             require_learner(self.module, options.settings)
             task = find_task(self.module, options.arguments, options.environment_seed)
+            renewal = None
+            if options.max_episode_steps is not None:
+                hives.limit = StepLimit(options.max_episode_steps)
+                renewal = Renewal(hives.limit, options.environment_seed or 0)
             self._runner = make_runner(
                 self._host,
                 self.module,
                 task,
                 instances=options.instances,
                 budget=task.budget(is_set=options.budgets_every_call),
+                renewal=renewal,
             )
             self._goal, self._is_repeatable = options.goal.of(task), task.is_repeatable
             if options.demonstrations is not None:
@@ -245,7 +256,7 @@ class GuestTrainer(Closing):
         self._monitor = monitor = RunMonitor(self._hives, self._note_run, self._progress)
         if self._actors is not None:
             monitor.workers = self._actors.progress
-            self._warn_unseedable()
+        self._warn_unseedable()
         monitor.is_own_end = self._has_stopped
         self._loop = loop = TrainingLoop(
             self._goal,
@@ -346,12 +357,20 @@ class GuestTrainer(Closing):
             self._monitor.warnings.append(warning)
 
     def _warn_unseedable(self) -> None:
-        """Warn about a guest that takes no seed, and so begins alike in all workers."""
-        takes_seed = SEED_EXPORT in self.module.functions or SEED in (self.options.arguments or "")
-        if self.options.actors != 1 and not takes_seed:
+        """Warn about a guest that takes no seed, and of which several may begin alike."""
+        options, begun = self.options, []
+        if options.actors is not None and options.actors > 1:
+            begun.append("the guests of all workers")
+        if options.max_episode_steps is not None:
+            begun.append("the guests after each episode that is cut off")
+        if (
+            begun
+            and SEED_EXPORT not in self.module.functions
+            and SEED not in (options.arguments or "")
+        ):
             self._warn(
-                f"{self.options.name} takes no seed: it exports no {SEED_EXPORT}, and {SEED} is not"
-                " among its arguments; the guests of all workers may begin alike"
+                f"{options.name} takes no seed: it exports no {SEED_EXPORT}, and {SEED} is not"
+                f" among its arguments; {' and '.join(begun)} may begin alike"
             )
 
     def _evaluate(self) -> None:

@@ -71,7 +71,8 @@ class TrainingOptions:
     `demonstrations` is the path of a file of rows that the run gets before play begins.
     `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
     `fps` paces the frames, None steps them as fast as the learner's pace admits. `eval_every` is
-    the number of frames between two evaluations of `evaluate_episodes` episodes. With
+    the number of frames between two evaluations of `evaluate_episodes` episodes. Episodes are cut
+    off after `max_episode_steps`, in training and in evaluations. With
     `budgets_every_call` the time limit holds for cmdlets and functions too, and not for the frames
     of an applet only. `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for
     `arkml.train`; the `token` is not shown. `actors` is the number of rollout workers, of which
@@ -95,6 +96,7 @@ class TrainingOptions:
     instances: int = 1
     eval_every: int | None = None
     evaluate_episodes: int = EPISODES
+    max_episode_steps: int | None = None
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     budgets_every_call: bool = False
@@ -112,6 +114,8 @@ class TrainingOptions:
         if self.eval_every is not None:
             require_whole("eval_every", self.eval_every)
         require_whole("evaluate_episodes", self.evaluate_episodes, MAX_EPISODES)
+        if self.max_episode_steps is not None:
+            require_whole("max_episode_steps", self.max_episode_steps)
         if self.track is not None:
             require_tracker(self.track)
         grant = self.grant()
@@ -145,8 +149,8 @@ class TrainingOptions:
 
     @property
     def environment_seed(self) -> int | None:
-        """The seed of the guests of this host as worker 0, None without `actors`."""
-        if self.actors is None:
+        """The seed of the guests of this host as worker 0; None where they need none."""
+        if self.actors is None and self.max_episode_steps is None:
             return None
         return environment_seed(self.seed or self.settings.get("seed", 0), 0, 0)
 

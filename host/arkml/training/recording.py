@@ -22,9 +22,8 @@ from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.evaluation import EpisodeRecorder, play_episodes
 from arkml.short_reprs import short_repr
-from arkml.training.evaluator import load_evaluating
+from arkml.training.evaluator import make_evaluating
 from arkml.training.options import require_whole
-from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import compile_module, find_task
 
 EPISODES = 100
@@ -113,6 +112,7 @@ def record(
     outputs: str | Sequence[str] = (),
     episodes: int | None = None,
     frames: int | None = None,
+    max_episode_steps: int | None = None,
     deterministic: bool = True,
     seed: int = 0,
     cmdlet: str | None = None,
@@ -128,6 +128,7 @@ def record(
     of both counts. `episodes` are shared out evenly among the agents before they begin, as for
     `evaluate`, and the file has no rows of others; without them it has all rows of the frames, and
     the last episodes are cut.
+    After `max_episode_steps` an episode is cut off, as in `train`.
     `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet
     that is run in the place of frames. `progress` is called after each frame with the number of
     frames and of episodes that have ended.
@@ -140,6 +141,8 @@ def record(
         require_whole("episodes", episodes)
     if frames is not None:
         require_whole("frames", frames)
+    if max_episode_steps is not None:
+        require_whole("max_episode_steps", max_episode_steps)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     target = Path(path)
@@ -156,9 +159,10 @@ def record(
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be recorded: it is {task.title}")
-        guest, gateway = load_evaluating(host, compiled)
+        runner, gateway = make_evaluating(
+            host, compiled, task, task.budget(), max_episode_steps=max_episode_steps, seed=seed
+        )
         gateway.episodes = recorder
-        runner = GuestRunner(guest, task, task.budget())
         stepped = _reporting(runner.step, recorder, progress)
         began = time.monotonic()
         most = FRAMES if frames is None else frames

@@ -17,10 +17,11 @@ from arkml.hive.protocol.workers import WorkerJob
 from arkml.hive.transport import GONE, RETRIED
 from arkml.host import Host, hives_of
 from arkml.limits import Limits
+from arkml.policies.step_limit import StepLimit
 from arkml.runs.access import HiveGrant
 from arkml.runtime.interrupts import GUARD
 from arkml.training.pacer import Pacer
-from arkml.training.task_runner import TaskRunner, make_runner
+from arkml.training.task_runner import Renewal, TaskRunner, make_runner
 from arkml.training.tasks import find_task
 from arkml.training.worker_module import compile_for, module_bytes
 from arkml.training.worker_watch import Ending, Report, WorkerWatch
@@ -89,9 +90,15 @@ def _work(job: WorkerJob, report: Report) -> Ending | None:
         module = compile_for(job, made, data)
         task = find_task(module, job.arguments, job.seed)
         budget = task.budget(is_set=job.budgets_every_call)
-        runner = make_runner(made, module, task, instances=job.instances, budget=budget)
         hives = hives_of(made)
         assert hives is not None
+        renewal = None
+        if job.max_episode_steps is not None:
+            hives.limit = StepLimit(job.max_episode_steps)
+            renewal = Renewal(hives.limit, job.seed)
+        runner = make_runner(
+            made, module, task, instances=job.instances, budget=budget, renewal=renewal
+        )
         report({"event": "ready", "pid": os.getpid()})
         with WorkerWatch(job, hives, runner.subject, report) as watch:
             ending = _play(job, runner, hives, watch, is_repeatable=task.is_repeatable)

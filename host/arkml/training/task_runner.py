@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from arkml.abi.codes import ErrorCode
 from arkml.errors import CmdletFailed, GuestError, GuestExit, UsageError
-from arkml.guests.guest import SEED_EXPORT, seeded_initializers
+from arkml.guests.guest import SEED_EXPORT, calls_of, seeded_initializers
 from arkml.limits import Budget
 from arkml.runtime.module.description import ModuleKind
 from arkml.training.tasks import Task
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import Guest
     from arkml.host import Host
+    from arkml.policies.step_limit import StepLimit
     from arkml.runtime.account import Usage
     from arkml.runtime.compiled_module import CompiledModule
+
+
+_SEED_BITS = 62  # of an i64
 
 
 class FleetFailed(GuestError):
@@ -52,9 +58,19 @@ class TaskRunner(Protocol):
 
 
 def make_runner(
-    host: Host, module: CompiledModule, task: Task, *, instances: int, budget: Budget
+    host: Host,
+    module: CompiledModule,
+    task: Task,
+    *,
+    instances: int,
+    budget: Budget,
+    renewal: Renewal | None = None,
 ) -> TaskRunner:
-    """Make the guest, or the fleet, and run none of its instructions yet."""
+    """Make the guest, or the fleet, and run none of its instructions yet. Raises UsageError."""
+    if renewal is not None:
+        require_frames(module, task)
+        fleet = host.fleet(module, instances, initialize=False)
+        return FleetRunner(fleet, task, budget, renewal)
     if instances > 1:
         if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
             raise UsageError(
@@ -63,6 +79,42 @@ def make_runner(
             )
         return FleetRunner(host.fleet(module, instances, initialize=False), task, budget)
     return GuestRunner(host.load(module, initialize=False), task, budget)
+
+
+def require_frames(module: CompiledModule, task: Task) -> None:
+    """Raise UsageError for a guest whose episodes cannot be cut off after some steps."""
+    if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
+        raise UsageError(
+            f"max_episode_steps is for guests that are called frame by frame: {module.name} is"
+            f" {task.title}, which plays its episodes within a call and ends them by Interrupted"
+        )
+
+
+class Renewal:
+    """
+    Puts new guests of a fleet in the places of those that a limit has cut off.
+
+    Each gets a seed of its own, drawn from `seed`. `renewed` is called after that.
+    """
+
+    def __init__(
+        self, limit: StepLimit, seed: int, renewed: Callable[[], object] = lambda: None
+    ) -> None:
+        self.seed: int = seed
+        """The seed of the first guests."""
+        self._limit = limit
+        self._seeds = np.random.default_rng(seed)
+        self._renewed = renewed
+
+    def renew(self, fleet: Fleet) -> None:
+        """Replace the guests that were cut off in the last call. Raises what new ones fail with."""
+        cut = self._limit.take()
+        if not cut:
+            return
+        for guest in fleet.guests:
+            if calls_of(guest).instance.number in cut and guest.failure is None:
+                fleet.replace(guest, seed=int(self._seeds.integers(1 << _SEED_BITS)))
+        self._renewed()
 
 
 class GuestRunner:
@@ -142,18 +194,28 @@ class GuestRunner:
 
 
 class FleetRunner:
-    """A fleet of applets or of functions of numbers, stepped while one of its guests lives."""
+    """
+    A fleet of applets or of functions of numbers, stepped while one of its guests lives.
 
-    def __init__(self, fleet: Fleet, task: Task, budget: Budget) -> None:
+    With a `renewal` guests are replaced after a step in which they were cut off, and all take
+    seeds.
+    """
+
+    def __init__(
+        self, fleet: Fleet, task: Task, budget: Budget, renewal: Renewal | None = None
+    ) -> None:
         self.result: Any = None
         self.returned = b""
         self._fleet = fleet
         self._task = task
         self._budget = budget
         self._failures: list[GuestError] = []
+        self._renewal = renewal
 
     def initialize(self, seed: int | None = None) -> None:
         """Run the initializers of all guests; guest k takes the seed `seed` + k."""
+        if seed is None and self._renewal is not None:
+            seed = self._renewal.seed
         if seed is None:
             self._fleet.initialize()
         else:
@@ -179,6 +241,8 @@ class FleetRunner:
         first = next(g for g, guest in enumerate(self._fleet.guests) if guest.failure is None)
         self.result = results.values[first]
         self.returned = self._fleet.guests[first].return_slice or b""
+        if self._renewal is not None:
+            self._renewal.renew(self._fleet)
 
     def cancel(self) -> None:
         """Let the step in progress raise GuestCancelled. Any thread may call it."""
@@ -207,6 +271,8 @@ class FleetRunner:
     def _gather_failures(self) -> None:
         self._failures = [g.failure for g in self._fleet.guests if g.failure is not None]
         if len(self._failures) == len(self._fleet):
+            if len(self._fleet) == 1:
+                raise self._failures[0]
             text = failure_summary(self._failures, len(self._fleet))
             raise FleetFailed(text) from self._failures[0]
 

@@ -24,7 +24,8 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     point that the exports suggest; "{seed}" in them stands for the `seed`, which the export
     `arkml_seed` gets too: guest k of the `instances` gets `seed` + k. `worker` is its number in the
     run, from 0 on, `incarnation` the number of its predecessors that died. With `fps` frames are
-    paced and never wait for the learner. The worker ends after `minutes`. `limits` are those fields
+    paced and never wait for the learner. The worker ends after `minutes`. Episodes are cut off
+    after `max_episode_steps`. `limits` are those fields
     of `arkml.Limits` that differ from their defaults; with `budgets_every_call` the time limit
     holds for all kinds of calls.
     """
@@ -44,6 +45,7 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     instances: Annotated[int, Meta(ge=1)] = 1
     fps: _Positive | None = None
     minutes: _Positive | None = None
+    max_episode_steps: Annotated[int, Meta(ge=1)] | None = None
     limits: dict[str, int | float | None] = field(default_factory=dict)
     budgets_every_call: bool = False
 

@@ -1,0 +1,166 @@
+"""`max_episode_steps` where episodes are played by a policy: trainings, evaluations, recordings."""
+
+import logging
+
+import numpy as np
+import pytest
+from tests.integration.command_line import GUESTS
+from tests.integration.command_line import arkml as command
+from tests.integration.test_environment import INITIAL, RUNNING, scripted
+
+import arkml
+from arkml import HiveGrant, Host
+from arkml.abi.codes import EpisodeState
+from arkml.demonstrations.files import read_demonstrations
+from arkml.errors import UsageError
+from arkml.host import hives_of
+from arkml.policies.constant import zeros
+from arkml.policies.step_limit import StepLimit
+from arkml.training.evaluator import make_evaluating
+from arkml.training.outcome import membership_of
+from arkml.training.task_runner import Renewal, make_runner
+from arkml.training.tasks import find_task
+
+REACH = GUESTS / "c_reach_seeded.wasm"
+COIN = GUESTS / "c_coin.wasm"
+CMDLET = GUESTS / "rust_cmdlet.wasm"
+QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+AGENTS, STEPS, LIMIT = 64, 50, 7
+ONE_LEFT = scripted([(1, INITIAL, 0), (2, INITIAL, 0)], *[[(1, RUNNING, 1)]] * 200)
+
+
+def test_an_evaluation_cuts_episodes_off_and_plays_the_next_ones_in_new_guests():
+    result = arkml.evaluate(REACH, zeros(4, 2), episodes=2 * AGENTS + 1, max_episode_steps=LIMIT)
+
+    assert set(result.lengths) == {LIMIT}
+    assert len(set(result.returns)) == len(result.returns)  # each guest has a seed of its own
+    assert result.shortfall == ""
+
+
+def test_a_limit_above_the_length_of_episodes_changes_none():
+    free = arkml.evaluate(COIN, zeros(1, 1), episodes=16)
+    limited = arkml.evaluate(COIN, zeros(1, 1), episodes=16, max_episode_steps=201)
+
+    assert limited.lengths.tolist() == free.lengths.tolist()
+    assert limited.returns.tolist() == free.returns.tolist()
+
+
+def test_an_agent_without_a_row_ends_with_the_one_that_is_over_the_limit():
+    result = arkml.evaluate(ONE_LEFT, zeros(1, 1), episodes=1, max_episode_steps=5)
+
+    assert (result.returns.tolist(), result.lengths.tolist()) == ([5.0], [5])
+    assert result.shortfall == ""
+
+
+def test_a_recording_has_the_cut_as_interrupted_and_no_row_after_it(tmp_path, caplog):
+    file = tmp_path / "reach.npz"
+    with caplog.at_level(logging.WARNING):
+        recording = arkml.record(
+            REACH, zeros(4, 2), file, episodes=2 * AGENTS, max_episode_steps=LIMIT
+        )
+    rows = read_demonstrations(file).columns
+
+    assert set(recording.lengths) == {LIMIT}
+    assert np.array_equal(rows.state == EpisodeState.INTERRUPTED, rows.step == LIMIT)
+    assert not (rows.state == EpisodeState.TERMINAL).any()
+    assert rows.step.max() == LIMIT
+    assert not caplog.records
+
+
+def test_a_training_and_its_evaluations_have_the_limit(tmp_path):
+    result = arkml.train(
+        REACH, frames=120, eval_every=60, max_episode_steps=LIMIT, settings=QUICK,
+        directory=tmp_path,
+    )  # fmt: skip
+
+    assert result.metrics["rollout/ep_len_mean"] == LIMIT
+    assert result.metrics["time/episodes"] >= 2 * AGENTS
+    assert {length for one in result.evaluations for length in one.lengths} == {LIMIT}
+    assert result.warnings == ()
+
+
+def test_the_workers_of_a_training_have_the_limit(tmp_path):
+    result = arkml.train(
+        REACH, frames=150, actors=2, instances=2, max_episode_steps=LIMIT, settings=QUICK,
+        directory=tmp_path,
+    )  # fmt: skip
+
+    assert min(one.rows for one in result.workers) > AGENTS * LIMIT
+    assert result.metrics["rollout/ep_len_mean"] == LIMIT
+    assert result.warnings == ()
+
+
+def test_a_training_of_a_guest_without_a_seed_says_that_episodes_may_begin_alike(tmp_path):
+    result = arkml.train(
+        GUESTS / "c_reach.wasm", frames=20, max_episode_steps=LIMIT, settings=QUICK,
+        directory=tmp_path,
+    )  # fmt: skip
+
+    assert [one for one in result.warnings if "after each episode that is cut off" in one]
+
+
+def test_new_guests_take_part_in_the_session_of_those_before(tmp_path):
+    grant = HiveGrant(shared=True, block=True, settings=QUICK, data=tmp_path)
+    with Host(hive=grant) as host:
+        hives, module = hives_of(host), host.compile(REACH)
+        hives.limit = StepLimit(LIMIT)
+        renewal, task = Renewal(hives.limit, 3), find_task(module)
+        runner = make_runner(host, module, task, instances=1, budget=None, renewal=renewal)
+        runner.initialize()
+        first = runner.subject.guests[0]
+        while not hives.is_training:
+            runner.step()
+        session = membership_of(runner.subject).session
+        lives = {first}
+        while len(lives) < 4:
+            runner.step()
+            lives.add(runner.subject.guests[0])
+        last = runner.subject.guests[0]
+
+        assert membership_of(runner.subject).session is session
+        assert (first.name, len(runner.subject)) == (last.name, 1)
+        assert not session.ended.done()
+    assert session.ended.done()
+    assert session.failure is None
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5, "5", True])
+def test_a_limit_that_is_not_a_number_of_steps_is_refused(tmp_path, limit):
+    calls = (
+        lambda: arkml.evaluate(REACH, zeros(4, 2), max_episode_steps=limit),
+        lambda: arkml.record(REACH, zeros(4, 2), tmp_path / "r.npz", max_episode_steps=limit),
+        lambda: arkml.train(REACH, directory=tmp_path / "t", max_episode_steps=limit),
+    )
+    for call in calls:
+        with pytest.raises(UsageError, match=r"max_episode_steps is .*: it takes a whole number"):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_guest_that_plays_its_episodes_in_one_call_is_refused(tmp_path):
+    calls = (
+        lambda: arkml.train(CMDLET, cmdlet="walk 1 3", directory=tmp_path, max_episode_steps=9),
+        lambda: arkml.evaluate(CMDLET, zeros(1, 1), cmdlet="walk 1 3", max_episode_steps=9),
+    )
+    for call in calls:
+        with pytest.raises(UsageError, match=r"rust_cmdlet\.wasm is cmdlet .* ends them by Inter"):
+            call()
+
+
+def test_a_guest_that_fails_in_an_evaluation_with_a_limit_is_told_as_without(host):
+    module = host.compile(b'(module (func (export "ark_applet_update") unreachable))')
+    task = find_task(module)
+    runner, _ = make_evaluating(host, module, task, task.budget(), max_episode_steps=9)
+    with pytest.raises(arkml.GuestTrap, match="unreachable"):
+        runner.step()
+
+
+def test_the_commands_take_the_limit(tmp_path):
+    words = ["train", str(CMDLET), "--cmdlet", "walk 1 3", "--out", str(tmp_path / "t")]
+    refused = command(*words, "--max-episode-steps", "9")
+    zero = command("record", str(REACH), "--max-episode-steps", "0")
+
+    assert refused.status == 2
+    assert "max_episode_steps is for guests that are called frame by frame" in refused.err
+    assert zero.status == 2
+    assert "--max-episode-steps" in zero.err
