@@ -334,7 +334,7 @@ signal.pause()
         ) as trainer:
             assert trainer.stdout.readline() == "there\n"
             os.kill(trainer.pid, signal.SIGKILL)
-        status, out, err = ended(player, 10)
+        status, out, err = ended(player)
 
     assert status == 0, err
     assert json.loads(out) == {
