@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -208,6 +209,54 @@ def test_a_guest_is_not_closed_by_another_thread_while_its_memory_is_read():
 
             assert memory.read(0, 4) == bytes(4)
         assert refused
+
+
+def test_a_guest_that_is_closed_in_the_middle_of_reading_is_freed_behind_that():
+    """A signal handler may close it there, in the thread that reads."""
+    with Host() as host:
+        read = host.load(ECHO)
+        sandbox = calls_of(read).instance._sandbox
+        sizes = sandbox.read(lambda: (sandbox.pages, read.close(), sandbox.pages))
+
+        assert sizes == (1, None, 1)
+        assert (sandbox.pages, sandbox.read(lambda: 5)) == (0, None)
+        assert read.account.memory_bytes == 0
+
+
+def test_accounts_and_counts_are_read_while_other_threads_close_guests():
+    """They lie in what is freed then: the memory of another one, or no memory at all."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    with Host() as host:
+        compiled = host.compile(ECHO)
+        guests = [host.load(compiled)]
+        is_over, failures = threading.Event(), []
+
+        def look() -> None:
+            while not is_over.is_set():
+                guest = guests[-1]
+                try:
+                    seen = guest.account.memory_bytes, host.account.memory_bytes
+                    assert seen[0] in (0, PAGE), seen
+                    assert seen[1] % PAGE == 0, seen
+                    assert guest.statistics.rows == 0
+                except Exception as error:  # noqa: BLE001 -- it is told in the main thread
+                    failures.append(error)
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(200):
+                guests.append(host.load(compiled))
+                guests[-2].close()
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
+            sys.setswitchinterval(interval)
+
+    assert failures == []
 
 
 def test_every_public_function_that_takes_an_address_is_tried_here():

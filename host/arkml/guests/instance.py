@@ -177,7 +177,8 @@ class Instance(Unique):
     @property
     def statistics(self) -> Statistics:
         """Counts since the instance was made; after `close` those of its end."""
-        return self._final or self._count()
+        counted = None if self._final else self._sandbox.read(self._count)
+        return counted or self._final or Statistics()
 
     @property
     def usage(self) -> Usage:
@@ -187,12 +188,13 @@ class Instance(Unique):
         settle = self.lockstep.settle()
         if settle is not None:
             settle()
-        memory = self._sandbox.native_memory.pages() * PAGE
-        return self.account.usage({"memory_bytes": memory, **self._other_sizes()})
+        memory = self._sandbox.pages * PAGE
+        usage = self.account.usage({"memory_bytes": memory, **self._other_sizes()})
+        return self._final_usage or usage  # another thread may have closed it meanwhile
 
     def _require_bytes(self, size: int) -> None:
         """Raise GuestMemoryFull if the guest may not have `size` bytes more, in all kinds."""
-        memory = self._sandbox.native_memory.pages() * PAGE
+        memory = self._sandbox.pages * PAGE
         with self.services.requests.lock:
             self._require(memory, size + self._other_bytes())
 
@@ -319,7 +321,7 @@ class Instance(Unique):
             if self.is_closed and (refusal := self.refusal()):
                 raise refusal
             memory = self._sandbox.memory
-            memory.pages = self._sandbox.native_memory.pages()
+            memory.pages = self._sandbox.pages
             yield memory
 
     def _count(self) -> Statistics:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import wasmtime
 
 from arkml.errors import (
@@ -30,6 +33,7 @@ from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
 from arkml.runtime.wasi.linking import WasiGrant, config, free_descriptors
 
+_Read = TypeVar("_Read")
 _STARTING = (START_NAME, CONSTRUCTORS_NAME)
 _BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however slow, not cut short
 
@@ -163,6 +167,15 @@ class Sandbox:
             self._store.limit(self._caps(self.program.table_share))
         return allowed < self._most
 
+    @property
+    def pages(self) -> int:
+        """The size of the guest's memory in pages, 0 once it is freed. Read on any thread."""
+        return self._store.read(self._native_memory.pages) or 0
+
+    def read(self, what: Callable[[], _Read]) -> _Read | None:
+        """Return what a function finds in the guest; see `GuestStore.read`."""
+        return self._store.read(what)
+
     def close_files(self) -> None:
         """Close the files that the guest has open; it is called no more."""
         if self.program.linkage.wasi:
@@ -204,7 +217,7 @@ class Sandbox:
         if self.program.memory is not None:
             self._reserve(native, self.program.memory.minimum)
         self.memory = GuestMemory(native.base, self.program.limits)
-        self.native_memory = native
+        self._native_memory = native
         with engine.linking:
             linker = engine.wasi.linker if linkage.wasi else engine.linker
             bindings.define(linker, context, "arkml", "memory", memory)

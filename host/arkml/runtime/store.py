@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+import threading
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeVar
 
 import wasmtime
 
 from arkml.runtime import bindings
 from arkml.runtime.lockstep import Lockstep
+
+_Read = TypeVar("_Read")
 
 
 class GuestStore:
@@ -22,7 +25,9 @@ class GuestStore:
     called by one finalizer: that of the guest.
     """
 
-    __slots__ = ("_columns", "_lockstep", "_pointer", "context", "place")
+    __slots__ = (
+        "_columns", "_is_ended", "_lock", "_lockstep", "_pointer", "_readers", "context", "place",
+    )  # fmt: skip
 
     _open: ClassVar[set[GuestStore]] = set()
 
@@ -34,11 +39,30 @@ class GuestStore:
         control: int,
     ) -> None:
         self.context = bindings.context_of(store)
+        self._lock = threading.RLock()
+        self._readers = 0  # of the thread that has the lock
+        self._is_ended = False
         self._lockstep = lockstep
         self.place = lockstep.enter(control)
         self._columns = columns
         self._pointer = bindings.take_store(store)
         self._open.add(self)
+
+    def read(self, what: Callable[[], _Read]) -> _Read | None:
+        """
+        Return what a function finds in the guest, which is not freed meanwhile, None if it is.
+
+        On any thread, while others may close the guest. If a signal handler closes it in the middle
+        of reading, it is freed behind that. The finalizer finds the lock free: a thread that holds
+        it keeps the guest alive.
+        """
+        with self._lock:
+            self._readers += 1
+            try:
+                return what() if self._pointer else None
+            finally:
+                self._readers -= 1
+                self._free()
 
     def limit(self, caps: Sequence[int]) -> None:
         """Set what the Store may hold from now on; see `bindings.limit_store`."""
@@ -56,8 +80,14 @@ class GuestStore:
 
     def close(self) -> None:
         """Delete the call in progress, then the Store. Safe to call again."""
-        pointer, self._pointer = self._pointer, 0
-        if pointer:
-            self._lockstep.leave(self.place)
-            bindings.delete_store(pointer)
-        self._open.discard(self)
+        with self._lock:
+            self._is_ended = True
+            self._free()
+
+    def _free(self) -> None:
+        if self._is_ended and not self._readers:
+            pointer, self._pointer = self._pointer, 0
+            if pointer:
+                self._lockstep.leave(self.place)
+                bindings.delete_store(pointer)
+            self._open.discard(self)
