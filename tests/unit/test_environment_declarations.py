@@ -6,9 +6,11 @@ import math
 import numpy as np
 import pytest
 
+from arkml.batches import NO_METADATA
+from arkml.envs.core.decisions import choice_masks
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.specs import Spec
-from arkml.errors import InvalidActions, InvalidSpec
+from arkml.errors import InvalidActions, InvalidSpec, UsageError
 
 PARTS = [{"name": "place", "shape": [2], "low": -1, "high": [1, 2]}, {"shape": [1, 3]}]
 
@@ -54,6 +56,28 @@ def test_actions_are_continuous_first_and_then_a_column_for_each_branch():
     ):
         with pytest.raises(InvalidActions, match=message):
             spec.actions.check(np.array([wrong], "f4"), "it")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"actions": {"discrete": [65_536, 1]}}, "65537 choices of all branches, 65536 at most"),
+        ({"slots": 65_536, "actions": {"discrete": [65_536]}}, "65536 slots have 4295491584"),
+        ({"slots": 65_536, "actions": {"discrete": [512]}}, "33554432 at most"),
+    ],
+)
+def test_a_guest_cannot_ask_for_arrays_of_any_size_by_its_declaration(section, message):
+    with pytest.raises(InvalidSpec, match=message):
+        of(section=section)
+
+
+def test_masks_of_a_decision_are_bounded_before_they_are_made():
+    agents = np.arange(1 << 14)
+    few = choice_masks(NO_METADATA, agents[:2], (1 << 16,))
+
+    assert [one.shape for one in few] == [(2, 1 << 16)]
+    with pytest.raises(UsageError, match="16384 agents with 65536 choices have 1073741824 masks"):
+        choice_masks(NO_METADATA, agents, (1 << 16,))
 
 
 def test_the_embedder_goes_before_the_module_and_the_module_before_the_guest(tmp_path):

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Decision
+from arkml.envs.core.decisions import Decision, require_masks
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidActions, UsageError
 from arkml.marks import Marks
@@ -143,8 +143,9 @@ def all_allowed(
     Return the info `action_mask` of `count` places, for each branch int8, [count, choices].
 
     `rows` are the masks of decisions, with indices of some of their rows and of the places of these
-    rows; other places have ones.
+    rows; other places have ones. Raises UsageError for more than `MOST_MASKS`.
     """
+    require_masks(count, spec.actions.branches)
     allowances = tuple(np.ones((count, choices), np.int8) for choices in spec.actions.branches)
     if not allowances:
         return {}

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from arkml.errors import InvalidSpec
+from arkml.hive.protocol.settings import MAX_CHOICES
 
 ANY = "*"
 """The name under which a behavior is declared that has no declaration of its own."""
@@ -17,6 +18,7 @@ ANY = "*"
 SECTION = "the custom section arkml.spec"
 
 _MAX_BYTES = 1 << 20
+_MAX_NUMBERS = 1 << 25  # of all slots: a guest declares them in a few bytes, and arrays have room
 _SHOWN = 400  # characters of an error, which may name a key of any length
 _MOST_NAMED = 8  # behaviors in a message
 
@@ -97,6 +99,15 @@ class BehaviorDeclared(_Strict, frozen=True):
             raise InvalidSpec(
                 f"{where}: {continuous} continuous actions and {len(self.actions.discrete)}"
                 f" branches, where it has {num_actions} actions"
+            )
+        choices = sum(self.actions.discrete)
+        if choices > MAX_CHOICES:
+            raise InvalidSpec(f"{where}: {choices} choices of all branches, {MAX_CHOICES} at most")
+        numbers = (self.slots or 0) * (num_features + num_actions + choices)
+        if numbers > _MAX_NUMBERS:
+            raise InvalidSpec(
+                f"{where}: {self.slots} slots have {numbers} features, actions and choices,"
+                f" {_MAX_NUMBERS} at most"
             )
         if self.positions is not None and max(self.positions) >= num_features:
             raise InvalidSpec(

@@ -12,13 +12,16 @@ import numpy.typing as npt
 from arkml.batches import NO_METADATA, Floats, MetadataLog
 from arkml.envs.core.id_search import Places, positions_in
 from arkml.envs.core.specs import Spec
-from arkml.errors import GuestError
+from arkml.errors import GuestError, UsageError
 from arkml.hive.protocol.masks import masked_choice
 from arkml.marks import Marks
 from arkml.sessions.session import Origin
 from arkml.short_reprs import short_repr
 
 Ids = npt.NDArray[np.int32]
+
+MOST_MASKS = 1 << 28
+"""Masks of one decision: what guests declare may ask for any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +165,27 @@ class Demonstrations:
     given: Floats
 
 
+def require_masks(count: int, branches: Sequence[int]) -> None:
+    """Raise UsageError if `count` agents with those branches have more than `MOST_MASKS`."""
+    choices = sum(branches)
+    if count * choices > MOST_MASKS:
+        raise UsageError(
+            f"{count} agents with {choices} choices have {count * choices} masks, {MOST_MASKS} at"
+            " most: the guest declares too many choices (arkml.spec)"
+        )
+
+
 def choice_masks(masks: MetadataLog, places: Places, branches: Sequence[int]) -> tuple[Marks, ...]:
     """
     Return the choices that agents cannot take: for each branch bool, [n, choices].
 
     places: intp, [n], the rows of the submit. A mask is named mask/BRANCH/CHOICE and holds unless
-    its value is 0; a mask of a choice that does not exist is ignored.
+    its value is 0; a mask of a choice that does not exist is ignored. Raises UsageError for more
+    than `MOST_MASKS`.
     """
     if not branches:
         return ()
+    require_masks(len(places), branches)
     marks = tuple(np.zeros((len(places), choices), bool) for choices in branches)
     if not masks:
         return marks
