@@ -7,6 +7,7 @@ from tests.people_rows import NAME, SPARSE, actions_in, exported, learn, stored
 from tests.scripted_people import steer
 from tests.unit.guest_trial_parts import same_rows
 
+from arkml.guest_trials.learning.spans import HOLD
 from arkml.trials.wire.guest_pb2 import RUNS_ON
 
 pytestmark = pytest.mark.browser
@@ -38,12 +39,20 @@ def test_a_run_learns_sparse_reach_from_twenty_episodes_at_the_keyboard(tmp_path
     learned = [
         (list(one.rows[actor].values), list(one.actions[actor].action.continuous))
         for one in acted
-        if one.rows[actor].present and one.rows[actor].end == RUNS_ON
+        if one.rows[actor].present
+        and one.rows[actor].end == RUNS_ON
+        and is_learned(one.actions[actor].note)
     ]
     assert actions_in(rows) == learned
     assert same_rows(rows, demonstrations.columns)
     assert rows.reward.sum() >= EPISODES
     assert max(ratings.values()) >= 0.9
+
+
+def is_learned(note):
+    """Whether an action is the person's own: on a busy machine some are held for too long."""
+    kind, _, seconds = note.partition(" ")
+    return kind == "given" or (kind == "held" and float(seconds) <= HOLD)
 
 
 def play(person, ticks):

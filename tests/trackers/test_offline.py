@@ -18,10 +18,13 @@ def _no_account(monkeypatch, tmp_path):
 
 
 def test_a_training_without_an_account_is_kept_by_wandb_for_a_later_sync(tmp_path):
+    import wandb
+
     out = tmp_path / "out"
     warnings = track("wandb", out, progress(100, a=1.0), progress(200, a=2.0))
     (run,) = (out / "wandb").glob("offline-run-*")
     (file,) = run.glob("run-*.wandb")
+    wandb.teardown()  # waits for the process that writes the file
     data = file.read_bytes()
 
     assert warnings == []

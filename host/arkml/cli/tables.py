@@ -143,7 +143,10 @@ def value(result: Any) -> str:
 
 
 def _share(rows: int, frames: int, unit: str) -> str:
-    return f" ({rows / frames:,.4g} a {unit})" if rows and frames > 1 else ""
+    if not rows or frames <= 1:
+        return ""
+    share = rows / frames
+    return f" ({share:,.0f} a {unit})" if share >= 1_000 else f" ({share:.4g} a {unit})"
 
 
 def _table(*, show_header: bool) -> Table:
