@@ -135,6 +135,7 @@ def test_a_client_without_tls_gets_a_sentence(hive, tokens):
 
     assert refused.status == 2
     assert f"no hive answers at {plain}" in refused.err
+    assert f"if it has TLS, its address is {hive}" in refused.err
 
 
 def test_tls_below_1_2_is_refused(hive):

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TypeVar
 
 import httpx
@@ -295,13 +296,15 @@ def _json(body: WireStruct) -> bytes:
 
 
 def _unreachable(address: Address, error: Exception) -> str:
-    """Return why a request has no answer, and what to do about a certificate."""
+    """Return why a request has no answer, and what to do about TLS."""
     text = f"no hive answers at {address}: {type(error).__name__} {str(error)[:_QUOTED]}"
     text = harmless(text.rstrip())
     if proxy := proxy_of(address.host, "https" if address.is_secure else "http"):
         text += f"; hives are asked directly, not by the proxy of {proxy}"
     if "CERTIFICATE_VERIFY_FAILED" in text:
         text += "; SSL_CERT_FILE names a file with the certificates to trust"
+    if isinstance(error, httpx.RemoteProtocolError) and not address.is_secure:
+        text += f"; if it has TLS, its address is {replace(address, is_secure=True).url}"
     return text
 
 
