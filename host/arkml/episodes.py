@@ -64,6 +64,11 @@ class EpisodeChoice:
         """Number of chosen episodes that every agent has ended."""
         return min((place.ended for place in self._due()), default=0)
 
+    @property
+    def chosen_rounds(self) -> int:
+        """Number of episodes that have been chosen of every agent."""
+        return min((place.chosen for place in self._due()), default=0)
+
     def begin(self, agents: Sequence[int]) -> None:
         """Choose among the episodes that begin in one submit, one of each of these agents."""
         known = [agent for agent in agents if agent in self._at]

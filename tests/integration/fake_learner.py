@@ -131,6 +131,9 @@ class FakeLearner:
                     self.publish()
                     self.send("metrics", points=[["rollout/ep_rew_mean", self.n_opts, 1.5]])
                 self.progress()
+            case "version" if self.n_opts:
+                self.send("candidate", version=message["version"])
+                self.send("rated", version=message["version"], score=1.5)
             case "export":
                 self.send("reply", req=message["req"], **self.export())
             case "checkpoint":

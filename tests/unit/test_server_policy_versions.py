@@ -1,6 +1,7 @@
 """Versions of policies, which only grow, and the best of them."""
 
 import hashlib
+import math
 import sys
 
 import pytest
@@ -29,6 +30,12 @@ def published(run, policies, number, data=b"policy"):
 
 def document():
     return Document("r", RunRequest("n", "g", Settings(3, 2)), 0)
+
+
+def trained_to(best_policy, version, score):
+    """Rate a version by training."""
+    best_policy.keep_candidate(version)
+    return best_policy.rate_training(version, score)
 
 
 def test_versions_count_from_one(run):
@@ -95,13 +102,13 @@ def test_training_tells_the_best_until_somebody_evaluates(run):
     policies, known = PolicyVersions(run, 0), document()
     best_policy = BestPolicy(known, policies)
     published(run, policies, 0)
-    known.best = best_policy.rate_training(100.0)
+    known.best = trained_to(best_policy, 1, 100.0)
     trained = known.best
     known.best = best_policy.rate_evaluation(1, [1.0])
 
     assert trained.by == "training"
     assert known.best.by == "evaluation"
-    assert best_policy.rate_training(1_000.0) is None
+    assert trained_to(best_policy, 1, 1_000.0) is None
 
 
 def test_a_better_version_waits_to_be_kept_and_is_not_lost(run):
@@ -109,13 +116,41 @@ def test_a_better_version_waits_to_be_kept_and_is_not_lost(run):
     best_policy = BestPolicy(known, policies)
     for number, score in enumerate([-60.0, -20.0, -30.0]):
         published(run, policies, number, b"%d" % number)
-        known.best = best_policy.rate_training(score) or known.best
+        known.best = trained_to(best_policy, number + 1, score) or known.best
 
     assert (known.best.score, policies.read_best()) == (-60.0, b"0")
     known.best = best_policy.keep_waiting()
     assert (known.best.score, known.best.version, policies.read_best()) == (-20.0, 2, b"1")
     assert best_policy.keep_waiting() is None
-    assert best_policy.rate_training(-30.0) is None
+    assert trained_to(best_policy, 3, -30.0) is None
+
+
+def test_training_rates_the_version_that_was_kept_for_it_however_old(run):
+    policies, known = PolicyVersions(run, 0), document()
+    best_policy = BestPolicy(known, policies)
+    for number in range(2):
+        published(run, policies, number, b"%d" % number)
+    best_policy.keep_candidate(2)
+    for number in range(2, KEPT + 9):
+        published(run, policies, number, b"%d" % number)
+    known.best = best_policy.rate_training(2, 7.0)
+
+    assert (known.best.by, known.best.score, known.best.version) == ("training", 7.0, 2)
+    assert policies.read_best() == b"1"
+    assert policies.read(2) is None
+
+
+def test_training_rates_no_other_version_and_none_that_is_gone(run):
+    policies = PolicyVersions(run, 0)
+    best_policy = BestPolicy(document(), policies)
+    for number in range(2):
+        published(run, policies, number)
+    best_policy.keep_candidate(1)
+
+    assert best_policy.rate_training(2, 5.0) is None
+    assert best_policy.rate_training(1, 5.0) is None  # it was for another one
+    assert trained_to(best_policy, 9, 5.0) is None
+    assert trained_to(best_policy, 2, math.nan) is None
 
 
 def test_an_evaluation_takes_the_place_of_a_version_that_waits(run):
@@ -123,7 +158,7 @@ def test_an_evaluation_takes_the_place_of_a_version_that_waits(run):
     best_policy = BestPolicy(known, policies)
     for number in range(2):
         published(run, policies, number, b"%d" % number)
-        known.best = best_policy.rate_training(number) or known.best
+        known.best = trained_to(best_policy, number + 1, number) or known.best
     known.best = best_policy.rate_evaluation(1, [0.5])
 
     assert best_policy.keep_waiting() is None

@@ -14,6 +14,7 @@ from arkml.learning.learner import Learner
 from arkml.learning.pace_figures import PaceFigures
 from arkml.learning.recorder import Hparam, Recorder
 from arkml.learning.server_connection import ServerConnection
+from arkml.learning.version_ratings import Rating
 
 RECORD_EVERY = 1.0
 UNCHANGED_EVERY = 10.0
@@ -104,6 +105,9 @@ class Reporter:
 
         `at_once` sends progress however short ago the last message was.
         """
+        for made in self._learner.experience.statistics.ratings.take():
+            kind = "rated" if isinstance(made, Rating) else "candidate"
+            self._server.send(kind, **made._asdict())
         now, present = time.monotonic(), self._present
         at_once |= present[2] != self._sent[2]  # hosts wait for nothing else, or play in vain
         if present != self._sent and (at_once or now - self._sent_at >= PROGRESS_EVERY):

@@ -15,8 +15,11 @@ from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.learning.episode_order import WINDOW, Episode, EpisodesInOrder
 from arkml.learning.trajectories import FinishedEpisodes
+from arkml.learning.version_ratings import VersionRatings
 
 _ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
+
+_AGENT_BITS = 64
 
 Point = tuple[str, float]
 
@@ -28,6 +31,7 @@ class RowStatistics:
         self.episodes = 0
         self.dropped = 0
         self.non_finite = 0
+        self.ratings = VersionRatings()
         self._last = EpisodesInOrder()
         self._guest: dict[int, _Mean] = {}
         self._names: list[str] = []
@@ -93,14 +97,27 @@ class RowStatistics:
             ended.setdefault(agent, deque()).append(Episode(total, length))
         is_end = np.isin(rows.state, _ENDS)
         events = np.flatnonzero(is_end | (rows.step == 0))
-        for agent, ends in zip(rows.agent[events].tolist(), is_end[events].tolist(), strict=True):
-            key = record.session, agent
+        columns = (rows.agent[events], rows.version[events], is_end[events])
+        begun: list[int] = []  # of one version, side by side
+        under = 0
+        for agent, version, ends in zip(*(one.tolist() for one in columns), strict=True):
+            key = record.session << _AGENT_BITS | agent
+            if begun and (ends or version != under):
+                self.ratings.begin(begun, under)
+                begun = []
             if not ends:
                 self._last.begin(key)
+                begun.append(key)
+                under = version
             elif whole := ended.get(agent):
-                self._last.end(key, whole.popleft())
+                episode = whole.popleft()
+                self._last.end(key, episode)
+                self.ratings.end(key, episode.total)
             else:
                 self._last.leave(key)
+                self.ratings.leave(key)
+        if begun:
+            self.ratings.begin(begun, under)
 
 
 class _Mean:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.reports import Point
 from arkml.hive.protocol.runs import Best
 from arkml.loggers import SafeLogger
 from arkml.server.document import Document
@@ -17,8 +17,6 @@ from arkml.server.policy_versions import PolicyVersion, PolicyVersions
 _log = SafeLogger(__name__)
 
 EVALUATION, TRAINING = "evaluation", "training"
-
-_TRAINING_RETURN = "rollout/ep_rew_mean"
 
 _KEEP_EVERY = 10.0
 """Seconds between two best policies that are rated by training alone."""
@@ -55,6 +53,7 @@ class BestPolicy:
     def __init__(self, document: Document, policies: PolicyVersions) -> None:
         self._document = document
         self._policies = policies
+        self._candidate: PolicyVersion | None = None
         self._kept_at = float("-inf")
         self._waiting: tuple[float, PolicyVersion] | None = None
 
@@ -75,21 +74,29 @@ class BestPolicy:
             return None
         return self._keep(Best(EVALUATION, score, version, newest.n_opts), data)
 
-    def rate_training(self, score: float) -> Best | None:
-        """Rate the newest version by the episodes of training; None unless it is kept now."""
-        best, newest = self._document.best, self._policies.newest
-        if newest is None or (best is not None and (best.by == EVALUATION or best.score >= score)):
+    def keep_candidate(self, version: int) -> None:
+        """Keep a version until training rates it: episodes last longer than files of versions."""
+        self._candidate, newest = None, self._policies.newest
+        try:
+            data = self._policies.read(version)
+        except OSError as error:
+            _log.warning("version %s of run %s is not rated: %s", version, self._document.id, error)
+            return
+        if data is not None and newest is not None:
+            sha256 = hashlib.sha256(data).hexdigest()
+            self._candidate = PolicyVersion(version, newest.n_opts, sha256, data)
+
+    def rate_training(self, version: int, score: float) -> Best | None:
+        """Rate the candidate by episodes of training that began under it; None unless kept now."""
+        candidate, self._candidate = self._candidate, None
+        best = self._document.best
+        if candidate is None or candidate.version != version or not math.isfinite(score):
+            return None
+        if best is not None and (best.by == EVALUATION or best.score >= score):
             return None
         if self._waiting is None or self._waiting[0] < score:
-            self._waiting = score, newest
+            self._waiting = score, candidate
         return None if time.monotonic() - self._kept_at < _KEEP_EVERY else self.keep_waiting()
-
-    def rate_metrics(self, points: Iterable[Point]) -> Best | None:
-        """Rate the newest version by the return of training among metrics; None unless kept now."""
-        for name, _, value in points:
-            if name == _TRAINING_RETURN:
-                return self.rate_training(value)
-        return None
 
     def keep_waiting(self) -> Best | None:
         """Keep the version that waits for it; None if none does, or it cannot be written."""

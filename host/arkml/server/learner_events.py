@@ -75,6 +75,21 @@ class MetricPoints:
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateNamed:
+    """A policy version that is to be kept until it is rated by training."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRated:
+    """The mean return of episodes of training that began under a policy version."""
+
+    version: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class HistogramsMade:
     """Histograms of a sample of rows, when the run had `rows` rows."""
 
@@ -123,6 +138,8 @@ RunEvent = (
     | LearnerProgress
     | PolicyFile
     | MetricPoints
+    | CandidateNamed
+    | CandidateRated
     | HistogramsMade
     | CheckpointSaved
     | LearnerEnded
@@ -135,6 +152,8 @@ LearnerMessage = (
     | LearnerProgress
     | PolicyFile
     | MetricPoints
+    | CandidateNamed
+    | CandidateRated
     | HistogramsMade
     | CheckpointSaved
     | LearnerReply
@@ -170,6 +189,10 @@ def read_message(message: Message) -> LearnerMessage | None:
             return read_policy_file(message)
         case "metrics":
             return MetricPoints([(str(n), int(s), float(v)) for n, s, v in message["points"]])
+        case "candidate":
+            return CandidateNamed(int(message["version"]))
+        case "rated":
+            return CandidateRated(int(message["version"]), float(message["score"]))
         case "histograms":
             histograms = message["histograms"][: 2 * MOST_HISTOGRAMS]
             return HistogramsMade(int(message["rows"]), [checked(one) for one in histograms])

@@ -26,6 +26,8 @@ from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
 from arkml.server.histograms import RunHistograms
 from arkml.server.learner_events import (
+    CandidateNamed,
+    CandidateRated,
     CheckpointSaved,
     HistogramsMade,
     LearnerEnded,
@@ -328,7 +330,13 @@ class Run:
             case PolicyFile():
                 await self._publish(event)
             case MetricPoints(points=points):
-                await self._add_metrics(points)
+                await self.metrics.add(points)
+            case CandidateNamed(version=version):
+                async with self._rating:
+                    await asyncio.to_thread(self._best.keep_candidate, version)
+            case CandidateRated(version=version, score=score):
+                if await self._rate(self._best.rate_training, version, score):
+                    await self._try_save()
             case HistogramsMade():
                 await self.histograms.add(event.rows, event.histograms)
             case CheckpointSaved():
@@ -365,11 +373,6 @@ class Run:
         self._figures.publish(newest.version, time.monotonic())
         self._supervisor.send("version", version=newest.version, n_opts=newest.n_opts)
         self._changes.notify()
-
-    async def _add_metrics(self, points: Points) -> None:
-        await self.metrics.add(points)
-        if await self._rate(self._best.rate_metrics, points):
-            await self._try_save()
 
     async def _rate(self, rate: Callable[..., Best | None], *arguments: object) -> bool:
         """Have a policy rated; the learner keeps a checkpoint of about the time of the best one."""

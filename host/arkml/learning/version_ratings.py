@@ -1,0 +1,139 @@
+"""Ratings of policy versions by the episodes of training that began under them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from arkml.episodes import EpisodeChoice
+
+LEAST = 20
+"""Episodes of a rating, at least, whether they are of one agent or of many."""
+
+_PATIENCE = 100
+"""Episodes of each agent, on average, that may end before all those of a rating have."""
+
+
+class Candidate(NamedTuple):
+    """A version that is to be kept until it is rated, for its episodes have begun."""
+
+    version: int
+
+
+class Rating(NamedTuple):
+    """The mean return of episodes that began under a version, or about when it was the newest."""
+
+    version: int
+    score: float
+
+
+class _Played(NamedTuple):
+    place: int
+    version: int
+    total: float
+
+
+class VersionRatings:
+    """
+    Rates one version after the other, by episodes that are chosen as they begin.
+
+    Of agents that play side by side the first episodes to end are the short ones, so each agent
+    has as many in a rating, and all of them are played to their ends; see `EpisodeChoice`. What is
+    rated is the version under which the middle one began. Where every agent has begun half of its
+    episodes under that version, only those count; a rating begins anew, once, with the version that
+    comes before that. Where versions follow each other faster, the episodes beside it count, too.
+    `take` returns what came of it: the version, when that is known, and the rating, when all have
+    ended. Agents that end no episode for long are left out of the next rating.
+    """
+
+    def __init__(self) -> None:
+        self._choice: EpisodeChoice | None = None
+        self._each = 0  # episodes of each agent in a rating
+        self._open: dict[int, int] = {}  # number of the rating in which an agent began, if it plays
+        self._begun: dict[int, int] = {}  # version under which it began, of chosen episodes
+        self._ratings = self._chosen = self._ended = 0
+        self._version: int | None = None
+        self._first: int | None = None  # version under which the rating began
+        self._is_renewed = False  # it began with the first episodes of that version
+        self._played: list[_Played] = []
+        self._made: list[Candidate | Rating] = []
+
+    def take(self) -> list[Candidate | Rating]:
+        """Return what has come up since the last call."""
+        made, self._made = self._made, []
+        return made
+
+    def begin(self, agents: Sequence[int], version: int) -> None:
+        """Begin episodes, one of each of these agents, under a version."""
+        for agent in agents:
+            self.leave(agent)
+        choice = self._choice
+        if choice is not None and version != self._first and not self._is_renewed:
+            self._is_renewed = True
+            choice = choice if 2 * choice.chosen_rounds >= self._each else None
+        if choice is None:
+            choice = self._begin_rating(len(agents), version)
+        choice.begin(agents)
+        for agent in agents:
+            self._open[agent] = self._ratings
+            if not choice.is_chosen(agent):
+                continue
+            self._begun[agent] = version
+            self._chosen += 1
+            if self._version is None and 2 * self._chosen >= choice.wanted:
+                self._version = version
+                self._made.append(Candidate(version))
+
+    def end(self, agent: int, total: float) -> None:
+        """End the episode of an agent, with its return."""
+        self._open.pop(agent, None)
+        choice = self._choice
+        if choice is None:
+            return
+        self._ended += 1
+        ended = choice.end(agent)
+        if ended is not None:
+            self._played.append(_Played(ended.place, self._begun.pop(agent), total))
+        if choice.is_done:
+            self._rate()
+        elif self._ended * self._each > _PATIENCE * choice.wanted:
+            self._give_up()
+
+    def leave(self, agent: int) -> None:
+        """Forget the episode of an agent, if there is one: it counts nowhere."""
+        if self._open.pop(agent, None) is not None and self._choice is not None:
+            self._chosen -= self._begun.pop(agent, None) is not None
+            self._choice.leave(agent)
+
+    def _begin_rating(self, more: int, version: int) -> EpisodeChoice:
+        """Begin a rating of the agents that play and `more` of them, under a version."""
+        agents = len(self._open) + more
+        self._each = -(-LEAST // agents)
+        self._choice = EpisodeChoice(self._each * agents, list(self._open))
+        self._ratings += 1
+        self._chosen = self._ended = 0
+        self._first, self._version, self._begun, self._played = version, None, {}, []
+        return self._choice
+
+    def _rate(self) -> None:
+        assert self._version is not None
+        own: dict[int, list[float]] = {one.place: [] for one in self._played}
+        for one in self._played:
+            if one.version == self._version:
+                own[one.place].append(one.total)
+        rounds = min(map(len, own.values()))
+        returns = [one.total for one in self._played]
+        if 2 * rounds >= self._each:
+            returns = [total for totals in own.values() for total in totals[:rounds]]
+        self._made.append(Rating(self._version, math.fsum(returns) / len(returns)))
+        self._choice, self._is_renewed = None, False
+
+    def _give_up(self) -> None:
+        """Give a rating up, and the agents that it waits for."""
+        self._open = {
+            agent: number
+            for agent, number in self._open.items()
+            if number == self._ratings and agent not in self._begun
+        }
+        self._choice, self._is_renewed = None, False
