@@ -49,6 +49,12 @@ def actor(host):
 
 
 @pytest.fixture
+def supersuit():
+    """SuperSuit, where it can be had."""
+    return pytest.importorskip("supersuit", reason="no wheel of tinyscaler for this Python")
+
+
+@pytest.fixture
 def forgotten():
     """Collect what other people's tests leave unclosed, without a warning."""
     with warnings.catch_warnings():

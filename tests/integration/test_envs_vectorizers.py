@@ -5,7 +5,6 @@ import multiprocessing
 import gymnasium
 import numpy as np
 import pytest
-import supersuit
 from tests.integration.command_line import GUESTS
 from tests.waiting import PATIENCE
 
@@ -27,7 +26,7 @@ def walkers(agents, refill=FIXED):
 
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("processes", [0, 2])
-def test_supersuit_puts_the_agents_of_guests_side_by_side(processes):
+def test_supersuit_puts_the_agents_of_guests_side_by_side(supersuit, processes):
     game = parallel_env(WALKERS, max_cycles=3, **walkers(3))
     alone, _ = game.reset(seed=5)
     agents = supersuit.pettingzoo_env_to_vec_env_v1(game)
@@ -45,7 +44,7 @@ def test_supersuit_puts_the_agents_of_guests_side_by_side(processes):
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_supersuit_makes_them_environments_of_stable_baselines3():
+def test_supersuit_makes_them_environments_of_stable_baselines3(supersuit):
     game = parallel_env(WALKERS, max_cycles=3, **walkers(3))
     agents = supersuit.pettingzoo_env_to_vec_env_v1(game)
     envs = supersuit.concat_vec_envs_v1(agents, 2, base_class="stable_baselines3")

@@ -4,7 +4,6 @@ import gymnasium
 import numpy as np
 import pytest
 import stable_baselines3.common.env_checker
-import supersuit
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -50,7 +49,7 @@ def test_the_checker_of_stable_baselines3_passes():
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_agents_whose_episodes_end_at_different_times_stay_with_black_death():
+def test_agents_whose_episodes_end_at_different_times_stay_with_black_death(supersuit):
     game = supersuit.black_death_v3(parallel_env(CARTPOLE["module"], configure=(3, 1)))
     game.reset(seed=1)
     shown, ends = [], []
@@ -67,7 +66,7 @@ def test_agents_whose_episodes_end_at_different_times_stay_with_black_death():
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_the_tutorial_of_pettingzoo_with_stable_baselines3_runs():
+def test_the_tutorial_of_pettingzoo_with_stable_baselines3_runs(supersuit):
     game = parallel_env(CARTPOLE["module"], configure=(3, "{seed}"))
     agents = supersuit.pettingzoo_env_to_vec_env_v1(supersuit.black_death_v3(game))
     envs = supersuit.concat_vec_envs_v1(agents, 2, num_cpus=0, base_class="stable_baselines3")
