@@ -18,11 +18,13 @@ from arkml.envs.core.fleet_env import FleetEnv
 from arkml.errors import (
     ArkmlError,
     GuestBusy,
+    GuestError,
     GuestFailed,
     InstanceLimitExceeded,
     InvalidArguments,
     UsageError,
 )
+from arkml.guests import loader
 from arkml.guests.guest import calls_of
 from arkml.testing import Proxy, ThreadedHost, proxy_text
 
@@ -255,6 +257,80 @@ def test_accounts_and_counts_are_read_while_other_threads_close_guests():
             for thread in threads:
                 thread.join()
             sys.setswitchinterval(interval)
+
+    assert failures == []
+
+
+def test_a_host_is_not_closed_while_it_makes_a_guest(monkeypatch):
+    """A signal handler, or another thread, would free what the guest is made of."""
+    with Host() as host:
+        make = loader.Instance
+
+        def closing(*arguments, **named):
+            with pytest.raises(GuestBusy, match="is being made"):
+                host.close()
+            return make(*arguments, **named)
+
+        monkeypatch.setattr(loader, "Instance", closing)
+        guest = host.load(ECHO)
+
+        assert guest.call("alloc", 5) == 5
+    with pytest.raises(UsageError, match="this host is closed"):
+        host.load(ECHO)
+
+
+def test_a_call_that_was_about_to_begin_finds_its_guest_closed():
+    """Another thread may close it between the first look and the guard of calls."""
+    with Host() as host:
+        gone, other = host.load(ECHO), host.load(ECHO)
+        loop = calls_of(gone)
+        entry = loop.instance.entry("alloc")
+        gone.close()
+
+        with pytest.raises(GuestFailed, match="is closed"):
+            loop.fiber.start(entry, (5,), None)
+        with pytest.raises(GuestFailed, match="is closed"):
+            loop.fiber.unpark()
+        with pytest.raises(GuestFailed, match="is closed"):
+            calls_of(gone).instance._sandbox._found(lambda: None)
+        assert other.call("alloc", 5) == 5
+
+
+def test_hosts_are_closed_while_other_threads_use_their_guests():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    failures: list[Exception] = []
+
+    def use(host: Host) -> None:
+        while True:
+            try:
+                with host.load(ECHO) as guest, host.fleet(ECHO, 2) as fleet:
+                    guest.call("alloc", 1)
+                    fleet.call("alloc", 1)
+            except GuestError:
+                pass
+            except UsageError:  # the host is closed
+                return
+            except Exception as error:  # noqa: BLE001 -- it is told in the main thread
+                failures.append(error)
+                return
+
+    try:
+        for _ in range(10):
+            host = Host()
+            threads = [threading.Thread(target=use, args=(host,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            while True:
+                try:
+                    host.close()
+                    break
+                except GuestBusy:
+                    pass
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
 
     assert failures == []
 

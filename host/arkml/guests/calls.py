@@ -141,6 +141,8 @@ class CallLoop:
         entry = self._entries.get(function)
         if entry is None:
             with self.fiber.call_guard.kept(self.name):
+                if instance.is_closed and (refusal := instance.refusal()):
+                    raise refusal  # another thread has closed it since the line above
                 entry = instance.entry(function)
         if budget is RUN_SECONDS:
             self.fiber.start(entry, arguments, self._run_seconds, self._call_seconds)

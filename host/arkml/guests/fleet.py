@@ -71,7 +71,8 @@ class Fleet(Sealed, Unique, Closing):
         self._calls: dict[_Wanted, FleetCall] = {}
         self._lost = shared.call_guard.lost
         if _FRAME.function in self._module.functions:
-            self._frame()  # its loops are made before the first frame
+            with shared.call_guard.kept(self.name):
+                self._frame()  # its loops are made before the first frame
         self._past = Statistics()  # of guests that left
         self._past_usage = Usage()
 

@@ -303,6 +303,7 @@ class Instance(Unique):
     def _release(self) -> None:
         """Free native parts: the call in progress, the Store, the column memory."""
         self.is_closed = True
+        self.fiber.refuse_calls()
         try:
             self._final = self._count()
             self._final_usage = self.usage.without_memory()

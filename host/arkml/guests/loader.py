@@ -6,15 +6,16 @@ import _thread
 import gc
 import itertools
 import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
 from arkml.closing import Unclosed
-from arkml.errors import InstanceLimitExceeded, UsageError
+from arkml.errors import GuestBusy, InstanceLimitExceeded, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
@@ -88,10 +89,12 @@ class GuestLoader:
         self._open_engine = Engine(limits)
         self._numbers = itertools.count()
         self._instances: dict[int, weakref.ref[Instance]] = {}
+        self._makers: dict[int, weakref.ref[_Maker]] = {}  # of guests that are being made
         self._keys = itertools.count()
         self._bytes = HostBytes(limits.host_bytes)
         self._past = Usage()  # of guests that are closed
         self._left: deque[Usage] = deque()  # likewise, not added up yet
+        self._adding = threading.RLock()
         GUARD.install()
 
     @property
@@ -192,32 +195,40 @@ class GuestLoader:
         try:
             with _collector_paused():
                 guests.extend(map(make, range(instances)))
+            return Fleet(guests, self.engine, shared, make, self._require_room_for)
         except BaseException:
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self.engine, shared, make, self._require_room_for)
 
     def close(self) -> None:
         """
         Free every guest, the models and the engine, and leave the runs.
 
-        Raises GuestBusy if a guest is in a call. Safe to call again.
+        Raises GuestBusy if a guest is in a call, or is being made: by another thread, or by the one
+        whose signal handler this is. Safe to call again.
         """
-        if self._open_engine is None:
-            return
-        for reference in list(self._instances.values()):
-            instance = reference()
-            if instance is not None:
-                instance.close()
         engine, self._open_engine = self._open_engine, None
-        if engine is None:  # another thread has closed it meanwhile
+        if engine is None:
             return
+        try:
+            self._require_none_made()
+            for reference in list(self._instances.values()):
+                instance = reference()
+                if instance is not None:
+                    instance.close()
+        except BaseException:
+            self._open_engine = engine
+            raise
         with ExitStack() as stack:  # Ctrl-C while rows are on their way leaves nothing behind
             stack.callback(GUARD.uninstall)
             stack.callback(self._models.close)
             stack.callback(engine.close)
             stack.callback(self._gateways.close)
+
+    def _require_none_made(self) -> None:
+        if any(maker() is not None for maker in list(self._makers.values())):
+            raise GuestBusy("a guest of this host is being made: close it after that")
 
     def __del__(self) -> None:
         """
@@ -235,9 +246,11 @@ class GuestLoader:
     def _make(
         self, module: CompiledModule, name: str, number: int, shared: SharedResources
     ) -> CallLoop:
-        engine = self.engine
-        self._require_room(1)
         key, is_limited = next(self._keys), self._bytes.most is not None
+        maker = _Maker()  # held by this frame alone, however a signal handler ends it
+        self._makers[key] = weakref.ref(maker, lambda _: self._makers.pop(key, None))
+        engine = self.engine  # behind the line above: `close` looks in the other order
+        self._require_room(1)
         with GUARD.held_back():
             self._bytes.admit(key, most_native(module))
             try:
@@ -265,9 +278,10 @@ class GuestLoader:
         self._left.append(usage)  # without a lock: a finalizer may be here
 
     def _add_past(self) -> None:
-        """Add up the usage of guests that are closed."""
-        while self._left:
-            self._past += self._left.popleft()
+        """Add up the usage of guests that are closed. On any thread, and in signal handlers."""
+        with self._adding, suppress(IndexError):
+            while True:
+                self._past += self._left.popleft()
 
     def _require_room_for(self, count: int) -> None:
         """Raise InstanceLimitExceeded if `count` guests more are too many for host or machine."""
@@ -280,6 +294,12 @@ class GuestLoader:
             raise InstanceLimitExceeded(
                 f"this host has {live} guests: {count} more are over its limit of {limit}"
             )
+
+
+class _Maker:
+    """A guest that is being made, as long as this object is alive."""
+
+    __slots__ = ("__weakref__",)
 
 
 @contextmanager

@@ -61,10 +61,10 @@ class Fiber:
     __slots__ = (  # attributes of a dict are slower from 30 on
         "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_deadline",
         "_error", "_frame",
-        "_frames", "_frames_ahead", "_futures", "_handlers", "_name", "_numbers", "_reason",
-        "_record", "_room", "_sandbox", "_ticks", "_trap", "_turn", "_used", "_value", "_wait",
-        "_waits_since", "_whole_turn", "_words", "account", "call_guard", "is_between_turns",
-        "is_low", "is_parked", "lockstep", "place", "suspended_at",
+        "_frames", "_frames_ahead", "_futures", "_handlers", "_is_closed", "_name", "_numbers",
+        "_reason", "_record", "_room", "_sandbox", "_ticks", "_trap", "_turn", "_used", "_value",
+        "_wait", "_waits_since", "_whole_turn", "_words", "account", "call_guard",
+        "is_between_turns", "is_low", "is_parked", "lockstep", "place", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -77,8 +77,11 @@ class Fiber:
     ) -> None:
         self.account = account
         self.call_guard = call_guard
-        self.is_parked = False
-        """True while the guest is suspended with the guard open: in a submit, or between turns."""
+        self.is_parked = self._is_closed = False
+        """
+        True while the guest is suspended with the guard open, in a submit or between turns, and of
+        one that is closed.
+        """
         self.is_between_turns = False
         """True while it is parked in the middle of what it does, and not in a submit."""
         self.suspended_at = 0.0
@@ -134,6 +137,8 @@ class Fiber:
         self._enter()
         if self.is_parked:
             self.call_guard.end()
+            if self._is_closed:
+                raise GuestFailed(f"{self._name} is closed")
             raise GuestBusy(f"{self._name} waits in a submit for its answer: one call at a time")
         if arguments or entry.params:
             try:
@@ -176,6 +181,9 @@ class Fiber:
         After a submit the guest has the whole budget of the call, between turns what is left.
         """
         self._enter()
+        if self._is_closed:
+            self.call_guard.end()
+            raise GuestFailed(f"{self._name} is closed")
         self.is_parked = False
         if not self.is_between_turns:
             self._begin_budget()
@@ -301,7 +309,11 @@ class Fiber:
     def drop(self) -> None:
         """Delete the call in progress, if there is one."""
         self.lockstep.drop(self.place)
-        self.is_parked = False
+        self.is_parked = self._is_closed
+
+    def refuse_calls(self) -> None:
+        """Refuse calls from now on, of a guest that is closed, with the call guard kept."""
+        self._is_closed = self.is_parked = True  # `start` looks once more behind the guard
 
     def look_at_budget(self) -> None:
         """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import wasmtime
 
 from arkml.errors import (
     ArkmlError,
+    GuestFailed,
     InstanceLimitExceeded,
     MemoryLimitExceeded,
     ModuleRejected,
@@ -131,7 +133,7 @@ class Sandbox:
                 return None
             entry = self.entries[name] = ExportedFunction(
                 self.context,
-                self._guest.export(name),
+                self._found(partial(self._guest.export, name)),
                 name,
                 self._errors,
                 kind.params,
@@ -147,13 +149,24 @@ class Sandbox:
         """
         loop = self._loop
         if loop is None and self.program.functions.get(name) == FunctionType():
-            entry = self.entries.get(name)
-            frame_function = self._guest.export(name) if entry is None else entry.extern
-            self._shim.set_table(frame.LOOPED, 0, frame_function)
-            extern = self._shim.export(frame.LOOP)
+            extern = self._found(partial(self._looped, name))
             loop = ExportedFunction(self.context, extern, name, self._errors)
             self._loop = loop
         return loop if loop is not None and loop.name == name else None
+
+    def _looped(self, name: str) -> Any:
+        """Let the shim's loop call the exported function `name`, and return the loop."""
+        entry = self.entries.get(name)
+        frame_function = self._guest.export(name) if entry is None else entry.extern
+        self._shim.set_table(frame.LOOPED, 0, frame_function)
+        return self._shim.export(frame.LOOP)
+
+    def _found(self, find: Callable[[], Any]) -> Any:
+        """Return an item of the guest. Raises GuestFailed if another thread has closed it."""
+        extern = self._store.read(find)
+        if extern is None:
+            raise GuestFailed(f"{self.program.name} is closed")
+        return extern
 
     def limit_memory(self, size: int) -> bool:
         """
