@@ -27,7 +27,7 @@ def main(grant, count, seconds):
     while (now := time.monotonic()) < end:
         for player in players:
             player.act()
-        time.sleep(max(0.0, now + FRAME - time.monotonic()))
+        players[0].rest(max(0.0, now + FRAME - time.monotonic()))
     for player in players:
         eventually(player.settled, 300)
     told = [
@@ -41,6 +41,7 @@ def main(grant, count, seconds):
             + player.session.outbox.dropped,
             "failure": player.session.failure and str(player.session.failure),
             "longest": player.longest,
+            "late": players[0].late,
         }
         for player in players
     ]

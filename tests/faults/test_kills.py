@@ -8,7 +8,6 @@ import pytest
 from tests.faults.player import (
     KILLS,
     LEARNER,
-    NO_WAIT,
     SERVER,
     SETTINGS,
     Player,
@@ -58,7 +57,7 @@ def test_acting_goes_on_when_a_learner_dies_and_no_row_is_missing(player, tmp_pa
             assert player.recovers(tmp_path, lives), f"death {number}"
             assert player.frames > frames
 
-    assert player.longest < NO_WAIT
+    assert player.waited < 1
     assert_all_is_there(player)
 
 
@@ -76,7 +75,7 @@ def test_acting_goes_on_when_a_server_dies_and_no_row_is_missing_or_there_twice(
             assert not learners & set(processes(LEARNER))
             assert player.server != dead
 
-    assert player.longest < NO_WAIT
+    assert player.waited < 1
     assert_all_is_there(player)
 
 
@@ -133,7 +132,7 @@ def test_a_served_hive_starts_again_while_hosts_play_and_no_row_is_missing(tmp_p
 
                 for player in players:
                     assert player.recovers(served.data, lives), f"restart {number}"
-        assert max(player.longest for player in players) < NO_WAIT
+        assert max(player.waited for player in players) < 1
         assert players[0].run.id == players[1].run.id
         assert_all_is_there(*players)
         for player in players:

