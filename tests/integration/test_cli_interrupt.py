@@ -5,7 +5,10 @@ import signal
 import time
 
 import pytest
+import typer
 from tests.integration.command_line import FRAMES, GUESTS, LOOP, start
+
+from arkml.cli import application
 
 START = '(module (memory (export "memory") 1) (func $start (loop (br 0))) (start $start))'
 SLEEP = """(module
@@ -85,6 +88,21 @@ def test_sigterm_and_sighup_end_a_command_as_ctrl_c_does(tmp_path, command, text
     assert err.startswith("interrupted")
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_a_signal_that_comes_while_words_are_read_interrupts_the_command(monkeypatch):
+    """Its exit code is that of the signal; typer's is 130, whichever came."""
+    app = typer.Typer()
+
+    @app.command()
+    def walk():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(application, "application", lambda _: app)
+    monkeypatch.setattr(application, "open_streams", lambda: None)
+
+    with pytest.raises(KeyboardInterrupt):
+        application._dispatch([])
 
 
 def test_smoke_ends_with_sigterm_and_passes_nothing(tmp_path):

@@ -46,6 +46,9 @@ _COMMANDS = {
     "bench": "bench",
 }
 
+_INTERRUPTED = 130
+"""What typer returns where KeyboardInterrupt came while it read the words."""
+
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
     """Return the command line with the command that `words` begin with, or else with all."""
@@ -106,6 +109,8 @@ def _dispatch(words: list[str]) -> int:
         raise UsageError(_usage(error)) from None
     except typer.Abort:
         raise KeyboardInterrupt from None
+    if outcome == _INTERRUPTED:  # by any signal, which typer takes for Ctrl-C
+        raise KeyboardInterrupt
     return outcome() if callable(outcome) else outcome or GOOD
 
 
