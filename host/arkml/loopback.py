@@ -78,13 +78,28 @@ def bare_host(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
+def is_this_machine(host: str) -> bool:
+    """
+    Return whether a client that asks for a host asks this machine.
+
+    More than loopback names are that to a client: 0.0.0.0 and ::, and all below `localhost`.
+    """
+    name = host.lower().removesuffix(".")
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name.rpartition(".")[2] == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None) or address  # as ::ffff:127.0.0.1
+    return mapped.is_loopback or mapped.is_unspecified
+
+
 def proxy_of(host: str, scheme: str = "http") -> str:
     """
     Return the environment variable that names a proxy for requests to a host, or empty.
 
     A host of this machine is never behind a proxy, whatever NO_PROXY says.
     """
-    if is_loopback(host) or proxy_bypass(host):
+    if is_this_machine(host) or proxy_bypass(host):
         return ""
     names = (f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
     return next((name for name in names if os.environ.get(name)), "")
@@ -92,14 +107,14 @@ def proxy_of(host: str, scheme: str = "http") -> str:
 
 def grpc_proxy_options(authority: str) -> list[tuple[str, int]]:
     """Return the options of a gRPC channel by which this machine is asked without a proxy."""
-    return [("grpc.enable_http_proxy", 0)] if is_loopback(host_in(authority)) else []
+    return [("grpc.enable_http_proxy", 0)] if is_this_machine(host_in(authority)) else []
 
 
 def proxy_note(authority: str) -> str:
     """Return the end of a sentence about a gRPC server that is not reached, empty without proxy."""
     names = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order, which reads no others
     host = host_in(authority)
-    if is_loopback(host) or not any(map(os.environ.get, names)) or _bypasses(host):
+    if is_this_machine(host) or not any(map(os.environ.get, names)) or _bypasses(host):
         return ""
     name = next(name for name in names if os.environ.get(name))
     return f"; it was asked by the proxy of {name} (no_proxy names hosts without one)"

@@ -97,6 +97,15 @@ def test_a_body_is_one_trace_from_the_hive_over_the_learner_to_a_version(traced,
     assert set(traced.traces()) == {trace}
 
 
+def test_a_receiver_on_this_machine_is_asked_without_a_proxy(receiver, monkeypatch, request):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    request.getfixturevalue("traced")
+    hive_tracing.tracing("arkml-host").start("a span").end()
+
+    assert eventually(lambda: [one.name for one in receiver.spans]) == ["a span"]
+
+
 def test_a_body_without_a_header_begins_a_trace_and_a_damaged_header_too(traced, service):
     sid = service.sid(service.create())
     push(service, sid, 1)

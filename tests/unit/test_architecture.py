@@ -45,6 +45,7 @@ OWNERS = {
     "httptools": ("arkml.server.connections",),
     "websockets": ("arkml.trials.server.web.connections",),
     "prometheus_client": ("arkml.server.monitoring.metrics",),
+    "requests": ("arkml.hive.tracing",),  # of OpenTelemetry's exporter
     "opentelemetry": ("arkml.hive.tracing", "arkml.server.monitoring.tracing"),
     "safetensors": ("arkml.learning",),
     "jax": ("arkml.learning",),

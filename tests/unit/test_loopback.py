@@ -76,7 +76,13 @@ def proxies(monkeypatch):
     monkeypatch.setenv("no_proxy", "inner.example")
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1", "inner.example"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost", "LocalHost", "localhost.", "hive.localhost", "127.0.0.1", "127.9.9.9",
+        "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "inner.example",
+    ],
+)  # fmt: skip
 @pytest.mark.usefixtures("proxies")
 def test_no_proxy_is_asked_for_this_machine_nor_for_hosts_without_one(host):
     assert proxy_of(host) == proxy_of(host, "https") == ""
@@ -91,4 +97,5 @@ def test_the_proxy_of_another_host_is_named():
     )
     assert "the proxy of grpc_proxy" in proxy_note("hive.example:9000")
     assert grpc_proxy_options("hive.example:9000") == []
-    assert grpc_proxy_options("localhost:9000") == grpc_proxy_options("[::1]:9000") != []
+    for here in ("localhost:9000", "[::1]:9000", "0.0.0.0:9000", "[::]:9000"):
+        assert grpc_proxy_options(here) != []

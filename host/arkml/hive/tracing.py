@@ -10,12 +10,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 from arkml.loggers import SafeLogger
+from arkml.loopback import is_this_machine
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span
+    from requests import Session
 
 HEADER = "traceparent"
 
@@ -26,6 +29,12 @@ Side = Literal["arkml-host", "arkml-hive"]
 """The name of the service whose spans they are, unless OTEL_SERVICE_NAME is set."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_CREDENTIALS = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
+"""Variables that name a session of their own."""
+
 _SHARE = 0.001
 """The share of bodies that are traced, unless OTEL_TRACES_SAMPLER is set."""
 
@@ -69,7 +78,7 @@ class Tracing:
             resource=Resource.create(named),
             shutdown_on_exit=False,
         )
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(session=_session())))
         self._follows_parents = not sampler or sampler.lower().startswith("parentbased")
         self._tracer = self._provider.get_tracer("arkml")
         self._propagator = TraceContextTextMapPropagator()
@@ -193,6 +202,20 @@ def tracing(side: Side) -> Tracing | None:
     except ValueError as error:
         log.warning("there are no traces, for a variable of OpenTelemetry is invalid: %s", error)
     return None
+
+
+def _session() -> Session | None:
+    """Return a session that asks no proxy for a receiver on this machine, None for another one."""
+    endpoint = next(filter(None, map(os.environ.get, reversed(_ENDPOINTS))), "")
+    if any(map(os.environ.get, _CREDENTIALS)) or not is_this_machine(
+        urlsplit(endpoint).hostname or ""
+    ):
+        return None
+    from requests import Session
+
+    session = Session()
+    session.trust_env = False
+    return session
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
