@@ -62,6 +62,7 @@ def open_file(path: Path, *, follow: bool = True) -> IO[bytes]:
     Raises OSError, also for a pipe, a socket, a device or a directory, and without `follow` for a
     symbolic link.
     """
+    require_possible(path)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
     try:
@@ -70,6 +71,12 @@ def open_file(path: Path, *, follow: bool = True) -> IO[bytes]:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def require_possible(path: Path) -> None:
+    """Raise OSError for a path that no file can have."""
+    if "\0" in str(path):  # which Python would answer with ValueError
+        raise OSError(errno.EINVAL, "its name has a null character", str(path))
 
 
 def _require_plain(path: Path, descriptor: int) -> None:
@@ -81,8 +88,10 @@ def read_file(path: Path) -> bytes:
     """
     Return the content of a file, of one that is not plain at most `_MOST_OF_STREAM` bytes.
 
-    So pipes are read to their ends, and devices that have none are refused. Raises OSError.
+    So pipes are read to their ends, and devices that have none are refused. Raises OSError, also
+    for a path that no file can have.
     """
+    require_possible(path)
     with path.open("rb") as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file.read()

@@ -25,6 +25,7 @@ from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sealed import Sealed
 from arkml.sessions.gateway import RunGateway
+from arkml.short_reprs import cut_repr
 
 if TYPE_CHECKING:
     from arkml.runs.access import HiveAccess, HiveGrant
@@ -62,9 +63,9 @@ class Host(Sealed, Unique, Closing):
         hive: HiveGrant | None = None,
     ) -> None:
         if not isinstance(limits, Limits | None):
-            raise UsageError(f"limits is {limits!r}: it takes arkml.Limits")
+            raise UsageError(f"limits is {cut_repr(limits)}: it takes arkml.Limits")
         if not isinstance(seed, int):
-            raise UsageError(f"seed is {seed!r}: it takes a whole number")
+            raise UsageError(f"seed is {cut_repr(seed)}: it takes a whole number")
         self.limits: Limits = limits or Limits()
         self.wasi = wasi
         self._stub_missing = stub_missing
@@ -227,5 +228,5 @@ def _override(
     if isinstance(policy, bytes | bytearray | memoryview):
         return PolicyFile(bytes(policy), outputs)
     if outputs:
-        raise UsageError(f"outputs is {outputs!r}: it is about a policy that is a file")
+        raise UsageError(f"outputs is {cut_repr(outputs)}: it is about a policy that is a file")
     return None if policy is None else checked_policy(policy)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final, Literal, SupportsIndex, TypeAlias
 
 from arkml.errors import UsageError
+from arkml.short_reprs import cut_repr
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -81,7 +82,7 @@ class Limits:
                 is_valid = isinstance(value, int) and 0 <= value < 1 << 63
                 expected = "a whole number from 0"
             if not is_valid:
-                raise UsageError(f"Limits.{field.name} is {value!r}: it takes {expected}")
+                raise UsageError(f"Limits.{field.name} is {cut_repr(value)}: it takes {expected}")
 
 
 class DefaultBudget(Enum):
@@ -106,7 +107,7 @@ def budget_seconds(budget: Budget) -> float | None:
         isinstance(budget, int | float) and not math.isnan(budget) and budget >= 0
     ):
         return budget
-    raise UsageError(f"budget is {budget!r}: it takes a number of seconds from 0, or None")
+    raise UsageError(f"budget is {cut_repr(budget)}: it takes a number of seconds from 0, or None")
 
 
 def number_of_guests(value: SupportsIndex, sentence: str) -> int:
@@ -120,7 +121,7 @@ def number_of_guests(value: SupportsIndex, sentence: str) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise UsageError(f"{sentence.format(value)}: it takes a whole number, 1 at least")
+        raise UsageError(f"{sentence.format(cut_repr(value))}: it takes a whole number, 1 at least")
     return count
 
 

@@ -1,4 +1,4 @@
-"""The representation of records in a line: their bytes, arrays and long lists are cut."""
+"""The representation of records and of values in a line: what is long is cut."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 _ITEMS = 6  # of a list or mapping
 _LETTERS = 200
+_DIGITS = 30
 
 
 class _ShortRepr(reprlib.Repr):
@@ -26,6 +27,13 @@ class _ShortRepr(reprlib.Repr):
 
     repr_bytearray = repr_bytes
 
+    def repr_int(self, value: int, _level: int) -> str:
+        try:
+            text = repr(value)
+        except ValueError:  # beyond the digits that Python writes
+            return f"a number of {value.bit_length():,} bits"
+        return text if len(text) <= _DIGITS else f"{text[:_DIGITS]}… ({len(text):,} digits)"
+
     def repr_ndarray(self, value: np.ndarray[Any, Any], _level: int) -> str:
         return f"<{value.dtype} {list(value.shape)}>"
 
@@ -41,3 +49,15 @@ def short_repr(record: Any) -> str:
         names = list(record._fields)
     shown = (f"{name}={_SHORT.repr(getattr(record, name))}" for name in names)
     return f"{type(record).__qualname__}({', '.join(shown)})"
+
+
+def cut_repr(value: object) -> str:
+    """
+    Return the representation of a value that somebody gave, for a sentence, cut where it is long.
+
+    Never raises, as `repr` does of numbers with thousands of digits.
+    """
+    try:
+        return _SHORT.repr(value)
+    except Exception:  # noqa: BLE001  of any representation
+        return f"a {type(value).__name__}"

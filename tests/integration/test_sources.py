@@ -12,7 +12,7 @@ from arkml import GuestEnv, Host
 from arkml.async_trainer.adaptors.guest_env import GuestsConfig
 from arkml.envs.pettingzoo_env import parallel_env
 from arkml.envs.vector_env import vector_env
-from arkml.errors import InvalidArguments, UsageError
+from arkml.errors import InvalidArguments, ModuleError, UsageError
 
 KINDS = [bytearray, memoryview]
 APPLET, PENDULUM = (
@@ -93,6 +93,28 @@ def test_what_is_neither_a_path_nor_bytes_is_refused(host, source):
     for take in (host.load, host.compile, GuestEnv, lambda it: host.fleet(it, 2), arkml.train):
         with pytest.raises(UsageError, match=f"module is of type {name}: it takes a path or bytes"):
             take(source)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5_000])
+def test_a_path_that_no_file_can_have_is_one_that_cannot_be_read(host, name):
+    for take in (host.load, GuestEnv, arkml.train):
+        with pytest.raises(ModuleError, match="cannot be read: "):
+            take(name)
+    with pytest.raises(UsageError, match="cannot be read: "):
+        arkml.Host(policy=name)
+
+
+def test_numbers_of_any_length_are_refused_in_a_sentence(host):
+    guest = host.load(b'(module (func (export "f") (param i32)))')
+
+    for number in (10**400, 10**5_000):
+        with pytest.raises(UsageError, match="does not fit an i32"):
+            guest.call("f", number)
+        for take in (guest.read_memory, lambda at, _: guest.write_memory(at, b"x")):
+            with pytest.raises(InvalidArguments, match="does not fit 32 bits"):
+                take(number, 1)
+        with pytest.raises(UsageError, match=r"Limits\.rows is"):
+            arkml.Limits(rows=number)
 
 
 def test_a_text_is_no_input(host):

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from tests.unit.test_sealed import CLASSES
 
+from arkml.short_reprs import cut_repr
+
 LARGE = (bytes(200_000), np.zeros((300, 700)), [0.125] * 100_000, dict.fromkeys(range(100_000)))
 _LARGE = re.compile(
     r"\b(bytes|NDArray|Floats|Marks|tuple|list|Sequence|Mapping|dict|Any|Message)\b"
@@ -43,3 +45,25 @@ def test_a_public_record_is_shown_in_a_line(kind, value):
 
     assert len(text) < MOST
     assert "\n" not in text
+
+
+class Silent:
+    def __repr__(self):
+        raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12, "12"),
+        (10**40, "1" + 29 * "0" + "… (41 digits)"),
+        (-(10**400), "-1" + 28 * "0" + "… (402 digits)"),
+        pytest.param(10**5_000, "a number of 16,610 bits", id="more digits than Python writes"),
+        ("name", "'name'"),
+        (b"a" * 10, "<10 bytes>"),
+        (Silent(), "<Silent instance at"),
+    ],
+)
+def test_a_value_in_a_sentence_is_cut(value, text):
+    assert cut_repr(value).startswith(text)
+    assert len(cut_repr("x" * 1_000)) <= 200

@@ -17,6 +17,7 @@ from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.marks import Marks
 from arkml.sealed import Sealed
+from arkml.short_reprs import cut_repr
 
 _WHO = "a Gymnasium environment"
 
@@ -45,7 +46,9 @@ class GuestGymnasiumEnv(Sealed, Remade, gymnasium.Env[Any, Any]):
         **options: Unpack[GuestEnvOptions],
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
+            raise UsageError(
+                f"render_mode is {cut_repr(render_mode)}: it takes None, 'ansi', 'rgb_array'"
+            )
         self.render_mode = render_mode
         self._settings = {"render_mode": render_mode}
         self._agent = OneAgent(module, _WHO, **options)

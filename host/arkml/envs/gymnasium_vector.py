@@ -34,6 +34,7 @@ from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.marks import Marks
 from arkml.sealed import Sealed
+from arkml.short_reprs import cut_repr
 
 _WHO = "a vector environment"
 
@@ -50,9 +51,9 @@ def mode_of(
     except ValueError as error:
         raise UsageError(str(error)) from error
     if render_mode not in (None, *RENDER_MODES):
-        raise UsageError(f"render_mode is {render_mode!r}: it takes None or 'rgb_array'")
+        raise UsageError(f"render_mode is {cut_repr(render_mode)}: it takes None or 'rgb_array'")
     if restart not in (None, ON_FAILURE):
-        raise UsageError(f"restart is {restart!r}: it takes None or {ON_FAILURE!r}")
+        raise UsageError(f"restart is {cut_repr(restart)}: it takes None or {ON_FAILURE!r}")
     return mode
 
 

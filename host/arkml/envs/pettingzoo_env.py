@@ -31,6 +31,7 @@ from arkml.envs.spaces import (
 from arkml.errors import InvalidActions, UsageError
 from arkml.host import Source
 from arkml.sealed import Sealed
+from arkml.short_reprs import cut_repr
 
 _WHO = "an agent"
 _HIDDEN = ""  # in place of the name of an agent that takes no part
@@ -110,9 +111,11 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         **options: Unpack[GuestEnvOptions],
     ) -> None:
         if spawn not in ("show", "hide"):
-            raise UsageError(f"spawn is {spawn!r}: it takes 'show' or 'hide'")
+            raise UsageError(f"spawn is {cut_repr(spawn)}: it takes 'show' or 'hide'")
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
+            raise UsageError(
+                f"render_mode is {cut_repr(render_mode)}: it takes None, 'ansi', 'rgb_array'"
+            )
         self.render_mode = render_mode
         self._settings = {
             "spawn": spawn, "max_cycles": max_cycles, "render_mode": render_mode,

@@ -12,6 +12,7 @@ from arkml.envs.gymnasium_vector import GuestVectorEnv, Restart
 from arkml.envs.vector_places import VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
+from arkml.short_reprs import cut_repr
 
 
 class VectorEnvOptions(GuestEnvOptions, total=False):
@@ -49,7 +50,7 @@ def vector_env(
         return GuestVectorEnv(module, **options)
     if per == "guest":
         return GuestFleetVectorEnv(module, **options)
-    raise UsageError(f"per is {per!r}: it takes 'agent' or 'guest'")
+    raise UsageError(f"per is {cut_repr(per)}: it takes 'agent' or 'guest'")
 
 
 def _full(envs: GuestVectorEnv) -> GuestVectorEnv:

@@ -34,7 +34,7 @@ from arkml.runtime.linker import error_code
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
-from arkml.short_reprs import short_repr
+from arkml.short_reprs import cut_repr, short_repr
 
 logger = SafeLogger(__name__)
 
@@ -395,7 +395,7 @@ class CallLoop:
         module = self.instance.module
         functions = module.functions
         if function not in functions:
-            raise EntryPointMissing(f"{self.name} exports no function {function!r}")
+            raise EntryPointMissing(f"{self.name} exports no function {cut_repr(function)}")
         if functions[function].params != ("i32", "i32"):
             raise EntryPointMissing(
                 f"{function} of {self.name} is {functions[function]}: it does not take bytes"

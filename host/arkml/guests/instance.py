@@ -46,6 +46,7 @@ from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.sessions.text import LEVELS
+from arkml.short_reprs import cut_repr
 from arkml.terminal import listed
 
 
@@ -166,7 +167,7 @@ class Instance(Unique):
         if entry is None:
             exported = listed(self.module.functions)
             raise EntryPointMissing(
-                f"{self.name} exports no function {function!r}; it exports {exported}"
+                f"{self.name} exports no function {cut_repr(function)}; it exports {exported}"
             )
         return entry
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
+from arkml.files import require_possible
 from arkml.limits import Limits
 from arkml.native_imports import import_onnx
 from arkml.policies.operators.call import checked_type
 from arkml.policies.wire import walk
+from arkml.short_reprs import cut_repr
 
 _EXTERNAL = 1
 
@@ -37,7 +39,9 @@ def output_names(outputs: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of outputs that act. Raises UsageError for anything but names."""
     names = (outputs,) if isinstance(outputs, str) else outputs
     if not isinstance(names, Sequence) or not all(isinstance(n, str) and n for n in names):
-        raise UsageError(f"outputs is {outputs!r}: it takes the name of an output, or several")
+        raise UsageError(
+            f"outputs is {cut_repr(outputs)}: it takes the name of an output, or several"
+        )
     return tuple(names)
 
 
@@ -124,6 +128,7 @@ def _read_side_file(path: Path, title: str, limits: Limits) -> bytes:
 
 
 def _read(path: Path, most: int, flags: int) -> bytes:
+    require_possible(path)
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

@@ -15,6 +15,7 @@ from arkml.batches import Batch, Floats
 from arkml.errors import AbiError, InvalidArguments, PolicyFailed, UsageError
 from arkml.loggers import SafeLogger
 from arkml.policies.policy import Policy
+from arkml.short_reprs import cut_repr
 
 log = SafeLogger(__name__)
 
@@ -180,7 +181,8 @@ def _count(policy: Policy, member: str) -> int:
         count = -1
     if count < 0:
         raise UsageError(
-            f"{member} of policy {_name(type(policy))} is {value!r}: it takes a whole number from 0"
+            f"{member} of policy {_name(type(policy))} is {cut_repr(value)}: it takes a whole"
+            " number from 0"
         )
     return count
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from arkml.errors import UsageError
 from arkml.runtime import bindings
+from arkml.short_reprs import cut_repr
 
 _ENCODED = {"i32": "<I", "i64": "<Q", "f32": "<f", "f64": "<d"}
 _DECODED = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
@@ -90,7 +91,7 @@ class ExportedFunction:
             try:
                 encode(self._arguments, offset, _number(kind, value))
             except (TypeError, ValueError, OverflowError, struct.error):
-                raise UsageError(f"{self.name}: {value!r} does not fit an {kind}") from None
+                raise UsageError(f"{self.name}: {cut_repr(value)} does not fit an {kind}") from None
             offset += bindings.VALUE_SIZE
 
     def result(self) -> Number | tuple[Number, ...] | None:

@@ -10,6 +10,7 @@ from typing import SupportsIndex, TypeAlias
 
 from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
 from arkml.limits import Limits
+from arkml.short_reprs import cut_repr
 
 PAGE = 65_536
 BytesLike: TypeAlias = bytes | bytearray | memoryview
@@ -27,7 +28,7 @@ def address_of(pointer: SupportsIndex) -> int:
     """
     address = _whole(pointer, "address")
     if not _LEAST_I32 <= address <= _U32:
-        raise InvalidArguments(f"the address {address} does not fit 32 bits")
+        raise InvalidArguments(f"the address {cut_repr(address)} does not fit 32 bits")
     return address & _U32
 
 
@@ -35,7 +36,7 @@ def size_of(size: SupportsIndex) -> int:
     """Return a number of bytes. Raises InvalidArguments for a negative one or no integer."""
     count = _whole(size, "number of bytes")
     if count < 0:
-        raise InvalidArguments(f"the number of bytes is {count}: 0 at least")
+        raise InvalidArguments(f"the number of bytes is {cut_repr(count)}: 0 at least")
     return count
 
 
@@ -63,11 +64,11 @@ def bytes_of(data: BytesLike) -> bytes:
 
 def _whole(value: SupportsIndex, what: str) -> int:
     if isinstance(value, bool):
-        raise InvalidArguments(f"the {what} is {value!r}, not an integer")
+        raise InvalidArguments(f"the {what} is {cut_repr(value)}, not an integer")
     try:
         return operator.index(value)
     except TypeError:
-        raise InvalidArguments(f"the {what} is {value!r}, not an integer") from None
+        raise InvalidArguments(f"the {what} is {cut_repr(value)}, not an integer") from None
 
 
 class GuestMemory:

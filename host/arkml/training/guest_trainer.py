@@ -13,7 +13,7 @@ import numpy as np
 
 from arkml.closing import Closing
 from arkml.demonstrations.files import read_demonstrations
-from arkml.errors import HiveUnreachable, NotFound, NothingLearned
+from arkml.errors import HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
@@ -21,6 +21,7 @@ from arkml.output_files import make_directory
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
+from arkml.short_reprs import cut_repr
 from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
@@ -182,6 +183,8 @@ class GuestTrainer(Closing):
 
         Raises UsageError, ModuleError, NotTrainable and CheckpointDamaged.
         """
+        if progress is not None and not callable(progress):
+            raise UsageError(f"progress is {cut_repr(progress)}: it takes a function")
         self.options = options
         self.error: Exception | None = None
         self._record = TrainingRecord(data, options)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import get_args
 
@@ -18,6 +19,7 @@ from arkml.loopback import is_loopback
 from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
+from arkml.short_reprs import cut_repr
 from arkml.training.origin import TrainingOrigin
 from arkml.training.tasks import Task
 from arkml.training.tracker_clients import TrackerName, require_tracker
@@ -44,10 +46,11 @@ class Goal:
         """Raise UsageError for a goal that cannot be reached."""
         if self.frames is not None:
             require_whole("frames", self.frames)
-        if self.minutes is not None and not 0 < self.minutes < math.inf:
-            raise UsageError(f"minutes is {self.minutes!r}: it takes a number above 0")
-        if self.mean_return is not None and math.isnan(self.mean_return):
-            raise UsageError("until_return is nan: it takes a number")
+        minutes, mean = self.minutes, self.mean_return
+        if minutes is not None and not (isinstance(minutes, Real) and 0 < minutes < math.inf):
+            raise UsageError(f"minutes is {cut_repr(minutes)}: it takes a number above 0")
+        if mean is not None and not (isinstance(mean, Real) and not math.isnan(mean)):
+            raise UsageError(f"until_return is {cut_repr(mean)}: it takes a number")
 
     @property
     def is_open(self) -> bool:
@@ -108,8 +111,10 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that makes no sense, or text that is not an address."""
-        if self.fps is not None and not 0 < self.fps < math.inf:
-            raise UsageError(f"fps is {self.fps!r}: it takes a number above 0")
+        if self.fps is not None and not (isinstance(self.fps, Real) and 0 < self.fps < math.inf):
+            raise UsageError(f"fps is {cut_repr(self.fps)}: it takes a number above 0")
+        if not isinstance(self.settings, Mapping):
+            raise UsageError(f"settings is {cut_repr(self.settings)}: it takes a dict")
         require_whole("instances", self.instances)
         if self.eval_every is not None:
             require_whole("eval_every", self.eval_every)
@@ -225,4 +230,4 @@ def require_whole(name: str, value: int, most: int | None = None) -> None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not (is_number and value >= 1 and (most is None or value <= most)):
         end = "" if most is None else f" to {most}"
-        raise UsageError(f"{name} is {value!r}: it takes a whole number from 1{end}")
+        raise UsageError(f"{name} is {cut_repr(value)}: it takes a whole number from 1{end}")

@@ -12,6 +12,7 @@ from typing import Any
 from arkml.errors import InvalidSettings, UsageError
 from arkml.hive.protocol.settings import Settings
 from arkml.runs.settings import LearnerSettings, require_valid
+from arkml.short_reprs import cut_repr
 
 _KEYS = {"low", "high", "log", "int"}
 _FIXED = ("features", "actions", "branches", "other")  # the guest decides
@@ -72,11 +73,12 @@ def read_space(path: Path) -> SearchSpace:
 def _choices(where: str, name: str, values: object) -> tuple[Choice, ...]:
     if not isinstance(values, list) or not values:
         raise UsageError(
-            f'{where} is {values!r}: it takes a list of choices, or a range {{"low": …, "high": …}}'
+            f"{where} is {cut_repr(values)}: it takes a list of choices, or a range"
+            ' {"low": …, "high": …}'
         )
     for value in values:
         if not isinstance(value, Choice):
-            raise UsageError(f"{where}: {value!r} is not a number, a text or true or false")
+            raise UsageError(f"{where}: {cut_repr(value)} is not a number, a text or true or false")
         _require(where, name, value)
     return tuple(values)
 

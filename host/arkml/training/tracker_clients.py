@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from arkml.errors import UsageError
+from arkml.short_reprs import cut_repr
 
 TrackerName = Literal["wandb", "mlflow"]
 """The name of a tracker, of its package and of the extra that installs it."""
@@ -42,7 +43,9 @@ class Tracker(Protocol):
 def require_tracker(name: str) -> None:
     """Raise UsageError for an unknown tracker, or one whose package is not installed."""
     if name not in get_args(TrackerName):
-        raise UsageError(f"track is {name!r}: it takes {' or '.join(get_args(TrackerName))}")
+        raise UsageError(
+            f"track is {cut_repr(name)}: it takes {' or '.join(get_args(TrackerName))}"
+        )
     if find_spec(name) is None:
         raise UsageError(
             f"track is {name}, whose package is not installed: pip install 'arkml[{name}]'"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from arkml.async_trainer.core.config_builder import ConfigBuilder
 from arkml.errors import UsageError
+from arkml.short_reprs import cut_repr
 
 CONFIG = "config"
 """Key in the metadata of a field whose value is a configuration itself: its class."""
@@ -68,7 +69,7 @@ def import_yaml() -> Any:
 def check_whole(name: str, value: object, least: int = 0) -> None:
     """Raise UsageError unless a value is a whole number, `least` or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} is {value!r}, it must be a whole number, {least} or more")
+        raise UsageError(f"{name} is {cut_repr(value)}, it must be a whole number, {least} or more")
 
 
 def check_number(name: str, value: object, least: float, most: float = math.inf) -> None:
@@ -76,13 +77,15 @@ def check_number(name: str, value: object, least: float, most: float = math.inf)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not least <= value <= most:  # type: ignore[operator, arg-type]
         bounds = f"{least} or more" if math.isinf(most) else f"from {least} to {most}"
-        raise UsageError(f"{name} is {value!r}, it must be a number, {bounds}")
+        raise UsageError(f"{name} is {cut_repr(value)}, it must be a number, {bounds}")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise UsageError unless a value is one of `choices`."""
     if value not in choices:
-        raise UsageError(f"{name} is {value!r}, it must be one of {', '.join(map(repr, choices))}")
+        raise UsageError(
+            f"{name} is {cut_repr(value)}, it must be one of {', '.join(map(repr, choices))}"
+        )
 
 
 def _of_mapping(kind: Any, found: object, where: str) -> Any:

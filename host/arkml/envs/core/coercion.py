@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import UsageError
+from arkml.short_reprs import cut_repr
 
 _SEEDS = 1 << 63  # guests take them as an i64
 _DRAWN = 1 << 31  # drawn ones fit an i32 too, which `configure` may take
@@ -23,7 +24,7 @@ def seed_of(value: Any) -> int:
     except TypeError:
         seed = -1
     if not 0 <= seed < _SEEDS:
-        raise UsageError(f"seed is {value!r}: a whole number from 0 to {_SEEDS - 1}")
+        raise UsageError(f"seed is {cut_repr(value)}: a whole number from 0 to {_SEEDS - 1}")
     return seed
 
 

@@ -20,6 +20,7 @@ from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.run_request import TrainingRequest
+from arkml.short_reprs import cut_repr
 
 _KEPT_BYTES = 16 << 10  # of the request of an instance, for the next one
 
@@ -44,7 +45,9 @@ class InstanceSettings:
             raise UsageError(f"idle_calls is {self.idle_calls}: 1 at least")
         most = self.max_episode_steps
         if most is not None and (not isinstance(most, int) or most < 1):
-            raise UsageError(f"max_episode_steps is {most!r}: a whole number from 1, or None")
+            raise UsageError(
+                f"max_episode_steps is {cut_repr(most)}: a whole number from 1, or None"
+            )
 
 
 class InstanceFactory(Closing):

@@ -9,6 +9,7 @@ from arkml.envs.core.submit_loop import Calls
 from arkml.errors import UsageError
 from arkml.guests.frame_loop import frames_between
 from arkml.sealed import Sealed
+from arkml.short_reprs import cut_repr
 
 ORIGIN = 946_684_800_000_000_000
 """Nanoseconds from the Unix epoch to January 1, 2000, the time at which every instance starts."""
@@ -152,5 +153,5 @@ class SeededWorld:
 
 def _checked(name: str, number: float, *, least: float) -> float:
     if not isinstance(number, int | float) or not least <= number <= _MOST:
-        raise UsageError(f"{name} is {number!r}: a number from {least:g} to {_MOST:g}")
+        raise UsageError(f"{name} is {cut_repr(number)}: a number from {least:g} to {_MOST:g}")
     return float(number)

@@ -11,6 +11,7 @@ from msgspec import Meta, field
 
 from arkml.errors import ArkmlError, InvalidSettings
 from arkml.hive.protocol.wire import WireStruct
+from arkml.short_reprs import cut_repr
 
 KEY = "arkml"
 """The key of a guest's configuration whose object holds settings; the rest is the guest's own."""
@@ -131,7 +132,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         versions had, and for other features and actions, which a guest's code decides.
         """
         if not isinstance(values, Mapping):
-            raise InvalidSettings(f'"{KEY}" is {values!r}: it takes an object of settings')
+            raise InvalidSettings(f'"{KEY}" is {cut_repr(values)}: it takes an object of settings')
         for name in _REMOVED:
             if name in values:
                 raise InvalidSettings(
@@ -143,7 +144,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
             decided, value = getattr(self, name), values.get(name)
             if name in values and (tuple(value) if isinstance(value, list) else value) != decided:
                 shown = list(decided) if isinstance(decided, tuple) else decided
-                raise InvalidSettings(f"{name} is {value!r}: the guest says {shown}")
+                raise InvalidSettings(f"{name} is {cut_repr(value)}: the guest says {shown}")
         known = set(self.__struct_fields__) - {*widths, "other"}
         settings = {name: value for name, value in values.items() if name in known}
         rest = {n: v for n, v in values.items() if n not in known and n not in widths}
@@ -179,5 +180,5 @@ def guest_settings(configuration: str) -> Mapping[str, Any]:
     document = json.loads(configuration)
     settings = document.get(KEY, {}) if isinstance(document, dict) else {}
     if not isinstance(settings, dict):
-        raise InvalidSettings(f'"{KEY}" is {settings!r}: it takes an object of settings')
+        raise InvalidSettings(f'"{KEY}" is {cut_repr(settings)}: it takes an object of settings')
     return settings
