@@ -53,7 +53,7 @@ def short_repr(record: Any) -> str:
 
 def cut_repr(value: object) -> str:
     """
-    Return the representation of a value that somebody gave, for a sentence, cut where it is long.
+    Return the representation of a value from outside, for a sentence, cut where it is long.
 
     Never raises, as `repr` does of numbers with thousands of digits.
     """

@@ -47,7 +47,7 @@ _COMMANDS = {
 }
 
 _INTERRUPTED = 130
-"""What typer returns where KeyboardInterrupt came while it read the words."""
+"""The exit code that typer returns where KeyboardInterrupt came while it read the words."""
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
