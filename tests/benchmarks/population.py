@@ -119,7 +119,7 @@ def _touched(fleet: Fleet) -> int:
     total = 0
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pages:
         for guest in fleet.guests:
-            memory = calls_of(guest).instance._sandbox.native_memory
+            memory = calls_of(guest).instance._sandbox._native_memory
             count = memory.pages() * (65_536 // PAGE)
             pages.seek(memory.base // PAGE * 8)
             entries = struct.unpack(f"<{count}Q", pages.read(8 * count))

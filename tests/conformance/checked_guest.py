@@ -160,7 +160,7 @@ class CheckedGuest:
         return self.call(name, handle, agent, state, 0.5, pointer, len(row), *given, 4, 0)
 
     def _everything(self):
-        pages = calls_of(self.guest).instance._sandbox.native_memory.pages()
+        pages = calls_of(self.guest).instance._sandbox.pages
         return bytearray(self.guest.read_memory(0, pages * 65_536))
 
 

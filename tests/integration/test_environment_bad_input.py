@@ -461,7 +461,7 @@ def test_memory_that_grows_while_a_guest_is_suspended_takes_the_actions_all_the_
     with GuestEnv(WALKERS, configure=(2, FIXED, 1, 0, 0)) as env:
         env.reset()
         for n in range(1, 4):
-            calls_of(env.guest).instance._sandbox.native_memory.grow(16)
+            calls_of(env.guest).instance._sandbox._native_memory.grow(16)
             with pytest.raises(GuestBusy):
                 env.guest.call("ark_alloc", 1 << 20, 8)
             seen = env.step([[0.5], [-0.5]]).decisions[0].observations
