@@ -23,6 +23,8 @@ ATHERIS := .venv-atheris
 AUDIT := .venv-audit
 RELEASE := .venv-release
 SCHEMATHESIS := .venv-schemathesis
+# The time limit of a test where some take an hour: ten minutes are for those of make test.
+LONG := -o timeout=10800 -o faulthandler_timeout=11000
 FUZZ ?= 60
 SOAK ?= 3600
 
@@ -78,7 +80,7 @@ test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and co
 	@$(RUN) -m pytest -m compilers
 
 test-faults: $(READY) $(SCHEMATHESIS)/.ready ## Kill, break and load the hive, an hour; quicker by ARKML_FAULTS=2 ARKML_FAULTS_MINUTES=1
-	@ARKML_SCHEMATHESIS=$(abspath $(SCHEMATHESIS)/bin/schemathesis) $(RUN) -m pytest -m faults -rP tests/faults
+	@ARKML_SCHEMATHESIS=$(abspath $(SCHEMATHESIS)/bin/schemathesis) $(RUN) -m pytest -m faults -rP $(LONG) tests/faults
 
 $(SCHEMATHESIS)/.ready: tests/faults/requirements.txt
 	@echo "Setting up $(SCHEMATHESIS) (once, a minute) ..." >&2

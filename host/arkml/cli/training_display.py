@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arkml.cli.units import sparkline
+from arkml.cli.units import counted, sparkline
 from arkml.closing import Closing
 from arkml.errors import NothingLearned
 from arkml.limits import Limits
@@ -71,7 +71,8 @@ class TrainingDisplay(Closing):
         before, since = self._frames
         self._frames, self._written_at = (progress.frames, now), now
         rate = (progress.frames - before) / (now - since)
-        line = " | ".join([f"{progress.frames:,} frames, {rate:,.0f}/s", *self._parts(progress)])
+        played = f"{counted(progress.frames, 'frame')}, {rate:,.0f}/s"
+        line = " | ".join([played, *self._parts(progress)])
         if self._is_terminal:
             sys.stderr.write(f"\r\x1b[2K{line}")
             self._is_open_line = True
