@@ -1,8 +1,11 @@
 """
-What all tests have in common: a cache of compiled modules, signals as at a terminal, clean ends.
+What all tests have in common: caches of compiled code, signals as at a terminal, clean ends.
 
 What a failed test leaves running is killed, and so is everything at the end. Processes that tests
 start find the learner of tests/drawn_learner, by the entry point of an installed package.
+
+Modules are compiled anew in each run of the tests. What JAX compiles is kept as learners keep it,
+from one run to the next: most of what tests of updates cost is the compilation.
 """
 
 import gc
@@ -13,10 +16,21 @@ from pathlib import Path
 import pytest
 from tests import children
 
+from arkml.learning.compilation_cache import open_cache
 from arkml.loggers import forget_notices
 
 HAS_FAILED = pytest.StashKey()
 PACKAGES = str(Path(__file__).with_name("drawn_learner"))
+
+
+class Variables:
+    """Stands for JAX, whose configuration it keeps in the environment."""
+
+    def __init__(self):
+        self.config = self
+
+    def update(self, name, value):
+        os.environ[name.upper()] = str(value)
 
 
 def pytest_configure(config):
@@ -31,6 +45,7 @@ def pytest_configure(config):
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
         os.environ["SB3_LOGDIR"] = f"{directory.name}/sb3"  # which each training makes, and leaves
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{directory.name}/torch"
+        open_cache(Variables())
     warden = children.start_warden()
     config.add_cleanup(warden.communicate)
 
