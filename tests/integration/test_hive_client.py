@@ -14,6 +14,7 @@ import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import numpy as np
 import pytest
 from tests.integration.scripted_hive import (
@@ -709,6 +710,28 @@ def test_closing_is_not_held_up_by_an_answer_that_hangs(hive, route):
     hang.set()
 
     assert all(future.done() for future in asked)
+
+
+def test_what_has_just_been_started_when_a_client_closes_begins_before_it_is_cancelled(hive):
+    """As a connection that is made: Python warns of a coroutine that was never awaited."""
+    client, begun = HiveClient(hive.locate), []
+
+    async def connect():
+        begun.append(True)
+        await anyio.sleep_forever()
+
+    async def ask():
+        client.close()
+        await asyncio.sleep(0)  # until the last turn of the loop
+        async with anyio.create_task_group() as group:
+            group.start_soon(connect)
+            await anyio.sleep_forever()
+
+    asked = client._start(ask())
+    client._thread.join()
+
+    assert begun == [True]
+    assert asked.cancelled()
 
 
 def test_the_token_goes_to_the_hive_and_its_refusal_comes_back(hive):

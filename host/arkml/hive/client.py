@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -289,13 +290,28 @@ class HiveClient(Closing):
         try:
             self._loop.run_forever()
         finally:
+            _cancel_begun(self._loop)
+            self._loop.run_until_complete(asyncio.sleep(0))  # the others begin
+            _cancel_begun(self._loop)
             tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self._loop.run_until_complete(self._transport.close())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
+
+
+def _cancel_begun(loop: asyncio.AbstractEventLoop) -> None:
+    """
+    Cancel the tasks that have begun, each once.
+
+    One that has not would never await the coroutine that it was made for, as those of anyio do, and
+    Python would warn of that.
+    """
+    for task in asyncio.all_tasks(loop):
+        coroutine = task.get_coro()
+        assert inspect.iscoroutine(coroutine)
+        if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED and not task.cancelling():
+            task.cancel()
 
 
 def _run_for(future: Future[T], work: Coroutine[Any, Any, T]) -> None:
