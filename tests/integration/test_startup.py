@@ -160,6 +160,62 @@ def test_a_start_that_exits_says_so():
             guest.call("f")
 
 
+EXITING = """(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (memory (export "memory") 1) (global $starts (mut i32) (i32.const 0))
+  (func (export "_start") (global.set $starts (i32.add (global.get $starts) (i32.const 1)))
+    (call $exit (i32.const 0)))
+  (func (export "starts") (result i32) (global.get $starts))%s)"""
+"""A start that exits with status 0, as that of Zig does."""
+
+
+@pytest.mark.parametrize("frame", ['(func (export "ark_applet_update"))', ""])
+def test_a_start_that_exits_with_status_0_has_started_the_guest(frame):
+    text = (EXITING % frame).encode()
+    with Host(wasi=WasiGrant()) as host, host.load(text) as guest, host.fleet(text, 2) as fleet:
+        if frame:
+            guest.update()
+            failures = fleet.update()
+            assert failures == {}
+        first = guest.call("starts"), fleet.call("starts").values
+
+        assert first == (1, [1, 1])
+        assert guest.call("starts") == 1
+
+
+def test_a_command_that_exits_with_status_0_is_over():
+    text = (EXITING % "").encode()
+    with Host(wasi=WasiGrant()) as host:
+        commands = host.load(text), host.load(text)
+        status = commands[0].run_command()
+        with pytest.raises(GuestExit):
+            commands[1].call("_start")
+        failures = [type(command.failure) for command in commands]
+
+        assert status == 0
+        assert failures == [GuestExit, GuestExit]
+
+
+def test_guests_are_initialized_once(host):
+    guest, fleet = host.load(GUESTS / "c_started.wasm"), host.fleet(GUESTS / "c_started.wasm", 2)
+    guest.initialize()
+
+    assert fleet.initialize() == {}
+    assert guest.call("starts") == 1
+    assert fleet.call("starts").values == [1, 1]
+
+
+@pytest.mark.parametrize("frame", ["ark_applet_update", "tick"])
+def test_a_command_with_frames_whose_globals_are_destroyed_is_told(tmp_path, frame):
+    path = tmp_path / "destroyed.wat"
+    path.write_text(
+        f"""(module (func $__cxa_atexit)
+          (func (export "_start") (call $__cxa_atexit)) (func (export "{frame}")))"""
+    )
+    run = arkml("smoke", path)
+
+    assert ("its global objects are destroyed" in run.out) == (frame == "ark_applet_update")
+
+
 def test_seeded_starts_run_in_the_order_of_the_initializers(host):
     compiled = host.compile(LIBRARY)
     called, command = Task(compiled.info.entry_points[-1].kind, "starts"), find_task(compiled)

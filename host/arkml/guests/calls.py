@@ -16,6 +16,7 @@ from arkml.errors import (
     EntryPointMissing,
     GuestCancelled,
     GuestError,
+    GuestExit,
     GuestTrap,
     InvalidArguments,
     PolicyFailed,
@@ -31,6 +32,7 @@ from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.interrupts import Task
 from arkml.runtime.linker import error_code
+from arkml.runtime.module.startup import COMMAND
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
@@ -84,6 +86,8 @@ class CallLoop:
         self.account, self._used = instance.account, instance.lockstep.used
         self._limit_runs = instance.library.limit_runs
         self._waiting: Wait | None = None  # that a guest gave way in
+        self.is_initialized = False
+        self.is_command = False  # run as one: `_start` is its task, and its exit that of the guest
         self.fiber.call_guard.callers.add(self)
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
@@ -284,8 +288,7 @@ class CallLoop:
 
     def end(self, entry: ExportedFunction) -> Any:
         """Return the result of a call that ended by itself, or raise the error that it left."""
-        if self.fiber.failed():
-            error = self.failure_of(*self.fiber.take_errors())
+        if self.fiber.failed() and (error := self.error_of(entry.name)) is not None:
             self.abandon(error)
             raise error
         self.fiber.finish()
@@ -357,7 +360,19 @@ class CallLoop:
         wait.block(self.fiber.check_wait)
         self.fiber.settle(wait)
 
-    def failure_of(self, trap: Address, error_address: Address) -> GuestError:
+    def error_of(self, function: str) -> GuestError | None:
+        """
+        Return the error that a call left, None for a start that exited with status 0.
+
+        The start of some languages always exits, and their exports are called after it.
+        """
+        error = self._failure_of(*self.fiber.take_errors())
+        startup = self.instance.module.info.startup
+        is_start = function == COMMAND and COMMAND in (*startup.functions, startup.deferred)
+        has_exited = isinstance(error, GuestExit) and not error.status
+        return None if is_start and has_exited and not self.is_command else error
+
+    def _failure_of(self, trap: Address, error_address: Address) -> GuestError:
         """Return the error of a call, with the panic and the refused import before it."""
         places = self.instance.module.places
         error = failure(self.name, trap, error_address, places) or GuestTrap(f"{self.name} failed")

@@ -116,8 +116,10 @@ class Fleet(Sealed, Unique, Closing):
         return self._run(self._frame, (), budget).failures
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
-        """Run the initializers of every guest and return the errors of failed ones, by index."""
-        return self._initialize(self._guests, budget)
+        """Run the initializers of every guest, once, and return the errors of failed ones."""
+        waiting = {i: g for i, g in enumerate(self._guests) if not calls_of(g).is_initialized}
+        failures = self._initialize(list(waiting.values()), budget)
+        return {index: failures[place] for place, index in enumerate(waiting) if place in failures}
 
     def join(self, count: int = 1) -> list[Guest]:
         """
@@ -252,6 +254,8 @@ class Fleet(Sealed, Unique, Closing):
             arguments = (seed,) if seed is not None and name == SEED_EXPORT else ()
             now = self._run(call, arguments, budget).failures
             failures = {**now, **failures}  # the first error of a guest, not that it failed before
+        for place, calls in enumerate(chosen):
+            calls.is_initialized = place not in failures
         return failures
 
     def _choose(self, only: tuple[int, ...]) -> list[Guest]:

@@ -72,6 +72,7 @@ class FleetCall:
         """Take the guests that can be called. Raises EntryPointMissing."""
         self._call_guard, self._lockstep, self._batcher, self._shares, self._told = parts
         self._count = len(chosen)
+        self._function = function
         self._refused: dict[int, GuestError] = {}  # of guests that failed before, by index
         self._closed: dict[int, tuple[CallLoop, GuestError]] = {}  # that no call has told of
         self._failed: dict[int, GuestError] = {}
@@ -273,8 +274,9 @@ class FleetCall:
         """Delete calls that ended; those that left an error fail."""
         if places:
             for place in self._lockstep.end(places):
-                guest = self._guests[place]
-                self._fail(place, guest.failure_of(*guest.fiber.take_errors()))
+                error = self._guests[place].error_of(self._function)
+                if error is not None:
+                    self._fail(place, error)
 
     def _evict(self, budget: float) -> None:
         """Fail the guests that took more than their share of too many of the last frames."""

@@ -22,9 +22,9 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
 from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
+from arkml.runtime.module.startup import COMMAND
 from arkml.sealed import Sealed
 
-_COMMAND = "_start"
 _RESERVED = ("ark_", "__")  # a host or a language calls them, before a command too
 INITIALIZERS = ("ark_register_panic_hook", "ark_initialize")
 SEED_EXPORT = "arkml_seed"
@@ -123,9 +123,12 @@ class Guest(Sealed, Unique, Closing):
         self._calls.fiber.call_guard.cancel()
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> None:
-        """Run the start function and the initializers that the module exports."""
+        """Run the start function and the initializers that the module exports, once."""
+        if self._calls.is_initialized:
+            return
         for name in initializers(self.module):
             self._calls.call(name, (), budget)
+        self._calls.is_initialized = True
 
     def update(self, *, budget: Budget = RUN_SECONDS) -> None:
         """Run one frame of an applet."""
@@ -168,8 +171,9 @@ class Guest(Sealed, Unique, Closing):
                 f"{self.name} has exited with status {self.failure.status}: load it again to run it"
             ) from self.failure
         self._waits_for_start = False
+        self._calls.is_command = True
         try:
-            self._calls.call(_COMMAND, (), budget)
+            self._calls.call(COMMAND, (), budget)
         except GuestExit as leaving:
             return leaving.status
         return 0
@@ -250,6 +254,7 @@ class Guest(Sealed, Unique, Closing):
         start = deferred_start(self.module, function)
         if start is not None or is_start(self.module, function):
             self._waits_for_start = False
+            self._calls.is_command = start is None
         return start
 
     def _successful(self, function: str, data: BytesLike, budget: Budget) -> bytes:
@@ -297,7 +302,7 @@ def seeded_initializers(module: CompiledModule, function: str) -> list[str]:
 
 def is_start(module: CompiledModule, function: str) -> bool:
     """Return whether a call of `function` starts an instance by itself."""
-    return function in (_COMMAND, module.info.startup.deferred)
+    return function in (COMMAND, module.info.startup.deferred)
 
 
 def deferred_start(module: CompiledModule, function: str) -> str | None:

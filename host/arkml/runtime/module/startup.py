@@ -16,7 +16,8 @@ START_NAME = "arkml:start"
 CONSTRUCTORS_NAME = "arkml:constructors"
 """Export that the host adds for the constructors of a module that runs them in every export."""
 
-_INITIALIZE, _CONSTRUCTORS, _COMMAND = "_initialize", "__wasm_call_ctors", "_start"
+COMMAND = "_start"
+_INITIALIZE, _CONSTRUCTORS = "_initialize", "__wasm_call_ctors"
 _WRAPPER = ".command_export"  # wasm-ld's suffix
 _FRAMED = {"ark_applet_update", "ark_cmdlet_run", "ark_servlet_request"}
 _NOTHING = FunctionType()
@@ -26,6 +27,13 @@ _MOST_BYTES, _BYTES_OF_GET = 32, 6  # of a wrapper: three calls, and more for ea
 _MENDED = (
     "link it with -Wl,--export=__wasm_call_ctors (Rust: -C link-arg=--export=__wasm_call_ctors), or"
     " with -mexec-model=reactor where there is a libc"
+)
+
+
+_AT_EXIT = "__cxa_atexit"  # notes a destructor
+_DESTROYED = (
+    "it is a command: its global objects are destroyed at the end of its main function, before the"
+    " first frame; link it with -mexec-model=reactor"
 )
 
 
@@ -87,8 +95,8 @@ def find_wrappers(binary: Binary) -> Wrappers | None:
     if not _is_linked(binary, constructors, wrapped):
         return None
     names = {export.name: export.index for export in binary.exports}
-    if _COMMAND in names and not _FRAMED & names.keys():  # a command stays as it is
-        wrapped.pop(names[_COMMAND], None)
+    if COMMAND in names and not _FRAMED & names.keys():  # a command stays as it is
+        wrapped.pop(names[COMMAND], None)
     return Wrappers(constructors, wrapped) if wrapped else None
 
 
@@ -98,21 +106,29 @@ def startup_of(binary: Binary, wrappers: Wrappers | None) -> Startup:
     first = [START_NAME] if binary.start is not None else []
     note, loses_state = "", False
     exported = {export.name for export in binary.exports}
-    may_be_command = _COMMAND in names and not _FRAMED & exported
+    may_be_command = COMMAND in names and not _FRAMED & exported
     if wrappers is not None:
         note = f"its constructors, which every export calls, run once here; {_MENDED}"
     elif (repeated := _repeated(binary)) is not None:
         index, name = repeated
         loses_state = name == _CONSTRUCTORS
         note = _repeated_note(index, name)
-    chosen = next((name for name in (_INITIALIZE, _CONSTRUCTORS, _COMMAND) if name in names), None)
+    chosen = next((name for name in (_INITIALIZE, _CONSTRUCTORS, COMMAND) if name in names), None)
+    if chosen == COMMAND and not may_be_command and not note and _has_destructors(binary):
+        note = _DESTROYED
     if wrappers is not None and may_be_command:
         return Startup(tuple(first), CONSTRUCTORS_NAME, note, loses_state)
     if wrappers is not None:
         first.append(CONSTRUCTORS_NAME)
-    if chosen in (_CONSTRUCTORS, _COMMAND) and may_be_command:
+    if chosen in (_CONSTRUCTORS, COMMAND) and may_be_command:
         return Startup(tuple(first), chosen, note, loses_state)
     return Startup((*first, chosen) if chosen else tuple(first), None, note, loses_state)
+
+
+def _has_destructors(binary: Binary) -> bool:
+    """Return whether a module with names has destructors that run at its exit."""
+    names = function_names(binary, range(len(binary.functions)))
+    return _AT_EXIT in names.values()
 
 
 def _exported(binary: Binary) -> set[int]:
@@ -142,7 +158,7 @@ def _is_linked(binary: Binary, constructors: int, wrapped: Mapping[int, int]) ->
 
 def _repeated(binary: Binary) -> tuple[int, str] | None:
     """Return the function that every exported one calls first, and its name, or None."""
-    starting = (_INITIALIZE, _CONSTRUCTORS, _COMMAND)
+    starting = (_INITIALIZE, _CONSTRUCTORS, COMMAND)
     exported = {
         export.index
         for export in binary.exports
