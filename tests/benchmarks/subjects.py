@@ -117,6 +117,7 @@ class NullLibrary(PolicyLibrary):
         snapshot_format: object,
         num_features: int | None,
         num_actions: int | None,
+        *declared: object,  # noqa: ARG002
     ) -> NullPolicy:
         assert snapshot
         assert snapshot_format is not None

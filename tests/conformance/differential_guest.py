@@ -69,7 +69,7 @@ class DifferentialGuest:
     def prepare(self):
         pass
 
-    def load(self, snapshot, snapshot_format, num_features, num_actions, declared=()):  # noqa: ARG002
+    def load(self, snapshot, snapshot_format, num_features, num_actions, *declared):  # noqa: ARG002
         tag = int.from_bytes(snapshot, "little")
         policy = self.policies[tag] = Recorder(num_features, num_actions, self._handles)
         return policy

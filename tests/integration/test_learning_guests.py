@@ -56,7 +56,7 @@ class Choosing(RecordingPolicies):
         super().__init__()
         self._choose = choose
 
-    def load(self, snapshot, snapshot_format, num_features, num_actions, declared=()):  # noqa: ARG002
+    def load(self, snapshot, snapshot_format, num_features, num_actions, *declared):  # noqa: ARG002
         self.policy = Chosen(num_features, num_actions, self._choose)
         return self.policy
 

@@ -130,6 +130,24 @@ def test_a_run_that_a_guest_joins_has_the_branches_that_it_declares():
         picker.require("any", 4, 2, (3,))
 
 
+def test_parts_of_rows_are_those_of_the_behavior_that_they_fit():
+    parts = [{"name": "b", "shape": [2]}, {"shape": [1, 3]}]
+    one = declared({"observations": parts})
+    other = declared(
+        {
+            "behaviors": {
+                "left": {"observations": parts},
+                "right": {"observations": parts[::-1]},
+            }
+        }
+    )
+
+    assert one.parts_of(5, 2) == (("b", 2), ("obs_1", 3))
+    assert one.parts_of(6, 2) == ()
+    assert other.parts_of(5, None) == ()
+    assert declared(PICKER).parts_of(5, 2) == ()
+
+
 def test_masks_are_named_in_the_order_of_their_choices():
     names = mask_names((3, 2))
     places = [masked_choice(name, (3, 2)) for name in names]

@@ -115,3 +115,16 @@ def test_a_file_that_is_not_there_is_a_wrong_use(tmp_path):
         read_policy_file(tmp_path / "nothing.onnx", LIMITS)
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         read_policy_file(tmp_path, LIMITS)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    path = tmp_path / "pipe.onnx"
+    os.mkfifo(path)
+
+    with pytest.raises(UsageError, match="not a regular file"):
+        read_policy_file(path, LIMITS)
+
+
+def test_a_name_that_cannot_be_a_path_is_refused_in_a_sentence():
+    with pytest.raises(UsageError, match=r"'a\\x00b' cannot be read: embedded null byte"):
+        read_policy_file("a\0b", LIMITS)

@@ -369,6 +369,10 @@ def test_a_number_that_may_be_a_choice_does_not_act_without_branches():
     assert "2 outputs" in refusal([Port("56", (), "int64"), Port("24", (1,))], 1)
 
 
+def test_a_model_without_rows_is_refused_in_words():
+    assert refusal([], 2) == "no output of the model has a row for each row of its inputs"
+
+
 def test_wrong_numbers_of_features_or_actions_name_both():
     with pytest.raises(InvalidArguments, match=r"takes 8 features \(obs: 8\), 9 are given"):
         signature([OBS], [ACTIONS], features=9)
@@ -475,6 +479,31 @@ def test_an_input_that_reaches_its_twin_alone_is_state():
 
     assert paired(inputs, outputs, twins=(("x", "y"),)) == [("x", "y")]
     assert paired(inputs[1:], outputs[1:], twins=(("x", "y"),)) == []
+
+
+@pytest.mark.parametrize("names", [["b", "a", "c"], ["a", "b", "c"], ["C", "A", "B:0"]])
+def test_observations_called_as_parts_are_in_their_order(names):
+    widths = {"a": 2, "b": 1, "c": 5}
+    layout = Layout(tuple(Port(n, (widths[n[0].lower()],)) for n in names), (ACTIONS,))
+    found = find_roles(layout, 8, (("b", 1), ("a", 2), ("c", 5))).observations
+
+    assert [port.label.lower() for port in found] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    "parts", [(), (("b", 3), ("a", 5)), (("x", 3), ("y", 5)), (("obs", 8),), (("a", 3), ("c", 5))]
+)
+def test_observations_with_other_names_than_the_parts_stay_in_the_order_of_the_file(parts):
+    inputs = (Port("1", (3,)), Port("a", (5,)))
+
+    assert find_roles(Layout(inputs, (ACTIONS,)), 8, parts).observations == inputs
+
+
+def test_observations_called_as_parts_of_other_widths_are_refused():
+    layout = Layout((Port("a", (3,)), Port("b", (5,))), (ACTIONS,))
+
+    with pytest.raises(InvalidArguments, match=r"a: 3, b: 5, and the guest declares .* b: 3, a: 5"):
+        find_roles(layout, 8, (("b", 3), ("a", 5)))
 
 
 def test_too_many_features_name_the_way_out():

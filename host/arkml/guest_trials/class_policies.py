@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from threading import Lock
 from typing import NamedTuple
 
@@ -92,6 +93,7 @@ class ClassPolicies:
             seed=seed,
             workspace=library.workspace,
             branches=behavior.spec.actions.branches,
+            parts=tuple((part.name, prod(part.shape)) for part in behavior.spec.observations),
             deterministic=deterministic,
         )
         self._newest: _Acting | None = None

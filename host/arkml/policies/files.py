@@ -56,9 +56,11 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
     """
     path = Path(path)
     try:
-        data = _read(path, limits.snapshot_bytes, os.O_RDONLY)
+        data = _read(path, limits.snapshot_bytes, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # of a path that cannot be one
+        raise UsageError(f"{str(path)!r} cannot be read: {error}") from error
     # Every weight in another file has the key `location`.
     return _with_weights(data, path.parent, limits) if b"location" in data else data
 

@@ -21,7 +21,7 @@ from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.ort import onnxruntime
 from arkml.policies.policy import Policy
-from arkml.policies.ports import Port
+from arkml.policies.ports import Parts, Port
 from arkml.policies.roles import find_named_roles, find_roles
 from arkml.policies.signature import Signature, Wanted, find_signature
 from arkml.policies.training import TrainingPolicy
@@ -29,13 +29,23 @@ from arkml.policies.workspace import PolicyWorkspace
 
 _LIMITS = Limits()
 
-_Key = tuple[bytes, bool, int | None, int | None, tuple[int, ...]]
+_Key = tuple[bytes, bool, int | None, int | None, tuple[int, ...], Parts]
 
 BranchesOf = Callable[[int, int | None, int | None], tuple[int, ...]]
 """
 The branches of a session by its numbers of features and actions, and the width of the masks that
 its policy takes; None for a number that the model decides, and for a policy without masks.
 """
+
+
+PartsOf = Callable[[int, int | None], Parts]
+"""The parts of a session's observations, by its numbers of features and actions."""
+
+
+def no_parts(num_features: int, num_actions: int | None) -> Parts:
+    """Return no parts, whatever the widths are."""
+    del num_features, num_actions
+    return ()
 
 
 def no_branches(num_features: int, num_actions: int | None, choices: int | None) -> tuple[int, ...]:
@@ -79,6 +89,7 @@ class PolicyLibrary:
         num_features: int | None,
         num_actions: int | None,
         branches_of: BranchesOf = no_branches,
+        parts_of: PartsOf = no_parts,
     ) -> Policy:
         """
         Return the policy in a snapshot, one object for the same arguments while it is in use.
@@ -88,8 +99,9 @@ class PolicyLibrary:
         MaskedPolicy. Raises ModelRejected, SnapshotTooLarge, InvalidArguments, or Unavailable if a
         run of the snapshot took too long before.
         """
+        shape = num_features, num_actions
         return self._load(
-            snapshot, snapshot_format, num_features, num_actions, branches_of, is_of_guest=True
+            snapshot, snapshot_format, *shape, branches_of, parts_of, is_of_guest=True
         )
 
     def _load(
@@ -99,6 +111,7 @@ class PolicyLibrary:
         num_features: int | None,
         num_actions: int | None,
         branches_of: BranchesOf = no_branches,
+        parts_of: PartsOf = no_parts,
         *,
         is_of_guest: bool,
     ) -> Policy:
@@ -114,13 +127,15 @@ class PolicyLibrary:
         if brought is not None:
             self._workspace.require_runnable(brought)
         file = self._file(snapshot, snapshot_format)
-        branches = _branches(file, num_features, num_actions, branches_of)
-        key = (digest, brought is not None, num_features, num_actions, branches)
+        features, choices = _widths(file, num_features)
+        branches = branches_of(features, num_actions, choices)
+        parts = parts_of(features, num_actions)
+        key = (digest, brought is not None, num_features, num_actions, branches, parts)
         with self._lock:
             policy = self._policies.get(key)
         if policy is None:
             masks = ChoiceMasks(branches, self._workspace) if branches else None
-            wanted = self._wanted(num_features, num_actions, branches)
+            wanted = self._wanted(num_features, num_actions, branches, parts)
             acting = self._policy(file, wanted, digest, masks, brought)
             made = acting if masks is None else MaskedPolicy(acting, masks)
             with self._lock:
@@ -135,7 +150,13 @@ class PolicyLibrary:
         if self._override is not None and policy.masks is not None:
             return self.load_file(self._override, policy)
         shape = policy.num_features, policy.num_actions
-        return self._load(b"", SnapshotFormat.ONNX, *shape, is_of_guest=False)
+        return self._load(
+            b"",
+            SnapshotFormat.ONNX,
+            *shape,
+            parts_of=lambda *_: policy.parts,
+            is_of_guest=False,
+        )
 
     def load_file(self, file: PolicyFile, policy: TrainingPolicy) -> Policy:
         """
@@ -145,7 +166,7 @@ class PolicyLibrary:
         """
         opened = self._opened(file.data, _format(file.data))
         shape = policy.num_features, policy.num_actions, policy.branches
-        wanted = self._wanted(*shape, outputs=file.outputs)
+        wanted = self._wanted(*shape, policy.parts, outputs=file.outputs)
         return self._policy(opened, wanted, hashlib.sha256(file.data).digest(), policy.masks)
 
     @property
@@ -234,7 +255,7 @@ class PolicyLibrary:
         """Return what answers sessions of these widths by the embedder's object or function."""
         if isinstance(given, ObjectPolicy) and not branches:
             return given
-        key = (b"", False, num_features, num_actions, branches)
+        key = (b"", False, num_features, num_actions, branches, ())
         with self._lock:
             policy = self._policies.get(key)
             if policy is None:
@@ -278,12 +299,18 @@ class PolicyLibrary:
         num_features: int | None,
         num_actions: int | None,
         branches: tuple[int, ...],
+        parts: Parts,
         outputs: tuple[str, ...] = (),
     ) -> Wanted:
         if self._override is not None:
             outputs = self._override.outputs
         return Wanted(
-            num_features, num_actions, branches, outputs, deterministic=self._deterministic
+            num_features,
+            num_actions,
+            branches,
+            outputs,
+            deterministic=self._deterministic,
+            parts=parts,
         )
 
     def _digest(self, snapshot: bytes) -> bytes:
@@ -316,16 +343,14 @@ def _format(data: bytes) -> SnapshotFormat:
 
 
 def _signature(file: ModelFile, wanted: Wanted) -> Signature:
-    return find_signature(find_roles(file.layout, wanted.num_features), wanted)
+    return find_signature(find_roles(file.layout, wanted.num_features, wanted.parts), wanted)
 
 
-def _branches(
-    file: ModelFile, num_features: int | None, num_actions: int | None, branches_of: BranchesOf
-) -> tuple[int, ...]:
-    """Return the branches of the sessions that a model answers."""
+def _widths(file: ModelFile, num_features: int | None) -> tuple[int, int | None]:
+    """Return the features and the masked choices of a model, the latter None without masks."""
     roles = find_roles(file.layout, num_features)
     features = _width(roles.observations) if num_features is None else num_features
-    return branches_of(features, num_actions, _width(roles.masks) if roles.masks else None)
+    return features, _width(roles.masks) if roles.masks else None
 
 
 def _width(ports: Sequence[Port]) -> int:

@@ -49,6 +49,10 @@ class Port:
         return Meaning.VALUE if is_one_score else found
 
 
+Parts = tuple[tuple[str, int], ...]
+"""The parts of an observation that a guest declares, in the order of its row: name and width."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from arkml.errors import InvalidArguments
@@ -14,7 +14,7 @@ from arkml.policies.port_names import (
     is_observation,
     state_name,
 )
-from arkml.policies.ports import Layout, Port
+from arkml.policies.ports import Layout, Parts, Port, listed
 
 _MASKS = ("action_masks", "action_mask")
 _MOST_BY_SHAPE = 8  # inputs among which the states are looked for by their widths
@@ -44,13 +44,19 @@ class Roles:
         return sum(port.width for port in self.observations)
 
 
-def find_roles(layout: Layout, num_features: int | None = None) -> Roles:
+def find_roles(layout: Layout, num_features: int | None = None, parts: Parts = ()) -> Roles:
     """
     Find the roles of a model's ports.
 
-    Where `num_features` is known, states are what leaves observations of that width. Raises
-    InvalidArguments if inputs of several widths could be.
+    Where `num_features` is known, states are what leaves observations of that width. Observations
+    that are called as `parts` are in their order. Raises InvalidArguments if inputs of several
+    widths could be, and for inputs called as parts that have other widths.
     """
+    roles = _found(layout, num_features)
+    return replace(roles, observations=_as_parts(roles.observations, parts))
+
+
+def _found(layout: Layout, num_features: int | None) -> Roles:
     named = _named(layout)
     with_twins = _with_twins(layout, named)
     complete = _with_last_action(layout, with_twins)
@@ -78,6 +84,22 @@ def find_roles(layout: Layout, num_features: int | None = None) -> Roles:
 def find_named_roles(layout: Layout) -> Roles:
     """Find the roles of the ports of a network, whose guest knows them by their names."""
     return _roles(layout, _ordered(layout, _named(layout)))
+
+
+def _as_parts(observations: tuple[Port, ...], parts: Parts) -> tuple[Port, ...]:
+    """Return the inputs of observations in the order of the parts, if they have their names."""
+    names = {port.label.lower(): port for port in observations}
+    ordered = [names.get(name.lower()) for name, _ in parts]
+    found = tuple(port for port in ordered if port is not None)
+    if len(parts) < 2 or not len(names) == len(found) == len(parts) == len(observations):
+        return observations
+    if any(port.width != width for port, (_, width) in zip(found, parts, strict=True)):
+        declared = ", ".join(f"{name}: {width}" for name, width in parts)
+        raise InvalidArguments(
+            f"the model has inputs of the widths {listed(observations)}, and the guest declares"
+            f" parts of these names as {declared}"
+        )
+    return found
 
 
 def _roles(layout: Layout, recurrent: Pairs) -> Roles:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from arkml.errors import InvalidArguments
 from arkml.policies.port_names import DESCRIPTIVE, Meaning, numbers_of, words
-from arkml.policies.ports import Port, listed
+from arkml.policies.ports import Parts, Port, listed
 from arkml.policies.roles import Roles
 
 _EXACT = ("actions", "action")
@@ -30,6 +30,7 @@ class Wanted:
     num_features, num_actions: None takes the number that the model has. branches: the choices of
     each of the last actions, which are discrete. outputs: the names of those that act, none to find
     them. With `raw` the actions are `raw_actions`, which are not clipped, where the model has them.
+    parts: those of the observation that the guest declares.
     """
 
     num_features: int | None = None
@@ -38,6 +39,7 @@ class Wanted:
     outputs: tuple[str, ...] = ()
     deterministic: bool = False
     raw: bool = False
+    parts: Parts = ()
 
     @property
     def continuous(self) -> int | None:
@@ -283,6 +285,8 @@ class _Outputs:
 
     def _missing(self) -> str:
         wanted = self._wanted
+        if not self._ports:
+            return "no output of the model has a row for each row of its inputs"
         text = f"the model has no output of {self._count}, only {listed(self._ports)}"
         scores = [p for p in self._unexplained() if p.width > 1 and not p.is_whole]
         if scores and not wanted.branches and wanted.num_actions == 1:

@@ -17,6 +17,7 @@ from arkml.policies.agents import AgentTable, Visit
 from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
+from arkml.policies.ports import Parts
 from arkml.policies.step_limit import StepLimit
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -109,6 +110,7 @@ class TrainingPolicy:
         seed: int,
         workspace: PolicyWorkspace,
         branches: Sequence[int] = (),
+        parts: Parts = (),
         deterministic: bool = False,
         limit: StepLimit | None = None,
     ) -> None:
@@ -118,6 +120,7 @@ class TrainingPolicy:
         self.workspace = workspace
         self.deterministic = deterministic
         self.branches = tuple(branches)
+        self.parts = parts
         self.masks: ChoiceMasks | None = ChoiceMasks(branches, workspace) if branches else None
         self._continuous = num_actions - len(branches)
         self.agents = AgentTable(workspace=workspace)

@@ -13,6 +13,7 @@ from arkml.episodes import ChosenEnd, EpisodeChoice
 from arkml.errors import ArkmlError, GuestError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import streams
+from arkml.policies.ports import Parts
 from arkml.policies.step_limit import StepLimit
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
@@ -223,9 +224,8 @@ class PolicyEvaluation:
         try:
             settings = settings_of(request, self._declared, {})
             shape = settings.features, settings.actions
-            policy = _policy(
-                *shape, settings.branches, self.episodes, PolicyWorkspace(), self._limit
-            )
+            parts = self._declared.parts_of(*shape)
+            policy = _policy(*shape, settings.branches, parts, self.episodes, self._limit)
             if self._offered is None:
                 policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
             else:
@@ -311,8 +311,8 @@ def _policy(
     features: int,
     actions: int,
     branches: Sequence[int],
+    parts: Parts,
     episodes: EpisodeRecorder,
-    workspace: PolicyWorkspace,
     limit: StepLimit | None,
 ) -> TrainingPolicy:
     return TrainingPolicy(
@@ -321,8 +321,9 @@ def _policy(
         actions,
         sink=episodes,
         seed=0,
-        workspace=workspace,
+        workspace=PolicyWorkspace(),
         branches=branches,
+        parts=parts,
         deterministic=True,
         limit=limit,
     )

@@ -1,4 +1,4 @@
-"""Discrete actions that a guest declares: the branches of its runs and of what it plays."""
+"""Declarations of a guest's rows: branches of its actions, and parts of its observations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from arkml.errors import InvalidSettings, InvalidSpec, NotTrainable
 from arkml.hive.protocol.settings import guest_settings
+from arkml.policies.ports import Parts
 from arkml.sessions.declarations import (
     ANY,
     SECTION,
@@ -14,6 +15,7 @@ from arkml.sessions.declarations import (
     behavior_of,
     behaviors_in,
     fitting,
+    names_of,
     require_declared,
 )
 from arkml.sessions.run_request import TrainingRequest
@@ -125,6 +127,20 @@ class DeclaredBranches:
         if choices is not None and num_actions == 1 and not every:
             return (choices,)
         return ()
+
+    def parts_of(self, num_features: int, num_actions: int | None) -> Parts:
+        """
+        Return the parts of the observations of rows with these widths, by name and width.
+
+        No parts are returned where the guest declares none, or several behaviors of these widths
+        have others.
+        """
+        fit = fitting(self.behaviors or self._of_runs, num_features, num_actions).values()
+        found = {
+            tuple((name, part.size) for name, part in zip(names_of(parts), parts, strict=True))
+            for parts in (one.observations for one in fit)
+        }
+        return found.pop() if len(found) == 1 else ()
 
     def _require_sound(self) -> None:
         """Raise NotTrainable if the section cannot be read."""

@@ -36,8 +36,9 @@ class _SnapshotSessions(Family):
         with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
             is_of_guest = guest.library.takes_snapshots
             with guest.account.vetting(is_of_guest=is_of_guest):
+                shape, declared = (num_features, num_actions), guest.declared
                 policy = guest.library.load(
-                    snapshot, snapshot_format, num_features, num_actions, guest.declared.of_rows
+                    snapshot, snapshot_format, *shape, declared.of_rows, declared.parts_of
                 )
             lease.count(session_bytes(policy))
             guest.account.require_bytes(0)  # the model is among the leases

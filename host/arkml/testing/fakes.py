@@ -12,7 +12,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable
-from arkml.policies.library import BranchesOf, PolicyLibrary, no_branches
+from arkml.policies.library import BranchesOf, PartsOf, PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.sealed import Sealed
@@ -147,6 +147,7 @@ class RecordingPolicies(Sealed, PolicyLibrary):
         num_features: int | None,
         num_actions: int | None,
         branches_of: BranchesOf = no_branches,  # noqa: ARG002  constants have no masks
+        parts_of: PartsOf = no_parts,  # noqa: ARG002  constants have no inputs
     ) -> ConstantPolicy:
         """Return a new policy of the guest's number of features and actions. Raises `failure`."""
         self.snapshots.append(bytes(snapshot))
