@@ -30,8 +30,6 @@ LEARNER = {"learner": ["-m", "arkml.learning.worker"]}
 SMALL = {"hidden": 16, "batch_size": 16}
 WRITTEN = ROOT / "fixtures" / "hive"
 BODY = 40
-WITHIN = 8.0
-"""Seconds after SIGTERM within which a hive has ended; the test takes ten times as long."""
 
 
 def served(data, **settings):
