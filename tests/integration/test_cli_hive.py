@@ -16,7 +16,7 @@ from arkml.policies.cervo import is_cervo
 
 REACH = GUESTS / "c_reach.wasm"
 TOKEN = {"ARKML_HIVE_TOKEN": "a secret of the test"}
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 
 
 def served(*words, **environment):
