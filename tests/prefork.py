@@ -18,10 +18,11 @@ import pkgutil
 import random
 import resource
 import runpy
-import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import types
 import warnings
 from pathlib import Path
@@ -43,9 +44,8 @@ WARNINGS = "error"
 _STRICT = ("PYTHONWARNINGS", WARNINGS)
 _MOST = 1 << 20  # bytes of a request
 _STREAMS = 3
-_CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]  # the number of the system call
-_CLONE_PARENT = 0x8000
-_THREAD = 256  # ints at the beginning of the C library's record of a thread; its id is one of them
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_asking = threading.Lock()
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
@@ -67,12 +67,12 @@ class Process(subprocess.Popen):
             "session": start_new_session,
             "limits": {number: resource.getrlimit(number) for number in _LIMITS},
         }
-        try:
-            _server().ask(request, [*streams, writer])
-        finally:
-            os.close(writer)
-            self._close_pipe_fds(*pipes)
-        with os.fdopen(reader) as answer:
+        with _adopting(), os.fdopen(reader) as answer:
+            try:
+                _server().ask(request, [*streams, writer])
+            finally:
+                os.close(writer)
+                self._close_pipe_fds(*pipes)
             line = answer.readline()
         if not line:
             raise RuntimeError("the process that forks has ended; what it said is on stderr")
@@ -94,6 +94,18 @@ def run(*words, env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=ROOT)
     ) as process:  # fmt: skip
         out, err = process.communicate()
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+@contextlib.contextmanager
+def _adopting():
+    """Become the parent of the processes below this one whose own parent ends meanwhile."""
+    prctl = ctypes.CDLL(None).prctl
+    with _asking:
+        prctl(_SUBREAPER, 1, 0, 0, 0)
+        try:
+            yield
+        finally:
+            prctl(_SUBREAPER, 0, 0, 0, 0)
 
 
 class _Server:
@@ -148,39 +160,32 @@ def _serve(link):
         if not data:
             return None
         *streams, answer = fds
-        child = _fork_sibling()
-        if child == 0:
+        between = os.fork()
+        if between == 0 and _is_adopted(answer):
             link.close()
             os.close(answer)
             return _settle(json.loads(data), streams)
-        with contextlib.suppress(BrokenPipeError):  # who asked was interrupted
-            os.write(answer, b"%d\n" % child)
         for fd in fds:
             os.close(fd)
+        os.waitpid(between, 0)
 
 
-def _fork_sibling():
+def _is_adopted(answer):
     """
-    Fork, as os.fork does, a child of this process's parent. Return 0 in the child.
+    Fork, and return True in the fork once it is a child of the process that asked.
 
-    The parent can wait for it, and is who the child takes for its parent. The C library, which is
-    not asked, remembers the id of its thread; the child puts its own in that place.
+    That one adopts it when this process, which is between the two, ends: so it can be waited for.
     """
-    c = ctypes.PyDLL(None, use_errno=True)
-    c.pthread_self.restype = ctypes.c_void_p
-    c.syscall.argtypes = [ctypes.c_long] * 6
-    thread = (ctypes.c_int * _THREAD).from_address(c.pthread_self())
-    place = list(thread).index(os.getpid())
-    c.PyOS_BeforeFork()
-    child = c.syscall(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
-    if child == 0:
-        thread[place] = os.getpid()
-        c.PyOS_AfterFork_Child()
-        return 0
-    c.PyOS_AfterFork_Parent()
-    if child < 0:
-        raise OSError(ctypes.get_errno(), "no process can be forked")
-    return child
+    between = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == between:
+        time.sleep(0.001)
+    try:
+        os.write(answer, b"%d\n" % os.getpid())
+    except BrokenPipeError:  # who asked was interrupted
+        os._exit(1)
+    return True
 
 
 def _settle(request, streams):
