@@ -54,6 +54,7 @@ TABLE = {
     ("POST", "/v1/runs/{run_id}/sessions"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/runs/{run_id}/names"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/runs/{run_id}/evaluations"): {ACT, ADMIN},
+    ("POST", "/v1/runs/{run_id}/evaluations/begin"): {ACT, ADMIN},
     ("POST", "/v1/runs/{run_id}/checkpoints"): {ACT, ADMIN},
     ("POST", "/v1/sessions/{sid}/rows"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/sessions/{sid}/beat"): {ACT, ADMIN, WORKER},
@@ -153,6 +154,7 @@ def call_for(method, path, run_id, sid):
         },
         "/v1/runs/{run_id}/names": {"names": ["speed"]},
         "/v1/runs/{run_id}/evaluations": {"version": 1, "returns": [1.0], "lengths": [1]},
+        "/v1/runs/{run_id}/evaluations/begin": {"version": 1},
     }.get(path, {})  # fmt: skip
     return url, {"json": body} if body else {"headers": {"content-type": "application/json"}}
 

@@ -94,6 +94,8 @@ def answers_of(service):
     yield f"{run}/policy", "get", service.get(f"{at}/policy?after=99")
     yield f"{run}/policy", "get", service.get(f"{at}/policy?after=x")
     played = {"version": 1, "returns": [1.5, 2.0], "lengths": [3, 4]}
+    begin = "evaluations/begin"
+    yield f"{run}/{begin}", "post", service.post(f"{at}/{begin}", {"version": 1})
     yield f"{run}/evaluations", "post", service.post(f"{at}/evaluations", played)
     for which in ("now", "best", "latest", "other"):
         yield f"{run}/snapshot", "get", service.get(f"{at}/snapshot?which={which}")

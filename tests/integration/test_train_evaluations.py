@@ -143,7 +143,7 @@ class Client:
     def __init__(self):
         self.reports = []
 
-    def run(self, run_id):
+    def begin_evaluation(self, run_id, _version):
         info = RunInfo(run_id, "n", "g", Status.RUNNING, FEATURES, ACTIONS, 1, rows=7)
         return done(info)
 
@@ -249,14 +249,14 @@ def test_closing_ends_an_evaluation_that_plays(policy):
 
 def test_an_evaluation_that_ends_after_it_was_closed_is_told_to_nobody(policy):
     client, run, told = Client(), Future(), []
-    client.run = lambda _: run
+    client.begin_evaluation = lambda *_: run
     evaluation = PeriodicEvaluation(task(), REACH.read_bytes())
     evaluation.on_evaluation = evaluation.on_lost = told.append
     with patch.object(run, "result", wraps=run.result) as asked:
         evaluation.begin(client, "r", 1, policy)
         eventually(lambda: asked.called)  # it has played
         evaluation.close()
-    run.set_result(Client().run("r").result())
+    run.set_result(Client().begin_evaluation("r", 1).result())
     evaluation._thread.join()
 
     assert (told, client.reports, evaluation.reports) == ([], [], [])

@@ -140,6 +140,34 @@ def test_training_rates_the_version_that_was_kept_for_it_however_old(run):
     assert policies.read(2) is None
 
 
+def test_an_evaluation_rates_the_version_that_was_kept_for_it_however_old(run, caplog):
+    policies, known = PolicyVersions(run, 0), document()
+    best_policy = BestPolicy(known, policies)
+    for number in range(KEPT + 9):
+        published(run, policies, number, b"%d" % number)
+        if number in (1, 2, 3):
+            best_policy.keep_evaluated(number + 1)
+    known.best = best_policy.rate_evaluation(2, [7.0])
+    gone = best_policy.rate_evaluation(2, [8.0])
+
+    assert (known.best.by, known.best.version, known.best.n_opts) == ("evaluation", 2, 1)
+    assert policies.read_best() == b"1"
+    assert gone is None
+    assert "version 2 of run" in caplog.text
+    assert "its file is gone" in caplog.text
+
+
+def test_few_versions_are_kept_for_evaluations_that_never_end(run):
+    policies = PolicyVersions(run, 0)
+    best_policy = BestPolicy(document(), policies)
+    for number in range(KEPT + 9):
+        published(run, policies, number)
+        best_policy.keep_evaluated(number + 1)
+
+    assert best_policy.rate_evaluation(1, [7.0]) is None
+    assert best_policy.rate_evaluation(KEPT + 9, [6.0]).version == KEPT + 9
+
+
 def test_training_rates_no_other_version_and_none_that_is_gone(run):
     policies = PolicyVersions(run, 0)
     best_policy = BestPolicy(document(), policies)

@@ -24,6 +24,7 @@ from arkml.hive.protocol.results import (
     CheckpointReply,
     EvaluationReply,
     EvaluationReport,
+    EvaluationStart,
     MetricsReply,
     MetricValue,
     ReplayAudit,
@@ -135,6 +136,11 @@ class HiveClient(Closing):
         """Return the names of all histograms, and the one of that name from a row on."""
         path = _path(run_id, f"histograms?name={quote(name, safe='')}&since={since}")
         return self._ask("GET", path, lambda answer: read(answer, HistogramReply))
+
+    def begin_evaluation(self, run_id: str, version: int) -> Future[RunInfo]:
+        """Have a policy version kept until its evaluation is reported; look the run up."""
+        path = _path(run_id, "evaluations/begin")
+        return self._ask("POST", path, _run_in, EvaluationStart(version))
 
     def evaluate(self, run_id: str, report: EvaluationReport) -> Future[bool]:
         """Report episodes that a policy version played; true if it is the best so far."""

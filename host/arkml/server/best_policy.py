@@ -18,6 +18,9 @@ _log = SafeLogger(__name__)
 
 EVALUATION, TRAINING = "evaluation", "training"
 
+_EVALUATED = 4
+"""Versions of a run that are kept while they play an evaluation; more are the oldest's end."""
+
 _KEEP_EVERY = 10.0
 """Seconds between two best policies that are rated by training alone."""
 
@@ -54,8 +57,21 @@ class BestPolicy:
         self._document = document
         self._policies = policies
         self._candidate: PolicyVersion | None = None
+        self._evaluated: dict[int, int] = {}  # the number of updates, by version
         self._kept_at = float("-inf")
         self._waiting: tuple[float, PolicyVersion] | None = None
+
+    def keep_evaluated(self, version: int) -> None:
+        """
+        Keep a version until its evaluation is rated: that may outlast the files of versions.
+
+        Raises OSError.
+        """
+        newest = self._policies.newest
+        if newest is not None and version not in self._evaluated and self._policies.hold(version):
+            self._evaluated[version] = newest.n_opts
+        while len(self._evaluated) > _EVALUATED:
+            self._release(next(iter(self._evaluated)))
 
     def rate_evaluation(self, version: int, returns: Sequence[float]) -> Best | None:
         """
@@ -66,25 +82,19 @@ class BestPolicy:
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
         score = mean(returns)
-        best, newest = self._document.best, self._policies.newest
+        best, found = self._document.best, self._read(version)
+        n_opts = self._release(version)
         if best is not None and best.by == EVALUATION and best.score >= score:
             return None
-        data = self._policies.read(version)
-        if data is None or newest is None:
+        if found is None:
+            text = "version %s of run %s has the best mean return, %s, and its file is gone"
+            _log.warning(text, version, self._document.id, score)
             return None
-        return self._keep(Best(EVALUATION, score, version, newest.n_opts), data)
+        return self._keep(Best(EVALUATION, score, version, n_opts or found.n_opts), found.data)
 
     def keep_candidate(self, version: int) -> None:
         """Keep a version until training rates it: episodes last longer than files of versions."""
-        self._candidate, newest = None, self._policies.newest
-        try:
-            data = self._policies.read(version)
-        except OSError as error:
-            _log.warning("version %s of run %s is not rated: %s", version, self._document.id, error)
-            return
-        if data is not None and newest is not None:
-            sha256 = hashlib.sha256(data).hexdigest()
-            self._candidate = PolicyVersion(version, newest.n_opts, sha256, data)
+        self._candidate = self._read(version)
 
     def rate_training(self, version: int, score: float) -> Best | None:
         """Rate the candidate by episodes of training that began under it; None unless kept now."""
@@ -109,6 +119,24 @@ class BestPolicy:
             run = self._document.id
             _log.warning("the best policy of run %s cannot be written: %s", run, error)
             return None
+
+    def _release(self, version: int) -> int | None:
+        """Let a version go; return its number of updates, None if it was not kept."""
+        n_opts = self._evaluated.pop(version, None)
+        if n_opts is not None:
+            self._policies.release(version)
+        return n_opts
+
+    def _read(self, version: int) -> PolicyVersion | None:
+        """Return a version with the updates made so far; None if its file is not to be had."""
+        try:
+            data, newest = self._policies.read(version), self._policies.newest
+        except OSError as error:
+            _log.warning("version %s of run %s is not rated: %s", version, self._document.id, error)
+            return None
+        if data is None or newest is None:
+            return None
+        return PolicyVersion(version, newest.n_opts, hashlib.sha256(data).hexdigest(), data)
 
     def _keep(self, best: Best, data: bytes) -> Best:
         self._policies.keep_best(data)

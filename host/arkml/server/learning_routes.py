@@ -15,6 +15,7 @@ from arkml.hive.protocol.results import (
     CheckpointReply,
     EvaluationReply,
     EvaluationReport,
+    EvaluationStart,
     MetricsReply,
     MetricValue,
     PolicyQuery,
@@ -24,7 +25,7 @@ from arkml.hive.protocol.results import (
     SeriesReply,
     SnapshotQuery,
 )
-from arkml.hive.protocol.runs import POLL_SECONDS
+from arkml.hive.protocol.runs import POLL_SECONDS, RunReply
 from arkml.hive.protocol.wire import MAX_COUNT, Nothing
 from arkml.server.access.callers import AccessRole
 from arkml.server.checkpoints import checkpoint_name, list_checkpoints
@@ -93,6 +94,12 @@ async def _histograms(call: HiveCall, query: HistogramQuery) -> HistogramReply:
     return await call.run.histograms.reply(query.name, since)
 
 
+async def _begin_evaluation(call: HiveCall, start: EvaluationStart) -> RunReply:
+    """Keep a policy version until the report of its evaluation, which may be the best."""
+    await call.run.begin_evaluation(start.version)
+    return RunReply(call.run.info())
+
+
 async def _evaluate(call: HiveCall, report: EvaluationReport) -> EvaluationReply:
     """Rate a policy version by the episodes that it has played."""
     run = call.run
@@ -139,6 +146,9 @@ LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
         enough=_BY_ACT, is_long=True,
     ),
     Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
+    Operation(
+        "POST", "/runs/{run_id}/evaluations/begin", EvaluationStart, RunReply, _begin_evaluation
+    ),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),
     Operation(
         "GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved, enough=_BY_ACT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from arkml.server.files import inside, read_object
 from arkml.server.learner_events import PolicyFile
 
 KEPT = 64
-"""Number of recent policy versions that are kept, for the time that an evaluation takes."""
+"""Number of recent policy versions that are kept."""
 
 RESERVED = 1_000
 """Versions that one writing of `run.json` sets aside."""
 
 _NEWEST = "newest.json"
 _BEST = "best.onnx"
+_HELD = "held_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class PolicyVersions:
         self._run = run
         self._directory = run / "published"
         self._directory.mkdir(exist_ok=True)
+        for held in self._directory.glob(f"{_HELD}*"):
+            held.unlink()
         self.published = 0
         """The number of versions that this process has published."""
         self._newest = self._recover(limit)
@@ -101,10 +105,27 @@ class PolicyVersions:
         """Return the file of a version, None if it is not kept any more. Raises OSError."""
         if not 0 < version <= self._version:
             return None
-        try:
-            return self._file(version).read_bytes()
-        except FileNotFoundError:
-            return None
+        for path in (self._file(version), self._held_file(version)):
+            with suppress(FileNotFoundError):
+                return path.read_bytes()
+        return None
+
+    def hold(self, version: int) -> bool:
+        """
+        Keep the file of a version until `release`; return whether it is there.
+
+        Raises OSError.
+        """
+        if not 0 < version <= self._version:
+            return False
+        with suppress(FileNotFoundError):
+            os.link(self._file(version), self._held_file(version))
+            return True
+        return False
+
+    def release(self, version: int) -> None:
+        """Let the file of a version go as the others do. Raises OSError."""
+        self._held_file(version).unlink(missing_ok=True)
 
     def keep_best(self, data: bytes) -> None:
         """Keep the file of a version as the best. Raises OSError."""
@@ -119,6 +140,9 @@ class PolicyVersions:
 
     def _file(self, version: int) -> Path:
         return self._directory / f"{version:010d}.onnx"
+
+    def _held_file(self, version: int) -> Path:
+        return self._directory / f"{_HELD}{version:010d}.onnx"
 
 
 def _read_verified(path: Path, sha256: str) -> bytes:

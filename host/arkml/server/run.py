@@ -250,6 +250,11 @@ class Run:
             numbers = {name: number for number, name in enumerate(self.document.names)}
             return {name: numbers[name] for name in names if name not in refused}, refused
 
+    async def begin_evaluation(self, version: int) -> None:
+        """Keep a policy version until its evaluation is reported. Raises OSError."""
+        async with self._rating:
+            await asyncio.to_thread(self._best.keep_evaluated, version)
+
     async def evaluate(self, report: EvaluationReport) -> bool:
         """
         Rate a policy version by its episodes.

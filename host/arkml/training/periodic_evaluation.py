@@ -90,7 +90,9 @@ class PeriodicEvaluation(Closing):
         """
         with self._changed:
             self._raise_failure()
-            self._wanted = _Wanted(version, policy, client, client.run(run_id))
+            self._wanted = _Wanted(
+                version, policy, client, client.begin_evaluation(run_id, version)
+            )
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="arkml-evaluation", daemon=True

@@ -68,6 +68,12 @@ class SeriesReply(WireStruct, frozen=True):
     series: list[SeriesPoint]
 
 
+class EvaluationStart(WireStruct, frozen=True):
+    """A policy version that is about to play an evaluation."""
+
+    version: int
+
+
 class EvaluationReport(WireStruct, frozen=True):
     """
     Episodes that a policy version has played: the return and the length of each.
