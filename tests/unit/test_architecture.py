@@ -120,6 +120,7 @@ SHORT = {
     "arkml.trials.endpoints": PUBLISHED_NAME,
     "arkml.trials.environment": PUBLISHED_NAME,
     "arkml.trials.errors": PUBLISHED_NAME,
+    "arkml.trials.grpc_aio": "client and server make channels and servers by it",
     "arkml.trials.grpc_metadata": PUBLISHED_NAME,
     "arkml.trials.parameters": PUBLISHED_NAME,
     "arkml.trials.prehook": PUBLISHED_NAME,

@@ -12,6 +12,7 @@ import grpc.aio
 from arkml.loggers import SafeLogger
 from arkml.loopback import grpc_proxy_options, proxy_note
 from arkml.trials.core.error import ActorTaken, TrialError
+from arkml.trials.grpc_aio import insecure_channel
 from arkml.trials.grpc_streams import QueuedSender, cancel, read_all
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.user_ids import USER_ID, encoded_user_id
@@ -232,7 +233,7 @@ class GrpcTrials:
     def _opened(self) -> Any:
         if self._channel is None:
             options = grpc_proxy_options(self._authority)
-            self._channel = grpc.aio.insecure_channel(self._authority, options=options)
+            self._channel = insecure_channel(self._authority, options)
         return self._channel
 
 

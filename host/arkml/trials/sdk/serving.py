@@ -13,6 +13,7 @@ import grpc.aio
 
 from arkml.loopback import authority_of, bare_host
 from arkml.trials.core.error import TrialError
+from arkml.trials.grpc_aio import new_server
 from arkml.trials.grpc_streams import QueuedSender, read_all
 from arkml.trials.sdk.addresses import ServedEndpoint
 from arkml.trials.sdk.datalog_session import DatalogSession
@@ -48,7 +49,7 @@ class ServedImplementations:
     ) -> None:
         self._implementations = implementations
         # A port that another server uses is refused, not shared.
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = new_server([("grpc.so_reuseport", 0)])
         self._add_services()
         address = authority_of(bare_host(endpoint.host), endpoint.port)
         try:

@@ -13,6 +13,7 @@ import grpc
 from arkml.loopback import grpc_proxy_options, proxy_note
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.grpc_aio import insecure_channel
 from arkml.trials.grpc_streams import ENDED, cancel, failure, read_all
 from arkml.trials.server.bounded_sender import FAREWELL, BoundedSender
 from arkml.trials.server.options import TrialLimits, grpc_options
@@ -57,7 +58,7 @@ class SharedChannels:
             channel, users = self._channels[authority]
         else:
             options = [*self._options, *grpc_proxy_options(authority)]
-            channel, users = grpc.aio.insecure_channel(authority, options=options), 0
+            channel, users = insecure_channel(authority, options), 0
         self._channels[authority] = channel, users + 1
         try:
             yield channel

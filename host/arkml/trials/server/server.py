@@ -12,6 +12,7 @@ from arkml.loopback import authority_of
 from arkml.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting
+from arkml.trials.grpc_aio import new_server
 from arkml.trials.server.grpc_callers import GrpcCallers
 from arkml.trials.server.grpc_services import (
     ClientActorService,
@@ -138,7 +139,7 @@ class Server(Sealed):
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
         ]
-        return grpc.aio.server(options=options)
+        return new_server(options)
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
