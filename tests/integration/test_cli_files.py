@@ -111,20 +111,20 @@ MODEL, CONTAINER = POLICIES / "det.onnx", POLICIES / "cervo" / "plain.onnx.crvo"
 GUEST = GUESTS / "c_applet.wasm"
 NO_MODULE, NO_MODEL = "not a WebAssembly module: `arkml desc", "not an ONNX or Cervo file: `arkml i"
 WRONG = {
-    f"run {MODEL}": f"{MODEL} is an ONNX model, {NO_MODULE}",
-    f"inspect {CONTAINER}": f"{CONTAINER} is a Cervo container, {NO_MODULE}",
-    f"bench {MODEL}": f"{MODEL} is an ONNX model, {NO_MODULE}",
-    "run empty": "empty is empty: a WebAssembly module is expected",
-    "inspect empty": "empty is empty: a WebAssembly module is expected",
-    f"describe {GUEST}": f"{GUEST} is a WebAssembly module, {NO_MODEL}",
-    f"pack {GUEST}": f"{GUEST} is a WebAssembly module, {NO_MODEL}",
-    "pack empty": "empty is empty: an ONNX or Cervo file is expected",
-    f"run {GUEST} --policy {GUEST}": f"{GUEST} is a WebAssembly module, {NO_MODEL}",
-    f"bench {GUEST} --policy empty": "empty is empty: an ONNX or Cervo file is expected",
-    "describe gone": "gone cannot be read: No such file or directory",
-    "inspect gone": "gone cannot be read: No such file or directory",
-    "pack folder": "folder cannot be read: Is a directory",
-    "bench folder": "folder cannot be read: Is a directory",
+    ("run", MODEL): f"{MODEL} is an ONNX model, {NO_MODULE}",
+    ("inspect", CONTAINER): f"{CONTAINER} is a Cervo container, {NO_MODULE}",
+    ("bench", MODEL): f"{MODEL} is an ONNX model, {NO_MODULE}",
+    ("run", "empty"): "empty is empty: a WebAssembly module is expected",
+    ("inspect", "empty"): "empty is empty: a WebAssembly module is expected",
+    ("describe", GUEST): f"{GUEST} is a WebAssembly module, {NO_MODEL}",
+    ("pack", GUEST): f"{GUEST} is a WebAssembly module, {NO_MODEL}",
+    ("pack", "empty"): "empty is empty: an ONNX or Cervo file is expected",
+    ("run", GUEST, "--policy", GUEST): f"{GUEST} is a WebAssembly module, {NO_MODEL}",
+    ("bench", GUEST, "--policy", "empty"): "empty is empty: an ONNX or Cervo file is expected",
+    ("describe", "gone"): "gone cannot be read: No such file or directory",
+    ("inspect", "gone"): "gone cannot be read: No such file or directory",
+    ("pack", "folder"): "folder cannot be read: Is a directory",
+    ("bench", "folder"): "folder cannot be read: Is a directory",
 }
 
 
@@ -132,7 +132,7 @@ def test_a_file_of_the_wrong_kind_is_told_what_it_is(tmp_path):
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda words: arkml(*words.split(), cwd=tmp_path), WRONG))
+        runs = list(pool.map(lambda words: arkml(*words, cwd=tmp_path), WRONG))
 
     for run, sentence in zip(runs, WRONG.values(), strict=True):
         assert run.status == 2

@@ -219,18 +219,18 @@ def test_bad_usage_is_one_sentence_and_exit_code_2():
 
 
 UNLOADABLE = {
-    "run": "Missing argument 'GUEST'",
-    "run gone.wasm": "gone.wasm cannot be read: No such file or directory",
-    "run README.md": "README.md: the module is not WebAssembly",
-    f"run {APPLET} --limit memory_bytes=64KiB": "more than the 65,536 allowed",
-    f"run {APPLET} --limit module_bytes=1KiB": "more than the 1,024 allowed",
-    f"run {GUESTS / 'wasi_command.wasm'}": "WASI is not granted (--wasi)",
-    "walk": "No such command 'walk'",
+    ("run",): "Missing argument 'GUEST'",
+    ("run", "gone.wasm"): "gone.wasm cannot be read: No such file or directory",
+    ("run", "README.md"): "README.md: the module is not WebAssembly",
+    ("run", APPLET, "--limit", "memory_bytes=64KiB"): "more than the 65,536 allowed",
+    ("run", APPLET, "--limit", "module_bytes=1KiB"): "more than the 1,024 allowed",
+    ("run", GUESTS / "wasi_command.wasm"): "WASI is not granted (--wasi)",
+    ("walk",): "No such command 'walk'",
 }
 
 
 def test_what_cannot_be_loaded_is_exit_code_2_under_json_too():
-    runs = arkml_for_each([*words.split(), "--json"] for words in UNLOADABLE)
+    runs = arkml_for_each([*words, "--json"] for words in UNLOADABLE)
 
     for run, sentence in zip(runs, UNLOADABLE.values(), strict=True):
         assert run.status == 2

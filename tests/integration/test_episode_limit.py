@@ -68,9 +68,15 @@ def test_a_recording_has_the_cut_as_interrupted_and_no_row_after_it(tmp_path, ca
 
 
 def test_a_training_and_its_evaluations_have_the_limit(tmp_path):
+    evaluated = []
+
+    def goes_on(state):
+        evaluated.extend(state.evaluations)
+        return not evaluated or state.metrics.get("time/episodes", 0) < 2 * AGENTS
+
     result = arkml.train(
-        REACH, frames=120, eval_every=60, max_episode_steps=LIMIT, settings=QUICK,
-        directory=tmp_path,
+        REACH, minutes=5, eval_every=60, max_episode_steps=LIMIT, settings=QUICK,
+        progress=goes_on, directory=tmp_path,
     )  # fmt: skip
 
     assert result.metrics["rollout/ep_len_mean"] == LIMIT
@@ -92,8 +98,8 @@ def test_the_workers_of_a_training_have_the_limit(tmp_path):
 
 def test_a_training_of_a_guest_without_a_seed_says_that_episodes_may_begin_alike(tmp_path):
     result = arkml.train(
-        GUESTS / "c_reach.wasm", frames=20, max_episode_steps=LIMIT, settings=QUICK,
-        directory=tmp_path,
+        GUESTS / "c_reach.wasm", minutes=5, max_episode_steps=LIMIT, settings=QUICK,
+        progress=lambda state: not state.updates, directory=tmp_path,
     )  # fmt: skip
 
     assert [one for one in result.warnings if "after each episode that is cut off" in one]

@@ -304,5 +304,5 @@ def test_outputs_without_rows_do_not_act():
         [build.weight("w", WEIGHTS)],
     )
 
-    with pytest.raises(InvalidArguments, match="no output of 1 actions, only none"):
+    with pytest.raises(InvalidArguments, match="no output of the model has a row for each"):
         build.load(data, 8, 1)

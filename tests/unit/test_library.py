@@ -273,7 +273,7 @@ def test_what_acts_is_logged_once_for_each_policy(caplog):
 
     acting = [record.message.split(": ", 1)[1] for record in caplog.records]
     assert acting == [
-        "actions acts, no value",
-        "actions acts, no value, states: memory_in from memory_out",
-        "actions acts, the value is value",
+        "of its outputs, actions acts, no value",
+        "of its outputs, actions acts, no value, states: memory_in from memory_out",
+        "of its outputs, actions acts, the value is value",
     ]

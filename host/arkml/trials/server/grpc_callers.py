@@ -37,13 +37,16 @@ _actor_stub: Any = actor_pb2_grpc.ServiceActorSPStub
 _hooks_stub: Any = hooks_pb2_grpc.TrialHooksSPStub
 _datalog_stub: Any = datalog_pb2_grpc.DatalogSPStub
 
+_OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+
 
 class SharedChannels:
     """
     One channel an endpoint, for all that use it at a time.
 
     A channel is closed after its last use. One that is kept waits longer and longer after each
-    failure to connect, so that a process that has come back would not be called for minutes.
+    failure to connect, so that a process that has come back would not be called for minutes. Nor
+    has it a connection in common with the one before, which grpcio may not have ended yet.
     """
 
     def __init__(self, limits: TrialLimits) -> None:
@@ -57,7 +60,7 @@ class SharedChannels:
         if authority in self._channels:
             channel, users = self._channels[authority]
         else:
-            options = [*self._options, *grpc_proxy_options(authority)]
+            options = [*self._options, *grpc_proxy_options(authority), _OWN_CONNECTION]
             channel, users = insecure_channel(authority, options), 0
         self._channels[authority] = channel, users + 1
         try:
