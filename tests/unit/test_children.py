@@ -47,6 +47,7 @@ def test_what_a_failed_test_left_is_killed_and_what_a_fixture_started_is_not(mon
     fixture = subprocess.Popen(SLEEPS)
     monkeypatch.setenv(children.TEST, "tests/test_it.py::test_it (call)")
     left = subprocess.Popen(SLEEPS)
+    eventually(Path(f"/proc/{left.pid}/environ").read_bytes)  # a new program has none at first
 
     assert children.kill_those_of("tests/test_it.py::test_it") == [left.pid]
 
