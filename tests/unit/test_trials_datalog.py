@@ -309,6 +309,14 @@ def test_trials_beyond_a_number_of_bytes_are_removed_and_the_file_shrinks(tmp_pa
     assert after < 6_000 * 4_096
 
 
+def test_small_trials_beyond_a_number_of_bytes_are_all_removed(tmp_path):
+    with Datalog(tmp_path) as log:
+        for trial in "abcd":
+            write_trial(log, trial, (action(tick, bytes(60_000)) for tick in range(20)))
+    with Datalog(tmp_path, keeping(most_bytes=2_000_000)):
+        eventually(lambda: ids(tmp_path) == ["d"])
+
+
 def pages(directory):
     with DatalogReader(directory) as reader:
         return reader._rows("PRAGMA page_count", ())[0][0]

@@ -262,7 +262,8 @@ class Datalog(Closing):
         if not self._is_removing and used_bytes(connection) <= retention.most_bytes:
             return
         has_room = choose(connection, retention)
-        self._is_removing = remove_some(connection)
+        is_over = used_bytes(connection) > retention.most_bytes
+        self._is_removing = remove_some(connection) or (has_room and is_over)
         if not has_room:
             raise TrialError(
                 f"the log of trials {self.path} has reached {retention.most_bytes:,} bytes: remove"
