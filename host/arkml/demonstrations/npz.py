@@ -32,10 +32,11 @@ _FORMAT = "arkml demonstrations"
 _KINDS = {"agent": "ui", "step": "ui", "state": "ui", "reward": "fui", "features": "fui"}
 _KINDS["action"] = "fui"
 _MOST_TEXT = 1 << 16  # characters
-_DAMAGE = (
+DAMAGE = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, ValueError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
+"""What reading a file of NumPy's arrays may raise that is not whole."""
 
 
 def write_npz(path: Path, demonstrations: DemonstrationSet) -> None:
@@ -77,7 +78,7 @@ def read_npz(path: Path) -> DemonstrationSet:
             about = _about(path, archive)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise UsageError(f"{path} is not an .npz file of demonstrations: {error}") from None
     rows, warnings = checked(str(path), columns)
     branches = _branches(path, about, rows.features.shape[1], rows.action.shape[1])

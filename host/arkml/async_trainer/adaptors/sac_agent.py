@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
 import sys
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -19,6 +16,7 @@ from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.sync_model import SyncModel
 from arkml.batches import Floats
+from arkml.demonstrations.npz import DAMAGE
 from arkml.errors import UsageError
 from arkml.files import write_atomic
 from arkml.hive.protocol.settings import Settings
@@ -38,9 +36,6 @@ POLICY = "policy.onnx"
 
 _PLAIN = "plain"
 _TOGETHER = 16
-_DAMAGE = (
-    BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, NotImplementedError, RuntimeError,
-)  # fmt: skip
 
 
 class SacModel(NamedTuple):
@@ -175,7 +170,7 @@ class SacAgent(Agent, SyncModel):
                 tensors = {name: archive[name] for name in archive.files}
             plain = json.loads(str(tensors.pop(_PLAIN)))
             normalizer, state = plain["normalizer"], State(tensors, plain["learner"])
-        except (*_DAMAGE, KeyError, TypeError) as error:
+        except (*DAMAGE, KeyError, TypeError) as error:
             raise UsageError(f"{path / PARAMETERS} is not of SacAgent: {error}") from error
         learner.restore(state)
         self._normalizer.restore(normalizer)
