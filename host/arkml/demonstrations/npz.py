@@ -36,7 +36,7 @@ DAMAGE = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, ValueError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""What reading a file of NumPy's arrays may raise that is not whole."""
+"""The exceptions of NumPy and zipfile for a file that is damaged."""
 
 
 def write_npz(path: Path, demonstrations: DemonstrationSet) -> None:
