@@ -25,6 +25,8 @@ RELEASE := .venv-release
 SCHEMATHESIS := .venv-schemathesis
 # The time limit of a test where some take an hour: ten minutes are for those of make test.
 LONG := -o timeout=10800 -o faulthandler_timeout=11000
+# Hundreds of tests start processes, and each would compile this package and its dependencies anew.
+unexport PYTHONDONTWRITEBYTECODE
 FUZZ ?= 60
 SOAK ?= 3600
 

@@ -131,6 +131,47 @@ def test_the_command_ends_with_130_after_ctrl_c(tmp_path, what):
 # Odd places.
 
 
+@pytest.mark.parametrize("catching", ["", "SIGNALS.catch(sys.exit)"], ids=["host", "command"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "dying = Dying(); del dying",
+        "dying = Dying(); dying.itself = dying; del dying; gc.collect()",
+        "weakref.finalize(threading.Event(), send)",
+        "account._processor_clock = send; gc.collect()",
+    ],
+    ids=["a finalizer", "a finalizer of garbage", "a weak reference", "the collector"],
+)
+def test_an_interrupt_where_python_drops_exceptions_is_not_lost(place, catching):
+    """Signals that come while garbage is collected are handled in what the collector calls."""
+    script = f"""
+import gc, signal, sys, threading, time, weakref
+from arkml import Host
+from arkml.cli.signals import SIGNALS
+from arkml.runtime import account
+clock = account._processor_clock
+def send():
+    account._processor_clock = clock
+    signal.raise_signal(signal.SIGINT)
+    return 0.0
+class Dying:
+    def __del__(self):
+        send()
+{catching}
+gc.disable()
+with Host() as host:
+    try:
+        {place}
+        time.sleep(3600)
+        raise SystemExit("lost")
+    except KeyboardInterrupt:
+        print("caught")
+"""
+    ended = python(script)
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("caught\n", "", 0)
+
+
 def test_an_interrupt_in_the_last_moments_of_a_call_is_not_lost():
     """The call ends by itself; whoever called still hears of it, at the call or right after."""
     script = """

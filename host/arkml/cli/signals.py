@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from types import FrameType
 
-from arkml.runtime.interrupts import GUARD
+from arkml.runtime.interrupts import GUARD, put_off
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # of which not every system has all
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
@@ -80,6 +80,8 @@ class Signals:
         self._phase = _Phase.DONE
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if put_off(number, frame):
+            return
         is_first, now = self.first is None, time.monotonic()
         if is_first:
             self.first, self._came = number, now

@@ -248,7 +248,7 @@ class GuestLoader:
     ) -> CallLoop:
         key, is_limited = next(self._keys), self._bytes.most is not None
         maker = _Maker()  # held by this frame alone, however a signal handler ends it
-        self._makers[key] = weakref.ref(maker, lambda _: self._makers.pop(key, None))
+        self._makers[key] = weakref.ref(maker, partial(self._makers.pop, key))
         engine = self.engine  # behind the line above: `close` looks in the other order
         self._require_room(1)
         with GUARD.held_back():

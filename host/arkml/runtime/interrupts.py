@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeAlias
 
-MAIN_THREAD = threading.main_thread().ident
+MAIN_THREAD = threading.main_thread().ident or 0
 _PACKAGE = "arkml."
 _ENTRANCES = frozenset({"__del__", "call_embedder"})
 
@@ -26,11 +28,12 @@ class InterruptGuard:
     An exception raised on a fiber aborts the process, so the handler only sets `requested`; the
     call loop reads it each time the guest is suspended, cleans up and raises KeyboardInterrupt.
     The flag is also set while guests are created and freed, because an exception in the middle
-    could free memory twice, and in finalizers of this package, which would swallow the exception;
-    `disarm` raises it afterwards. In a policy of the embedder, which runs on no fiber, the
-    exception is raised at once. Otherwise the previous handler is called. `armed` counts the
-    sections of the main thread that must not be interrupted. An exception of another signal's
-    handler may leave a section anywhere, and `armed` too high: then `forget_lost` sets it right.
+    could free memory twice; `disarm` raises it afterwards. In a policy of the embedder, which runs
+    on no fiber, the exception is raised at once. In a finalizer or a callback of the collector,
+    where Python drops exceptions, the signal is put off. Otherwise the previous handler is called.
+    `armed` counts the sections of the main thread that must not be interrupted. An exception of
+    another signal's handler may leave a section anywhere, and `armed` too high: then `forget_lost`
+    sets it right.
     """
 
     def __init__(self) -> None:
@@ -91,9 +94,11 @@ class InterruptGuard:
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT, or another signal that interrupts a call."""
+        if put_off(number, frame):
+            return
         if self.armed and not (_in_package(frame) or any(map(is_running, self.tasks))):
             self.armed = 0
-        if (self.armed and not _in_embedders_code(frame)) or _in_finalizer(frame):
+        if self.armed and not _in_embedders_code(frame):
             self.requested = True
         else:
             self.requested = False
@@ -141,14 +146,39 @@ def _in_embedders_code(frame: FrameType | None) -> bool:
     return False
 
 
-def _in_finalizer(frame: FrameType | None) -> bool:
-    """Return whether a `__del__` of this package is in progress."""
+_DROPPING = {
+    "arkml.runtime.account": ("_note_collection",),
+    "importlib._bootstrap": ("cb",),
+    "logging": ("_removeHandlerRef",),
+    "weakref": ("__call__", "remove"),
+    "_weakrefset": ("_remove",),
+}
+"""Names of functions, by module, that Python calls in places where it drops their exceptions."""
+_LATER = 0.002  # seconds; a look at all objects of a process takes a few times that
+
+
+def put_off(number: int, frame: FrameType | None) -> bool:
+    """
+    Let a signal come again in a moment if an exception would be dropped now, else return False.
+
+    Signals that come while the collector works are handled in its callbacks, and in finalizers:
+    https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers
+    """
     while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if frame.f_code.co_name == "__del__" and module.startswith(_PACKAGE):
+        name = frame.f_code.co_name
+        if name == "__del__" or name in _DROPPING.get(str(frame.f_globals.get("__name__")), ()):
+            _thread.start_new_thread(_send_again, (number,))  # takes no lock of threading's
             return True
         frame = frame.f_back
     return False
+
+
+def _send_again(number: int) -> None:
+    time.sleep(_LATER)
+    if sys.platform == "win32":
+        _thread.interrupt_main(number)
+    else:
+        signal.pthread_kill(MAIN_THREAD, number)  # which ends a wait of the main thread as well
 
 
 GUARD = InterruptGuard()
