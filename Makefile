@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 PYTEST ?= $(RUN) -m pytest
 READY := $(VENV)/.ready
 SITE := $(VENV)/.site
-# A worker for each processor, which runs whole files.
+# A worker for each processor and one more (tests/conftest.py); each runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py test_language.py)
 SWEEPS := tests/integration/test_hostile_models.py tests/integration/test_worst_case.py

@@ -50,6 +50,12 @@ def pytest_configure(config):
     config.add_cleanup(warden.communicate)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Return a worker more than there are processors: many tests wait for other processes."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     """Kill what a test that failed has left, after its fixtures had their turn."""
