@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkml.closing import Closing, Unique
-from arkml.errors import ModuleError, UsageError
+from arkml.errors import GuestError, ModuleError, UsageError
 from arkml.files import read_file
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
@@ -85,17 +85,23 @@ class Host(Sealed, Unique, Closing):
         Check and compile a module: a path, bytes, or wasm text in bytes.
 
         Raises ModuleError (with all imports that are missing), MemoryLimitExceeded and
-        TableLimitExceeded.
+        TableLimitExceeded, which name the file.
         """
-        data, name = read_source(source, name)
-        return CompiledModule(
-            self._loader.engine,
-            data,
-            name,
-            self.limits,
-            wasi=self.wasi is not None,
-            stub_missing=self._stub_missing,
-        )
+        data, label = read_source(source, name)
+        try:
+            return CompiledModule(
+                self._loader.engine,
+                data,
+                label,
+                self.limits,
+                wasi=self.wasi is not None,
+                stub_missing=self._stub_missing,
+            )
+        except (ModuleError, GuestError) as error:
+            is_named = name is not None or isinstance(source, str | os.PathLike)
+            if is_named and label not in str(error):
+                error.args = (f"{label}: {error}",)
+            raise
 
     def load(
         self, source: Source | CompiledModule, *, name: str | None = None, initialize: bool = True

@@ -549,5 +549,9 @@ def test_what_makes_no_sense_is_refused_when_it_is_made(make):
         make(scripted([]), configure="x")
     with pytest.raises(UsageError, match=r"configure holds 1\.5"):
         make(PENDULUM, configure=(1.5, 2))
-    with pytest.raises(UsageError, match="idle_calls is 0"):
-        make(PENDULUM, idle_calls=0)
+    for calls in (0, 1.0, "many"):
+        with pytest.raises(UsageError, match=f"idle_calls is {calls!r}"):
+            make(PENDULUM, idle_calls=calls)
+    for seconds in (0, "0", float("nan")):
+        with pytest.raises(UsageError, match=f"seconds is {seconds!r}: a number above 0, or None"):
+            make(PENDULUM, seconds=seconds)

@@ -31,13 +31,15 @@ from tests.unit import policy_models as build
 from tests.unit.policy_models import node, numpy_helper, port
 from tests.waiting import eventually
 
-from arkml import HiveGrant
+from arkml import HiveGrant, Host
 from arkml.errors import (
     FunctionTooLarge,
     GuestTimeout,
     GuestTrap,
     InstanceLimitExceeded,
+    LinkError,
     MemoryLimitExceeded,
+    ModuleRejected,
     ModuleTooComplex,
     ModuleTooLarge,
     StackExhausted,
@@ -118,6 +120,21 @@ def test_the_limit_of_memory_bytes_is_kept_at_start(make_host):
     for memory in ("(memory 5)", '(import "env" "memory" (memory 5))'):
         with pytest.raises(MemoryLimitExceeded, match="memory at start"):
             host.load(module(memory=memory))
+
+
+def test_a_file_that_is_refused_is_named(tmp_path):
+    """By its name, whatever refuses it, and once."""
+    junk, large, alien = (tmp_path / f"{name}.wasm" for name in ("junk", "large", "alien"))
+    junk.write_text("junk")
+    large.write_bytes(wasmtime.wat2wasm("(module (memory 100))"))
+    alien.write_bytes(wasmtime.wat2wasm('(module (import "space" "ship" (func)))'))
+    refusals = ((junk, ModuleRejected), (large, MemoryLimitExceeded), (alien, LinkError))
+    with Host(limits=Limits(memory_bytes=1 << 20)) as host:
+        for path, error in refusals:
+            with pytest.raises(error, match=rf"^{path.name}\b(?!.*{path.name})"):
+                host.load(path)
+        with pytest.raises(ModuleRejected, match=r"^the module is not WebAssembly"):
+            host.load(b"junk")
 
 
 @pytest.mark.parametrize(

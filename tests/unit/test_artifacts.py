@@ -226,6 +226,14 @@ def test_without_the_variable_the_cache_lies_in_the_users_directory(places, monk
     assert (places / "home" / "arkml" / "modules" / NAME).exists()
 
 
+def test_the_variable_may_name_a_home(places, monkeypatch):
+    monkeypatch.setenv("HOME", str(places))
+    monkeypatch.setenv("ARKML_CACHE", "~/modules")
+    save(NAME, CODE)
+
+    assert (places / "modules" / NAME).exists()
+
+
 @pytest.mark.parametrize(
     ("bound", "most"), [("MOST_BYTES", 3 * (len(CODE) + 32)), ("_MOST_ENTRIES", 3)]
 )

@@ -135,9 +135,8 @@ def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
     """
     try:
         return host.compile(data, name=name)
-    except (ModuleError, GuestError) as error:
-        text = str(error)
-        raise ModuleError(text if name in text else f"{name}: {text}") from error
+    except GuestError as error:
+        raise ModuleError(str(error)) from error
 
 
 def require_learner(module: CompiledModule, settings: LearnerSettings) -> None:

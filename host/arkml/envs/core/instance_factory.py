@@ -41,8 +41,11 @@ class InstanceSettings:
     max_episode_steps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.idle_calls < 1:
-            raise UsageError(f"idle_calls is {self.idle_calls}: 1 at least")
+        if not isinstance(self.idle_calls, int) or self.idle_calls < 1:
+            raise UsageError(f"idle_calls is {cut_repr(self.idle_calls)}: a whole number from 1")
+        seconds = self.seconds
+        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
+            raise UsageError(f"seconds is {cut_repr(seconds)}: a number above 0, or None")
         most = self.max_episode_steps
         if most is not None and (not isinstance(most, int) or most < 1):
             raise UsageError(

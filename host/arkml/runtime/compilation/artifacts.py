@@ -125,8 +125,8 @@ def _entries() -> Path | None:
     if given == _OFF or not _IS_POSIX:
         return None
     try:
-        return Path(given) if given else cache_base() / "modules"
-    except RuntimeError:  # a user without a home
+        return Path(given).expanduser() if given else cache_base() / "modules"
+    except RuntimeError:  # a user without a home, or `~` of none
         return None
 
 
