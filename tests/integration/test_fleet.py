@@ -1,7 +1,12 @@
 import gc
 import logging
 import os
+import random
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -381,6 +386,36 @@ def test_a_closed_guest_is_reported_once_by_whatever_call_comes_first(fleet):
     assert [result.failures for result in later] == [{}, {}, {}]
     assert later[0].values == [0, None]
     assert later[1].values == later[2].values == [0, 0, 0, None, 0, 0, 0, 0]
+
+
+def test_changes_of_a_fleet_by_many_threads_are_whole(host):
+    """Each is made alone, or GuestBusy says that another thread was there."""
+    fleet = host.fleet(ACTOR, 3)
+    begin, before = threading.Barrier(4), sys.getswitchinterval()
+
+    def change(seed):
+        chance = random.Random(seed)
+        begin.wait()
+        for _ in range(60):
+            guest = chance.choice(fleet.guests)
+            act = chance.choice([fleet.join, partial(fleet.replace, guest), guest.close])
+            if len(fleet) > 4:
+                act = partial(fleet.remove, guest)
+            with suppress(GuestBusy, UsageError):  # the second: another thread has removed it
+                act()
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(change, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    for guest in fleet.guests:
+        if calls_of(guest).instance.is_closed:
+            fleet.replace(guest)
+
+    assert len({guest.name for guest in fleet.guests}) == len(fleet)
+    assert fleet.call("answer").values == [42] * len(fleet)
 
 
 def test_a_removed_guest_is_closed_and_those_after_it_move_up(fleet):

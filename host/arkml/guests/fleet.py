@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import NamedTuple, SupportsIndex
 
 from arkml.closing import Closing, Unique
-from arkml.errors import GuestError, UsageError
+from arkml.errors import GuestBusy, GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
@@ -29,6 +30,7 @@ from arkml.limits import RUN_SECONDS, Budget, call_limits, number_of_guests
 from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
+from arkml.runtime.interrupts import GUARD
 from arkml.sealed import Sealed
 
 
@@ -39,7 +41,7 @@ class Fleet(Sealed, Unique, Closing):
     A call runs in rounds: each guest runs until it submits or ends, then one policy run answers
     all that submitted. A guest that fails, or does not submit, changes nothing for the others.
     The guests share one call guard: while the fleet, or one of them, is in a call, another call
-    raises GuestBusy.
+    raises GuestBusy, and so does `join`, `replace` or `remove` beside another thread's.
     """
 
     _is_read_only = True
@@ -130,11 +132,8 @@ class Fleet(Sealed, Unique, Closing):
         """
         count = number_of_guests(count, "{} guests to join")
         self._require_room(count)
-        vacant = [
-            index for index, one in enumerate(self._guests) if calls_of(one).instance.is_closed
-        ]
-        end = len(self._guests)
-        return self._place([*vacant[:count], *range(end, end + count - len(vacant[:count]))])
+        vacant = [one for one in self.guests if calls_of(one).instance.is_closed][:count]
+        return self._place([*vacant, *[None] * (count - len(vacant))])
 
     def replace(self, guest: Guest, *, seed: int | None = None) -> Guest:
         """
@@ -144,10 +143,10 @@ class Fleet(Sealed, Unique, Closing):
         closed before anything else; another one lives if the initializers of the new one fail,
         whose error is raised, as is UsageError for a guest of no place here.
         """
-        index = self._index(guest)
+        self._require_member(guest)
         if guest.failure is not None:
             guest.close()
-        return self._place([index], seed)[0]
+        return self._place([guest], seed)[0]
 
     def remove(self, guest: Guest) -> None:
         """
@@ -155,11 +154,10 @@ class Fleet(Sealed, Unique, Closing):
 
         Raises UsageError for a guest of no place here, and GuestBusy while the fleet is in a call.
         """
-        index = self._index(guest)
-        guest.close()
-        self._leave(guest)
-        del self._guests[index]
-        self._calls.clear()
+        with self._changing():
+            self._require_member(guest)
+            self._leave(guest)
+            self._guests.remove(guest)
 
     @property
     def statistics(self) -> Statistics:
@@ -177,16 +175,22 @@ class Fleet(Sealed, Unique, Closing):
 
     def close(self) -> None:
         """Close every guest."""
-        for guest in self._guests:
+        for guest in self.guests:
             guest.close()
 
-    def _index(self, guest: Guest) -> int:
-        """Return the index of a guest. Raises UsageError if it is not one of this fleet."""
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let no call begin while guests come or go. Raises GuestBusy."""
+        with GUARD.held_back(), self._call_guard.kept(self.name):
+            yield
+            self._calls.clear()
+
+    def _require_member(self, guest: Guest) -> None:
+        """Raise UsageError for a guest that is not one of this fleet."""
         if not isinstance(guest, Guest) or guest not in self._labels:
             raise UsageError(
                 f"{guest!r} is not in {self!r}: it takes one of its guests, as fleet.guests[0]"
             )
-        return self._guests.index(guest)
 
     def _start_before(self, function: str, only: tuple[int, ...] | None, budget: Budget) -> None:
         """Start guests that may as well be run as commands, before another call of them."""
@@ -198,46 +202,57 @@ class Fleet(Sealed, Unique, Closing):
         if start is not None and waiting:
             self._run(partial(FleetCall, self._parts, waiting, start), (), budget)
 
-    def _place(self, indices: Sequence[int], seed: int | None = None) -> list[Guest]:
+    def _place(self, formers: Sequence[Guest | None], seed: int | None = None) -> list[Guest]:
         """
-        Put new guests, initialized, at indices, the last of which may be beyond the end.
+        Put new guests, initialized, in the places of others, or at the end for None.
 
         Raises as `join`, but for the room, which is asked for before.
         """
         added: list[Guest] = []
-        labels = self._free_labels(indices)
         try:
             with self._call_guard.kept(self.name):
+                labels = self._free_labels(formers)
                 added.extend(map(self._make, labels))
             raise_first(self._initialize(added, RUN_SECONDS, seed))
-            for index in indices:
-                for former in self._guests[index : index + 1]:
-                    former.close()
+            with self._changing():
+                self._require_free(labels, formers)
+                for former, guest, label in zip(formers, added, labels, strict=True):
+                    if former is None:
+                        self._guests.append(guest)
+                    else:
+                        self._leave(former)
+                        self._guests[self._guests.index(former)] = guest
+                    self._labels[guest] = label
         except BaseException:
             for guest in added:
                 guest.close()
             raise
-        for index, guest, label in zip(indices, added, labels, strict=True):
-            for former in self._guests[index : index + 1]:
-                self._leave(former)
-            self._guests[index : index + 1] = [guest]
-            self._labels[guest] = label
-        self._calls.clear()
         return added
 
-    def _free_labels(self, indices: Sequence[int]) -> list[int]:
-        """Return the numbers in the names of new guests: those of the former ones, then others."""
+    def _free_labels(self, formers: Sequence[Guest | None]) -> list[int]:
+        """
+        Return the numbers in the names of new guests: those of the former ones, then others.
+
+        Raises GuestBusy if a former one has left.
+        """
         taken = set(self._labels.values())
         others = (label for label in count() if label not in taken)
-        formers = [self._guests[index : index + 1] for index in indices]
-        return [self._labels[former[0]] if former else next(others) for former in formers]
+        if any(one is not None and one not in self._labels for one in formers):
+            raise GuestBusy(f"another thread has changed {self.name} meanwhile")
+        return [next(others) if one is None else self._labels[one] for one in formers]
+
+    def _require_free(self, labels: Sequence[int], formers: Sequence[Guest | None]) -> None:
+        """Raise GuestBusy if others have these numbers by now, or former guests have left."""
+        if labels != self._free_labels(formers):
+            raise GuestBusy(f"another thread has changed {self.name} meanwhile")
 
     def _leave(self, guest: Guest) -> None:
-        """Keep the counts of a guest that was closed, and forget it."""
+        """Free a guest, keep its counts, and forget it."""
+        calls = calls_of(guest)
+        calls.instance.free()
         self._past += guest.statistics
         self._past_usage += guest.account
         del self._labels[guest]
-        calls = calls_of(guest)
         self._parts.told.discard(calls)
         self._parts.shares.forget(calls.place)
 

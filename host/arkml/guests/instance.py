@@ -265,8 +265,12 @@ class Instance(Unique):
         if self.is_closed:
             return
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
-            if not self.is_closed:  # by another thread meanwhile
-                self._release()
+            self.free()
+
+    def free(self) -> None:
+        """Free the instance as `close` does, within `held_back` and with the call guard kept."""
+        if not self.is_closed:  # by another thread meanwhile
+            self._release()
 
     def close_files(self) -> None:
         """Close the files that a guest which has failed has open."""
