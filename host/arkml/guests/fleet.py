@@ -182,8 +182,10 @@ class Fleet(Sealed, Unique, Closing):
     def _changing(self) -> Iterator[None]:
         """Let no call begin while guests come or go. Raises GuestBusy."""
         with GUARD.held_back(), self._call_guard.kept(self.name):
-            yield
-            self._calls.clear()
+            try:
+                yield
+            finally:
+                self._calls.clear()
 
     def _require_member(self, guest: Guest) -> None:
         """Raise UsageError for a guest that is not one of this fleet."""
