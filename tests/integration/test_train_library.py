@@ -105,8 +105,22 @@ def test_progress_comes_about_once_a_second_and_grows(trained):
     assert 0 < last.frames <= result.frames
     assert 0 < last.rows <= result.rows
     assert 0 < last.updates <= result.updates
-    assert last.metrics["train/n_updates"] > 0
     assert all(state.warnings == () for state in states)
+
+
+def test_progress_has_the_metrics_of_the_learner(tmp_path):
+    seen = []
+
+    def goes_on(state):
+        seen.append(state.metrics.get("train/n_updates", 0))
+        return not seen[-1]
+
+    result = arkml.train(
+        REACH, minutes=5, settings=QUICK, progress=goes_on, directory=tmp_path / "out"
+    )
+
+    assert result.ended == "stopped"
+    assert 0 < seen[-1] <= result.updates
 
 
 def test_a_result_and_a_failed_training_are_pickled(trained):
