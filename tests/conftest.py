@@ -50,10 +50,10 @@ def pytest_configure(config):
     config.add_cleanup(warden.communicate)
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers():
     """Return a worker more than there are processors: many tests wait for other processes."""
-    return (os.cpu_count() or 1) + 1
+    return (yield) + 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -114,3 +114,8 @@ def sync_directory(path: Path) -> None:
 def _keep_mode(path: Path, descriptor: int) -> None:
     if path.is_file():
         os.fchmod(descriptor, path.stat().st_mode & 0o7777)
+
+
+def named(name: str | Path, text: str) -> str:
+    """Return `text` with the name of its file, which it may have already."""
+    return text if Path(name).name in text else f"{name}: {text}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from arkml.closing import Closing, Unique
 from arkml.errors import GuestError, ModuleError, UsageError
-from arkml.files import read_file
+from arkml.files import named, read_file
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
@@ -98,9 +98,8 @@ class Host(Sealed, Unique, Closing):
                 stub_missing=self._stub_missing,
             )
         except (ModuleError, GuestError) as error:
-            is_named = name is not None or isinstance(source, str | os.PathLike)
-            if is_named and label not in str(error):
-                error.args = (f"{label}: {error}",)
+            if name is not None or isinstance(source, str | os.PathLike):
+                error.args = (named(label, str(error)),)
             raise
 
     def load(

@@ -125,6 +125,14 @@ def number_of_guests(value: SupportsIndex, sentence: str) -> int:
     return count
 
 
+def require_whole(name: str, value: int, most: int | None = None) -> None:
+    """Raise UsageError for a value that is not a whole number from 1, to `most` if given."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not (is_number and value >= 1 and (most is None or value <= most)):
+        end = "" if most is None else f" to {most}"
+        raise UsageError(f"{name} is {cut_repr(value)}: it takes a whole number from 1{end}")
+
+
 def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | None]:
     """
     Return the seconds that a call may run, and those that it may take with its waits.

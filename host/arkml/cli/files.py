@@ -98,11 +98,6 @@ def keep_apart(target: Path | None, *sources: Path | None) -> None:
         raise UsageError(f"{target} is {what} that is read: name another one to write")
 
 
-def named(name: str | Path, text: str) -> str:
-    """Return `text` with the name of its file, which it may have already."""
-    return text if Path(name).name in text else f"{name}: {text}"
-
-
 def _is_same(target: Path, source: Path) -> bool:
     try:
         return target.samefile(source)

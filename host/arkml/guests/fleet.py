@@ -215,18 +215,19 @@ class Fleet(Sealed, Unique, Closing):
             with self._call_guard.kept(self.name):
                 labels = self._free_labels(formers)
                 added.extend(map(self._make, labels))
+                self._labels.update(zip(added, labels, strict=True))
             raise_first(self._initialize(added, RUN_SECONDS, seed))
             with self._changing():
-                self._require_free(labels, formers)
-                for former, guest, label in zip(formers, added, labels, strict=True):
+                self._require_there(formers)
+                for former, guest in zip(formers, added, strict=True):
                     if former is None:
                         self._guests.append(guest)
                     else:
                         self._leave(former)
                         self._guests[self._guests.index(former)] = guest
-                    self._labels[guest] = label
         except BaseException:
             for guest in added:
+                self._labels.pop(guest, None)
                 guest.close()
             raise
         return added
@@ -235,17 +236,16 @@ class Fleet(Sealed, Unique, Closing):
         """
         Return the numbers in the names of new guests: those of the former ones, then others.
 
-        Raises GuestBusy if a former one has left.
+        Raises GuestBusy as `_require_there`.
         """
+        self._require_there(formers)
         taken = set(self._labels.values())
         others = (label for label in count() if label not in taken)
-        if any(one is not None and one not in self._labels for one in formers):
-            raise GuestBusy(f"another thread has changed {self.name} meanwhile")
         return [next(others) if one is None else self._labels[one] for one in formers]
 
-    def _require_free(self, labels: Sequence[int], formers: Sequence[Guest | None]) -> None:
-        """Raise GuestBusy if others have these numbers by now, or former guests have left."""
-        if labels != self._free_labels(formers):
+    def _require_there(self, formers: Sequence[Guest | None]) -> None:
+        """Raise GuestBusy if one of the former guests has left."""
+        if any(one is not None and one not in self._labels for one in formers):
             raise GuestBusy(f"another thread has changed {self.name} meanwhile")
 
     def _leave(self, guest: Guest) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, read_source
-from arkml.limits import Limits
+from arkml.limits import Limits, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.runs.evaluation import play_episodes
 from arkml.training.evaluator import make_evaluating
-from arkml.training.options import EPISODES, require_whole
+from arkml.training.options import EPISODES
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
 from arkml.training.tasks import compile_module, find_task

@@ -14,7 +14,7 @@ from arkml.errors import UsageError
 from arkml.hive.address import Address
 from arkml.hive.protocol.results import MAX_EPISODES
 from arkml.hive.protocol.workers import environment_seed
-from arkml.limits import Limits
+from arkml.limits import Limits, require_whole
 from arkml.loopback import is_loopback
 from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
@@ -223,11 +223,3 @@ def _is_loopback(address: str) -> bool:
     """Return whether an address of a Ray cluster is one of this machine only."""
     host = address.removeprefix("ray://").rpartition(":")[0] or address
     return is_loopback(host.removeprefix("[").removesuffix("]").lower())
-
-
-def require_whole(name: str, value: int, most: int | None = None) -> None:
-    """Raise UsageError for a value that is not a whole number from 1, to `most` if given."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if not (is_number and value >= 1 and (most is None or value <= most)):
-        end = "" if most is None else f" to {most}"
-        raise UsageError(f"{name} is {cut_repr(value)}: it takes a whole number from 1{end}")

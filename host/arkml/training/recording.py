@@ -16,14 +16,13 @@ from arkml.demonstrations.dataset import DemonstrationSet, row_columns
 from arkml.demonstrations.files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, own_source, read_source
-from arkml.limits import Limits
+from arkml.limits import Limits, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.evaluation import EpisodeRecorder, play_episodes
 from arkml.short_reprs import short_repr
 from arkml.training.evaluator import make_evaluating
-from arkml.training.options import require_whole
 from arkml.training.tasks import compile_module, find_task
 
 EPISODES = 100

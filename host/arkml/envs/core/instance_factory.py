@@ -15,7 +15,7 @@ from arkml.envs.core.world import Pace, SeededWorld
 from arkml.errors import UsageError
 from arkml.guests.instance import SharedResources
 from arkml.host import Host, Source, loader_of
-from arkml.limits import Limits
+from arkml.limits import Limits, require_whole
 from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
@@ -41,8 +41,7 @@ class InstanceSettings:
     max_episode_steps: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.idle_calls, int) or self.idle_calls < 1:
-            raise UsageError(f"idle_calls is {cut_repr(self.idle_calls)}: a whole number from 1")
+        require_whole("idle_calls", self.idle_calls)
         seconds = self.seconds
         if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
             raise UsageError(f"seconds is {cut_repr(seconds)}: a number above 0, or None")
