@@ -9,7 +9,8 @@ SITE := $(VENV)/.site
 # A worker for each processor and one more (tests/conftest.py); each runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py test_language.py)
-SWEEPS := tests/integration/test_hostile_models.py tests/integration/test_worst_case.py
+LEARNING := tests/integration tests/unit/test_learning_compilation_cache.py
+SWEEPS := $(addprefix tests/integration/,test_hostile_models.py test_trials_faults.py test_worst_case.py)
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
 TORCHRL := .venv-torchrl
@@ -61,9 +62,9 @@ test: $(READY) ## All tests that need nothing but Python, side by side
 	@$(PYTEST) $(SIDE_BY_SIDE) $(SOURCES:%=--ignore=%)
 
 test-learn: $(READY) ## Learners get better, restart bit for bit, compile what takes long
-	@$(PYTEST) $(SIDE_BY_SIDE) -m 'learns and not slow' tests/integration
+	@$(PYTEST) $(SIDE_BY_SIDE) -m 'learns and not slow' $(LEARNING)
 
-test-sweeps: $(READY) ## Hundreds of hostile models, every holder of memory at its limit
+test-sweeps: $(READY) ## Hundreds of hostile models and messages, every holder of memory at its limit
 	@$(PYTEST) $(SIDE_BY_SIDE) -m sweeps $(SWEEPS)
 
 test-under-load: $(READY) ## make test beside four busy loops, twice

@@ -67,6 +67,7 @@ def test_a_recording_has_the_cut_as_interrupted_and_no_row_after_it(tmp_path, ca
     assert not caplog.records
 
 
+@pytest.mark.learns
 def test_a_training_and_its_evaluations_have_the_limit(tmp_path):
     evaluated = []
 
@@ -85,6 +86,7 @@ def test_a_training_and_its_evaluations_have_the_limit(tmp_path):
     assert result.warnings == ()
 
 
+@pytest.mark.learns
 def test_the_workers_of_a_training_have_the_limit(tmp_path):
     result = arkml.train(
         REACH, frames=150, actors=2, instances=2, max_episode_steps=LIMIT, settings=QUICK,

@@ -139,6 +139,7 @@ def read_log(data, trial_id):
     return arkml(*words).json
 
 
+@pytest.mark.learns
 async def test_demonstrations_are_the_ticks_of_a_person_who_plays_twenty_episodes(hive, tmp_path):
     person = await played_over_grpc(hive, tmp_path / "log", episodes=20)
     rows = stored(hive)
@@ -174,6 +175,7 @@ async def test_people_who_take_over_and_hand_back_have_spans_of_their_own(hive, 
     assert same_rows(rows, (await asyncio.to_thread(exported, tmp_path / "log")).columns)
 
 
+@pytest.mark.learns
 async def test_policies_of_the_run_play_beside_people_and_are_learned_from(hive, tmp_path):
     data = tmp_path / "log"
     async with served(hive, data, learn="all", tick_rate=0.0) as (server, learning):

@@ -29,6 +29,7 @@ def player(tmp_path):
     made.close()
 
 
+@pytest.mark.learns
 def test_a_learner_that_is_killed_is_replaced_and_no_row_is_missing(player):
     player.play(0.5)
     for _ in range(3):
@@ -42,6 +43,7 @@ def test_a_learner_that_is_killed_is_replaced_and_no_row_is_missing(player):
     assert_all_is_there(player)
 
 
+@pytest.mark.learns
 def test_a_server_that_is_killed_is_started_again_and_no_row_is_missing_or_there_twice(player):
     player.play(0.5)
     for _ in range(3):

@@ -92,6 +92,7 @@ def expected_checksum(bodies):
     return total
 
 
+@pytest.mark.learns
 def test_a_backup_that_is_made_while_rows_are_sent_has_all_that_was_acknowledged(tmp_path):
     before = []
     with served(tmp_path / "data") as service:
@@ -195,6 +196,7 @@ def test_there_is_data_of_each_earlier_version():
     assert sorted(path.name for path in WRITTEN.iterdir()) == [f"version_{n}" for n in STEPS]
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize("version", STEPS)
 def test_data_of_an_earlier_release_is_upgraded_in_place_and_learned_from(tmp_path, version):
     data = tmp_path / "data"

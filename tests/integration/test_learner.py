@@ -33,6 +33,8 @@ from arkml.learning.checkpoints import Checkpoint, Checkpoints, shaping_settings
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.sac import Sac
 
+pytestmark = pytest.mark.learns
+
 MODULE = "arkml.learning.worker"
 AGENTS = 16
 LENGTH = 25
@@ -308,7 +310,6 @@ def learn_until(worker, n_opts, seconds=300):
     return worker.wait("progress", lambda m: m["n_opts"] >= n_opts, seconds)
 
 
-@pytest.mark.learns
 def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):
     run = write_run(tmp_path / "run")
     log, actor = Log(run), Actor()
@@ -340,7 +341,6 @@ def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):
     assert len(list((run / "policies").iterdir())) <= 17
 
 
-@pytest.mark.learns
 def test_a_learner_says_what_it_sees_and_goes_on_after_a_stop_and_a_kill(tmp_path, start):
     run = write_run(tmp_path / "run")
     log, actor = Log(run), Actor()
@@ -447,7 +447,6 @@ def lockstep(run, start):
     return worker, log
 
 
-@pytest.mark.learns
 def test_lockstep_makes_the_same_policies_bit_for_bit(tmp_path, start):
     settings = replace(SETTINGS, sync=True, hidden=8, batch_size=16, updates_per_row=0.125, seed=4)
     first, log = lockstep(write_run(tmp_path / "first", settings), start)
@@ -469,7 +468,6 @@ STEP = 640
 """Updates of the rows of 10 frames."""
 
 
-@pytest.mark.learns
 def test_a_run_in_lockstep_makes_the_same_policies_after_restarts_within_steps(tmp_path, start):
     first, run = write_run(tmp_path / "first", LONG), write_run(tmp_path / "run", LONG)
     worker, log, actor = start(first), Log(first), Actor()
@@ -544,7 +542,6 @@ def test_a_learner_whose_rows_stop_makes_their_updates_and_then_stands_still(tmp
     assert cpu_seconds(worker) - before < 0.5
 
 
-@pytest.mark.learns
 def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):
     source, log = write_run(tmp_path / "source"), None
     log, actor = Log(source), Actor()
@@ -633,7 +630,6 @@ def wide_rows(count=1_000):
     return columns
 
 
-@pytest.mark.learns
 def test_a_learner_begins_though_all_rows_that_may_come_would_not_fit(tmp_path, start):
     run = write_run(tmp_path / "run", WIDE)
     worker = start(run)

@@ -341,6 +341,7 @@ def until_all_play(monkeypatch):
     return look
 
 
+@pytest.mark.learns
 def test_a_training_with_actors_counts_every_row_once(tmp_path, until_all_play):
     result = train(
         REACH, frames=100, actors=3, settings=QUICK, progress=until_all_play,

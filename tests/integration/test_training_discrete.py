@@ -84,6 +84,7 @@ def masks_of(kind, features):
     return marks
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize("kind", [PICKER, DRIVER], ids=["discrete", "hybrid"])
 @pytest.mark.parametrize("instances", [1, 3])
 def test_choices_are_played_and_kept_with_their_masks(tmp_path, hive, kind, instances):
@@ -158,6 +159,7 @@ def test_rows_with_actions_of_their_own_are_refused_by_an_algorithm_that_cannot_
     assert answered is ErrorCode.SUCCESS
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize("block", [True, False])
 def test_a_version_whose_rollout_is_full_holds_up_frames_in_block_mode_only(tmp_path, hive, block):
     with Host(hive=grant_of(hive, block=block)) as host:

@@ -428,6 +428,7 @@ async def test_a_sender_gives_up_an_end_that_reads_nothing_of_the_end():
 # Many
 
 
+@pytest.mark.sweeps
 async def test_mutated_messages_leave_an_intact_trial_and_nothing_behind(caplog):
     """Three hundred trials with messages that are almost right, in each state, and one intact."""
     chance = random.Random(14)

@@ -61,6 +61,7 @@ def learned():
     return output
 
 
+@pytest.mark.learns
 def test_a_second_learner_finds_what_the_first_has_compiled(base):
     first, second = learned(), learned()
 
@@ -81,6 +82,7 @@ def test_two_learners_at_once_do_no_harm():
     assert learned().split() == ["train/actor_loss", "1"]
 
 
+@pytest.mark.learns
 @pytest.mark.usefixtures("base")
 @pytest.mark.parametrize("cut", [pytest.param(0, marks=pytest.mark.slow), -100])
 def test_a_torn_entry_is_removed_and_made_again(cut):
