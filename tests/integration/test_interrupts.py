@@ -203,18 +203,16 @@ with Host() as host:
 def test_a_guest_is_never_stuck_after_many_interrupts():
     """They hit the first and the last instructions of short calls too."""
     script = """
-import os, random, signal, threading, time
+import os, queue, random, signal, threading, time
 from arkml import Host
 from tests.integration.guest_text import ACTOR
 
-ready, over = threading.Event(), []
+turns = queue.SimpleQueue()  # no lock of it is left taken by an interrupt
 
 def fire():
     chance = random.Random(3)
     while True:
-        ready.wait()
-        ready.clear()
-        if over:
+        if not turns.get():
             return
         time.sleep(chance.uniform(0, 0.0005))
         os.kill(os.getpid(), signal.SIGINT)
@@ -226,7 +224,7 @@ with Host() as host:
     caught = 0
     for _ in range(3000):
         try:
-            ready.set()
+            turns.put(True)
             until = time.perf_counter() + 5
             while time.perf_counter() < until:
                 guest.call("answer")
@@ -235,8 +233,7 @@ with Host() as host:
         if guest.failure is not None:
             guest = host.load(ACTOR)
         assert guest.call("answer") == 42
-    over.append(True)
-    ready.set()
+    turns.put(False)
     thread.join()
 print(caught)
 """
@@ -508,3 +505,117 @@ print(len(zeros(3, 1)) > 100)
     run = python(script, after)
 
     assert (run.stdout, run.returncode) == ("True\n", 0), run.stderr
+
+
+RAISING = """
+import faulthandler, gc, linecache, logging, signal, sys
+
+import numpy as np
+
+from arkml import Host
+from arkml.errors import GuestFailed
+from tests.integration.guest_text import ACTOR, GUESTS
+
+class Stop(Exception):
+    pass
+
+def stop(*_):
+    raise Stop
+
+signal.signal(signal.SIGUSR1, stop)
+
+def cut_off(work, number, *files):
+    \"\"\"Raise at a line of the files, as a signal handler would; return None behind the last.\"\"\"
+    left = number
+
+    def line(frame, event, _):
+        nonlocal left
+        code = frame.f_code
+        if event == "line" and not is_with(code.co_filename, frame.f_lineno):
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGUSR1)
+        return line
+
+    def call(frame, event, _):
+        # Python drops what is raised in finalizers, and handles no signal as a block is left.
+        is_of = any(part in frame.f_code.co_filename for part in files)
+        return line if is_of and frame.f_code.co_name != "__del__" else None
+
+    sys.settrace(call)
+    try:
+        work()
+    except Stop:
+        return "raised"
+    finally:
+        sys.settrace(None)
+    return "lost" if left <= 0 else None
+
+def is_with(file, number):
+    return linecache.getline(file, number).lstrip().startswith("with ")
+
+def everywhere(make, work, *files, step=1):
+    \"\"\"Cut work off in each place; return whether there were some and it raised in all of them.\"\"\"
+    outcomes = []
+    for number in range(1, 100_000, step):
+        made = make()
+        outcomes.append(cut_off(lambda: work(made), number, *files))
+        made.close()
+        gc.collect()
+        if outcomes[-1] is None:
+            return len(outcomes) > 10, set(outcomes[:-1])
+
+faulthandler.enable()
+logging.disable(logging.CRITICAL)
+"""
+
+
+def test_a_host_whose_closing_a_signal_handler_cut_off_may_be_closed_again():
+    script = """
+def loaded():
+    host = Host()
+    host.load(ACTOR)
+    return host
+
+files = ("runtime/engine.py", "runtime/bindings.py", "wasmtime/_managed.py")
+print(everywhere(loaded, Host.close, *files))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
+def test_a_host_closes_after_a_signal_handler_cut_off_a_load():
+    script = """
+def load(host):
+    with host:
+        host.load(ACTOR)
+
+print(everywhere(Host, load, "arkml/guests/", "arkml/runtime/", step=7))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
+def test_what_a_signal_handler_raises_in_an_answer_is_not_taken_for_a_bug_of_the_host():
+    script = """
+PENDULUM = GUESTS / "c_pendulum.wasm"
+host = Host(policy=lambda observations: np.zeros((len(observations), 1), np.float32))
+
+def loaded():
+    guest = host.load(PENDULUM)
+    guest.update()
+    return guest
+
+def joined():
+    return host.fleet(PENDULUM, 2)
+
+files = ("arkml/guests/", "arkml/runtime/", "arkml/sessions/")
+print(everywhere(loaded, lambda guest: guest.update(), *files))
+print(everywhere(joined, lambda fleet: fleet.update(), *files, step=3))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n" * 2, 0), run.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT
 from tests.integration.guest_text import ACTOR
+from tests.waiting import eventually
 
 from arkml import GuestEnv, HiveGrant, Host, Limits
 from arkml.guests.guest import calls_of
@@ -135,11 +136,11 @@ def test_a_host_may_be_closed_on_the_thread_of_its_own_ticker(make_host):
     host = make_host(limits=Limits(wasm_stack=513 << 10))  # an engine that no other host shares
     host.load(ACTOR).call("open")
     ticker = host._loader.engine.ticker
-    ticker._thread, before = threading.current_thread(), ticker._thread
+    eventually(lambda: ticker._ticking)
+    ticker._ticking = threading.get_ident()
     host.close()
-    before.join(300)
 
-    assert not before.is_alive()
+    assert eventually(lambda: not ticker._ticking)
 
 
 def test_what_interrupts_the_closing_of_a_host_leaves_nothing_open(monkeypatch):

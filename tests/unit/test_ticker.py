@@ -41,23 +41,21 @@ def test_it_ends_even_if_its_last_user_leaves_while_it_is_about_to_sleep():
     ticker = SlowToPark(Engine())
     ticker.users.add(7)
     ticker.wake()
-    thread = ticker._thread
-    thread.join(300)
 
-    assert not thread.is_alive()
+    assert eventually(lambda: not ticker._ticking and ticker.parked)
 
 
 def test_it_goes_on_for_the_others_when_one_user_leaves():
     ticker = Ticker(Engine())
     ticker.users.update((7, 8))
     ticker.wake()
-    thread = ticker._thread
+    eventually(lambda: ticker._ticking)
     ticker.close(7)
-    lives = thread.is_alive()
+    lives = ticker._ticking
     ticker.close(8)
 
     assert lives
-    assert not thread.is_alive()
+    assert not ticker._ticking
 
 
 def test_it_starts_again_with_the_next_user():
@@ -81,4 +79,4 @@ def test_it_does_not_start_without_a_user():
     ticker = Ticker(Engine())
     ticker.wake()
 
-    assert ticker._thread is None
+    assert ticker.parked

@@ -23,6 +23,7 @@ from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape, Slab
+from arkml.runtime.interrupts import is_of_handler
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.shim import control as at
 from arkml.sessions.session import Ready, Session
@@ -230,8 +231,10 @@ class Batcher:
                 else:
                     self.policy_seconds += ran
                     lockstep.spent += group.noted
-            except Exception:  # noqa: BLE001  each guest is answered by itself below
-                failed.append(group)
+            except Exception as error:
+                if is_of_handler(error):
+                    raise
+                failed.append(group)  # each guest is answered by itself below
                 self._set_apart(group, workspace)
         if is_low:
             self._limit_run(self._most)

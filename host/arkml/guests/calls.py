@@ -30,7 +30,7 @@ from arkml.runtime.columns.region import Region
 from arkml.runtime.deadline import TICK
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.fiber import Event, Pause
-from arkml.runtime.interrupts import Task
+from arkml.runtime.interrupts import Task, is_of_handler
 from arkml.runtime.linker import error_code
 from arkml.runtime.module.startup import COMMAND
 from arkml.runtime.traps import backtrace, failure
@@ -260,7 +260,9 @@ class CallLoop:
             self.refuse(error)
         except PolicyFailed as error:
             raise PolicyFailed(f"{self.name}: {error}") from error.__cause__
-        except Exception:
+        except Exception as error:
+            if is_of_handler(error):
+                raise
             logger.exception("%s: its policy failed, a bug of the host", self.name)
             self.fiber.answer(ErrorCode.INTERNAL_ERROR)
         else:

@@ -247,29 +247,32 @@ class GuestLoader:
         self, module: CompiledModule, name: str, number: int, shared: SharedResources
     ) -> CallLoop:
         key, is_limited = next(self._keys), self._bytes.most is not None
-        maker = _Maker()  # held by this frame alone, however a signal handler ends it
-        self._makers[key] = weakref.ref(maker, partial(self._makers.pop, key))
-        engine = self.engine  # behind the line above: `close` looks in the other order
-        self._require_room(1)
-        with GUARD.held_back():
-            self._bytes.admit(key, most_native(module))
-            try:
-                instance = Instance(
-                    engine,
-                    module,
-                    shared,
-                    name=name,
-                    number=number,
-                    wasi=self.wasi,
-                    give=partial(self._bytes.give, key) if is_limited else None,
-                    released=partial(self._forget, key),
-                )
-            except BaseException:
-                self._bytes.leave(key)
-                raise
-            self._add_past()
-            self._instances[key] = weakref.ref(instance)
-            return CallLoop(instance)
+        maker = _Maker()  # goes with this frame, wherever a signal handler ends it
+        try:
+            self._makers[key] = weakref.ref(maker, partial(self._makers.pop, key))
+            engine = self.engine  # behind the line above: `close` looks in the other order
+            self._require_room(1)
+            with GUARD.held_back():
+                self._bytes.admit(key, most_native(module))
+                try:
+                    instance = Instance(
+                        engine,
+                        module,
+                        shared,
+                        name=name,
+                        number=number,
+                        wasi=self.wasi,
+                        give=partial(self._bytes.give, key) if is_limited else None,
+                        released=partial(self._forget, key),
+                    )
+                except BaseException:
+                    self._bytes.leave(key)
+                    raise
+                self._add_past()
+                self._instances[key] = weakref.ref(instance)
+                return CallLoop(instance)
+        finally:
+            del maker  # the frame itself lives on in a traceback
 
     def _forget(self, key: int, usage: Usage) -> None:
         """Forget an instance that was freed. Bound to the loader, it keeps it as long."""

@@ -7,6 +7,7 @@ were read and tested with version 50, so another version is refused before anyth
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from ctypes import (
@@ -209,6 +210,17 @@ def context_of(store: wasmtime.Store) -> Address:
 def take_store(store: wasmtime.Store) -> Address:
     """Return the wasmtime_store_t of `store`, which the caller deletes from now on."""
     return address_of(store._consume())  # noqa: SLF001
+
+
+def free(owned: wasmtime.Linker | wasmtime.InstancePre | wasmtime.Store) -> None:
+    """
+    Delete an object of wasmtime now, or leave it alone if it is deleted already.
+
+    Its own `close` deletes first and forgets then: what a signal handler raises between the two
+    lets a second close, or the collector, delete it again.
+    """
+    with contextlib.suppress(ValueError):  # deleted already
+        owned._delete(owned._consume())  # noqa: SLF001
 
 
 class RawInstance:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
+import time
 from queue import SimpleQueue
 
 import wasmtime
@@ -10,6 +12,7 @@ import wasmtime
 TICK = 0.010  # seconds; a 1 ms tick more than doubled a frame's p99
 TURN_TICKS = 5  # a guest is suspended when it ran this long without a look at its budget
 ALERT = 2 * TICK * TURN_TICKS  # seconds before the end of a budget from which turns are short
+_CLOSING = 0.001  # seconds between two looks whether the thread has ended
 _IDLE_TICKS = 20  # of no call in progress, then the ticker sleeps until the next one
 
 
@@ -29,18 +32,22 @@ class Ticker:
         self.parked = True
         self._waking: SimpleQueue[None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._ticking = 0  # the thread that ticks
 
     def wake(self) -> None:
-        """Tick from now on."""
+        """
+        Tick from now on.
+
+        What a signal handler raises here leaves `parked` set, and the next call wakes it again. In
+        threading's own start it would end the new thread, and leave guests without a limit.
+        """
         with self._lock:
             if not self.users:
                 return
-            self.parked = False
+            if not self._ticking:
+                _thread.start_new_thread(self._tick, ())
             self._waking.put(None)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._tick, name="arkml-ticker", daemon=True)
-                self._thread.start()
+            self.parked = False
 
     def leave(self, user: int) -> None:
         """Let the thread end if no user is left. Takes no lock: a finalizer may call it."""
@@ -51,12 +58,15 @@ class Ticker:
     def close(self, user: int) -> None:
         """Leave, and wait for the end of the thread if no user is left."""
         self.leave(user)
-        thread = self._thread
-        if thread not in (None, threading.current_thread()):  # the collector runs anywhere
-            while not self.users and thread.is_alive():  # another user may come in
-                thread.join(TICK)
+        if self._ticking != threading.get_ident():  # the collector runs anywhere
+            while not self.users and self._ticking:  # another user may come in
+                time.sleep(_CLOSING)
 
     def _tick(self) -> None:
+        with self._lock:
+            if self._ticking:
+                return  # woken twice
+            self._ticking = threading.get_ident()
         idle = 0
         pause = threading.Event()
         while not self._ends():
@@ -76,7 +86,7 @@ class Ticker:
             if self.users:  # one came in before it could see `parked`
                 self.parked = False
                 return False
-            self._thread = None
+            self._ticking = 0
             return True
 
     def _park(self) -> None:

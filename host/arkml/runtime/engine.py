@@ -59,8 +59,8 @@ class Engine:
         The column memory is unmapped once it is no longer referenced.
         """
         self.ticker.close(self._number)
-        self.shim.close()
+        bindings.free(self.shim)
         if "wasi" in vars(self):
             self.wasi.close()
-        self.linker.close()
-        self._root.close()
+        bindings.free(self.linker)
+        bindings.free(self._root)

@@ -52,6 +52,7 @@ from arkml.errors import (
     Unavailable,
 )
 from arkml.loggers import SafeLogger
+from arkml.runtime.interrupts import is_of_handler
 from arkml.runtime.memory import GuestBuffer, GuestMemory
 from arkml.runtime.shared_engine import IMPORTS
 
@@ -176,7 +177,9 @@ class ImportCall:
                 return int(ErrorCode.SUCCESS)
             code = error_code(error)
             handlers.refusal[:] = [f"{self.name} answered {code.name}: {str(error)[:_MOST_TEXT]}"]
-        except Exception:
+        except Exception as error:
+            if is_of_handler(error):
+                raise
             logger.exception("%s failed: a bug of the host", self.name)
             code = ErrorCode.INTERNAL_ERROR
         else:

@@ -137,8 +137,8 @@ class WasiLinker:
 
     def close(self) -> None:
         """Free the linkers."""
-        self._beneath.close()
-        self.linker.close()
+        bindings.free(self._beneath)
+        bindings.free(self.linker)
 
     def _type_of(self, name: str) -> FunctionType | None:
         try:
