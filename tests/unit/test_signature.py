@@ -361,6 +361,62 @@ def test_parts_of_mixed_actions_that_could_be_two_are_refused():
     assert "(a: 2, b: 2, logits: 3)" in refusal(ports, 3, (3,))
 
 
+@pytest.mark.parametrize(
+    ("names", "branches"),
+    [
+        (("action_continuous", "action_discrete"), (3,)),
+        (("action_mean", "action_choice"), (3,)),
+        (("continuous", "discrete"), (3,)),
+        (("mu", "action_discrete"), (2, 2)),
+        (("move", "discrete"), (2,)),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_word_for_choices_tells_the_scores_beside_continuous_actions(names, branches, is_first):
+    ports = [Port(names[0], (2,)), Port(names[1], (sum(branches),))]
+    found = signature([OBS], ports if is_first else ports[::-1], 8, 2 + len(branches), branches)
+
+    assert found.acting == tuple(ports)
+    assert found.branches == branches
+
+
+@pytest.mark.parametrize(
+    ("outputs", "actions", "branches"),
+    [
+        ({"mu": 2, "head": 3}, 3, (3,)),
+        ({"move": 2, "shoot": 3}, 3, (3,)),
+        ({"mu": 2, "pi": 3}, 3, (3,)),
+        ({"mu": 2, "head": 5}, 4, (3, 2)),
+        ({"mu": 2, "head": 4}, 4, (2, 2)),
+        ({"steer": 1, "gear": 2}, 2, (2,)),
+        ({"actions_c": 1, "actions_d": 2}, 2, (2,)),
+        ({"mu": 2, "left": 4, "right": 3}, 4, (4, 3)),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_scores_do_not_act_alone_where_continuous_actions_may_be_beside_them(
+    outputs, actions, branches, is_first
+):
+    ports = [Port(name, (width,)) for name, width in outputs.items()]
+    words = refusal(ports if is_first else ports[::-1], actions, branches)
+
+    assert f"{len(ports)} outputs that could be the {actions} actions" in words
+    assert all(f"{port.label}: {port.width}" in words for port in ports)
+    assert "--policy-output NAME" in words
+
+
+@pytest.mark.parametrize("other", ["x", "24", "state_value"])
+def test_a_name_for_all_actions_tells_them_from_scores_of_the_same_width(other):
+    ports = [Port(other, (1,)), Port("policy", (2,))]
+
+    assert signature([OBS], ports, 8, 2, (2,)).acting == (ports[1],)
+
+
+@pytest.mark.parametrize("port", [ML_AGENTS[2], Port("discrete_actions", (3,), "int64")])
+def test_a_half_of_what_agents_of_both_kinds_do_is_refused(port):
+    assert "no output of 3 actions" in refusal([port], 3, (3,))
+
+
 def test_scores_without_declared_branches_name_the_declaration():
     assert "declares its branches (arkml.spec)" in refusal([Port("logits", (4,))], 1)
 

@@ -145,6 +145,8 @@ _ABOUT_ACTIONS = frozenset(
 )
 """Words beside which a word for actions says nothing: `actor_hidden`, `action_low`."""
 
+_DISCRETE = frozenset(["discrete", "categorical", "choice", "choices", "branch", "branches"])
+
 _SIDES = frozenset(
     [
         "in",
@@ -232,6 +234,11 @@ def is_action(name: str) -> bool:
     """Return True if all words of a name say that it is the actions, as `mean_actions` does."""
     found = set(words(name)) - _SIDES
     return bool(found) and found <= _ACTIONS | {"continuous", "discrete", "deterministic"}
+
+
+def is_discrete(name: str) -> bool:
+    """Return True if a word of a name says that it is about choices: `action_discrete`."""
+    return not _DISCRETE.isdisjoint(words(name))
 
 
 def is_observation(name: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from arkml.errors import InvalidArguments
-from arkml.policies.port_names import DESCRIPTIVE, Meaning, numbers_of, words
+from arkml.policies.port_names import DESCRIPTIVE, Meaning, is_discrete, numbers_of, words
 from arkml.policies.ports import Parts, Port, listed
 from arkml.policies.roles import Roles
 
@@ -165,9 +166,15 @@ class _Outputs:
         parts = [next((named[name] for name in names if name in named), None)
                  for names in (order, chosen)]  # fmt: skip
         found = [part for part in parts if part is not None]
-        if not found or not self._fits(_sum(found)):
+        is_half = len(found) == 1 and self._is_mixed
+        if not found or is_half or not self._fits(_sum(found)):
             return ()
         return tuple(found)
+
+    @property
+    def _is_mixed(self) -> bool:
+        """True for a session that is known to have choices and other actions."""
+        return bool(self._wanted.branches and self._wanted.continuous)
 
     def _mixed(self) -> tuple[Port, ...]:
         """Return the parts of a model that has them apart. Raises as `acting`."""
@@ -175,8 +182,9 @@ class _Outputs:
         free = [port for port in self._unexplained() if port.stem not in _AGENTS]
         choices = self._parts(free)
         if not choices or (len(choices) == 1 and len(choices[0]) == 1 and not wanted.continuous):
+            self._require_together(free)
             return ()
-        floats = [p for p in free if not (p.is_whole or _has_scores(p))]
+        floats = [p for p in free if not (p.is_whole or _has_scores(p) or is_discrete(p.name))]
         floats = [port for port in floats if port.width == wanted.continuous]
         floats = [port for port in floats if port.meaning is Meaning.ACTIONS] or floats
         expected = 1 if wanted.continuous else 0
@@ -184,6 +192,28 @@ class _Outputs:
             return (*floats, *choices[0])
         listed_ports = dict.fromkeys([*floats, *(port for part in choices for port in part)])
         raise InvalidArguments(self._ambiguous(list(listed_ports)))
+
+    def _require_together(self, free: Sequence[Port]) -> None:
+        """Raise InvalidArguments if two outputs may be continuous actions and scores of choices."""
+        wanted = self._wanted
+        if not self._is_mixed:
+            return
+        floats = [port for port in free if not port.is_whole]
+        plain = [p for p in floats if p.width == wanted.continuous and not _has_scores(p)]
+        if any(port.meaning is Meaning.ACTIONS for port in self._fitting()):
+            plain = [port for port in plain if port.meaning is Meaning.ACTIONS]
+        for port in plain:
+            others = [other for other in floats if other is not port]
+            if heads := self._heads(others):
+                raise InvalidArguments(self._ambiguous(list(dict.fromkeys([*plain, *heads]))))
+
+    def _heads(self, ports: Sequence[Port]) -> list[Port]:
+        """Return the outputs that can be scores by their widths: of all branches, or of each."""
+        branches = self._wanted.branches
+        found = [port for port in ports if port.width == sum(branches)]
+        if Counter(branches) <= Counter(port.width for port in ports):
+            found += [port for port in ports if port.width in branches]
+        return found
 
     def _parts(self, free: Sequence[Port]) -> list[tuple[Port, ...]]:
         """Return the outputs that can be a session's choices: one alone, or one for each branch."""
@@ -201,6 +231,10 @@ class _Outputs:
         each = self._of_branches(scores)
         if each or parts:
             return parts + each
+        discrete = [port for port in free if is_discrete(port.name)]
+        parts = [(port,) for port in discrete if port.width == sum(branches)]
+        if parts and self._is_mixed:
+            return parts
         floats = [p for p in free if p.width > 1 and not (p.is_whole or _has_scores(p))]
         each = [*self._of_branches(floats), *self._of_branches(_alike_in_name(floats))][:1]
         if each and not _alike_in_name(each[0]):  # or one of them has the choices as floats
