@@ -173,14 +173,14 @@ def test_arithmetic_of_small_whole_numbers_is_refused():
         build.load(pixels(TensorProto.UINT8, adding, CAST, PRODUCT), 8, 2)
 
 
-def recurrent(operator, layers, batch, *, hidden=3, names=("h_in", "h_out")):
+def recurrent(operator, layers, batch, *, hidden=3, names=("h_in", "h_out"), width=4):
     """Layers of an LSTM or GRU with the batch behind the layers, as torch exports them."""
     gates = 4 if operator == "LSTM" else 3
     states = ["h", "c"] if operator == "LSTM" else ["h"]
     nodes = [build.node("Unsqueeze", "obs zero", "x0")]
     weights = [integers("zero", 0), integers("split", *[1] * layers)]
     random = np.random.default_rng(7)
-    inputs = [build.port("obs", batch, 4)]
+    inputs = [build.port("obs", batch, width)]
     outputs = [build.port("actions", batch, hidden)]
     for state in states:
         source, target = (name.replace("h", state) for name in names)
@@ -189,9 +189,9 @@ def recurrent(operator, layers, batch, *, hidden=3, names=("h_in", "h_out")):
         parts = " ".join(f"{state}{layer}" for layer in range(layers))
         nodes.append(build.node("Split", f"{source} split", parts, axis=0))
     for layer in range(layers):
-        width = 4 if layer == 0 else hidden
+        size = width if layer == 0 else hidden
         weights += [
-            build.weight(f"W{layer}", random.standard_normal((1, gates * hidden, width))),
+            build.weight(f"W{layer}", random.standard_normal((1, gates * hidden, size))),
             build.weight(f"R{layer}", random.standard_normal((1, gates * hidden, hidden))),
             build.weight(f"B{layer}", random.standard_normal((1, 2 * gates * hidden))),
         ]
@@ -247,6 +247,59 @@ def test_states_without_names_are_found_by_the_operator_that_has_them(operator):
     assert np.allclose(
         [build.acted(policy, rows) for rows in features], played(data, features), atol=1e-5
     )
+
+
+@pytest.mark.parametrize(
+    ("layers", "batch", "width"), [(2, 2, 4), (3, 3, 4), (2, 4, 2), (1, 4, 1), (4, 2, 2), (2, 2, 2)]
+)
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_a_fixed_batch_is_told_from_layers_and_features(operator, layers, batch, width):
+    data = recurrent(operator, layers, batch, width=width)
+    features = RANDOM.standard_normal((4, 5, width)).astype(np.float32)
+    policy = build.load(data, width, 3)
+    answers = [build.acted(policy, rows) for rows in features]
+    alone = recurrent(operator, layers, 1, width=width)
+
+    assert np.allclose(answers, played(alone, features), atol=1e-5)
+    assert loaded(data).block is None
+
+
+def stacked(*nodes, batch=2):
+    """A state of [batch, 2, 3] whose rows are first; actions and state are what `nodes` make."""
+    made = [build.node(name, inputs, to, **given) for name, inputs, to, given in nodes]
+    return build.model(
+        made,
+        [build.port("obs", batch, 3), build.port("h_in", batch, 2, 3)],
+        [build.port("actions", batch, 3), build.port("h_out", batch, 2, 3)],
+        [integers("one", 1), build.weight("w", [[1, 0, 0], [2, 1, 0], [0, 3, 1]])],
+    )
+
+
+SUM = ("ReduceSum", "h_out one", "actions", {"keepdims": 0})
+
+
+def test_a_fixed_batch_before_as_many_layers_is_told():
+    data = stacked(
+        ("MatMul", "obs w", "seen", {}),
+        ("Unsqueeze", "seen one", "wide", {}),
+        ("Add", "h_in wide", "h_out", {}),
+        SUM,
+    )
+    features = RANDOM.standard_normal((5, 3)).astype(np.float32)
+    policy = build.load(data, 3, 3)
+    seen = features @ np.array([[1, 0, 0], [2, 1, 0], [0, 3, 1]], np.float32)
+
+    assert np.allclose(build.acted(policy, features), 2 * seen, atol=1e-4)
+    assert np.allclose(build.acted(policy, features), 4 * seen, atol=1e-4)
+
+
+def test_a_batch_that_may_be_the_layers_is_refused_with_the_way_out():
+    data = stacked(("ReduceMean", "h_in", "m", {}), ("Add", "h_in m", "h_out", {}), SUM)
+
+    with pytest.raises(
+        ModelRejected, match=r"'h_in', \[2, 2, 3\], may lie on its axis 0 or 1: exp"
+    ):
+        OnnxFile(data, Limits(), seconds=2.0)
 
 
 def without_batch(*, mixes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from arkml.errors import ModelRejected
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from arkml.policies.vetting import Vetted
 
+_MOST_DOUBTFUL = 3  # shapes whose rows may lie on two axes
 _NEW = -1  # the axis of rows that an input has not, and is given
 
 
@@ -44,33 +46,76 @@ def outputs_of(model: onnx.ModelProto) -> list[str]:
 
 
 def find_rows(vetted: Vetted) -> RowAxes:
-    """Return the place of the rows in a vetted model. Raises ModelRejected."""
-    tensors = vetted.tensors
+    """Return the likeliest place of the rows in a vetted model. Raises ModelRejected."""
+    return possible_rows(vetted)[0]
+
+
+def possible_rows(vetted: Vetted) -> list[RowAxes]:
+    """
+    Return the places that the rows of a vetted model may have, the likeliest first.
+
+    There are several where a fixed number of rows is also that of layers. Raises ModelRejected.
+    """
     inputs, outputs = inputs_of(vetted.model), outputs_of(vetted.model)
-    if any(grows(size) for name in inputs for size in tensors[name].shape):
-        return RowAxes(None, _growing(tensors, (*inputs, *outputs)))
+    shapes = {name: vetted.tensors[name].shape for name in (*inputs, *outputs)}
+    if any(grows(size) for name in inputs for size in shapes[name]):
+        return [RowAxes(None, _growing(vetted.tensors, shapes))]
     block = _block(
-        [tensors[name].shape for name in inputs], [tensors[name].shape for name in outputs]
+        [shapes[name] for name in inputs], [shapes[name] for name in outputs], _recurrent(vetted)
     )
     if block is None:
-        return RowAxes(1, dict.fromkeys((*inputs, *outputs)))
-    axes: dict[str, int | None] = {name: _axis(tensors[name].shape, block) for name in inputs}
-    for name in outputs:
-        axis = _axis(tensors[name].shape, block)
-        if axis is not None or block == 1:
-            axes[name] = axis
-    return RowAxes(block, axes)
+        return [RowAxes(1, dict.fromkeys(shapes))]
+    choices = {shape: _axes(shape, block) or (None,) for shape in shapes.values()}
+    doubtful = [name for name in shapes if len(choices[shapes[name]]) > 1]
+    if len({shapes[name] for name in doubtful}) > _MOST_DOUBTFUL:
+        raise doubtful_rows(vetted, doubtful[0])
+    ways = []
+    for axes in product(*choices.values()):
+        by_shape = dict(zip(choices, axes, strict=True))
+        found = {name: by_shape[shape] for name, shape in shapes.items()}
+        for name in outputs:
+            if found[name] is None and block != 1:
+                del found[name]
+        ways.append(RowAxes(block, found))
+    return ways
 
 
-def _block(inputs: Collection[tuple[int, ...]], outputs: Collection[tuple[int, ...]]) -> int | None:
-    """Return the fixed number of rows of these shapes, None if they have no axis for rows."""
+def doubtful_rows(vetted: Vetted, name: str) -> ModelRejected:
+    """Return the refusal of a model in which the rows of a port may lie on two axes."""
+    return ModelRejected(
+        f"the rows of {name[:80]!r}, {list(vetted.tensors[name].shape)}, may lie on its axis 0 or"
+        " 1: export the model with its batch open, or for 1 row"
+    )
+
+
+def _block(
+    inputs: Collection[tuple[int, ...]],
+    outputs: Collection[tuple[int, ...]],
+    recurrent: Collection[int],
+) -> int | None:
+    """
+    Return the fixed number of rows of these shapes, None if they have no axis for rows.
+
+    recurrent: the rows of recurrent operators.
+    """
     wide = [shape for shape in inputs if len(shape) > 1]
     leading = {shape[0] for shape in wide} | {shape[1] for shape in wide if len(shape) > 2}
-    possible = sorted(leading & {shape[0] for shape in outputs if shape})
-    for size in possible:
-        if all(_axis(shape, size) is not None for shape in inputs):
-            return size
+    possible = leading & {*recurrent, *(shape[0] for shape in outputs if shape)}
+    found = [size for size in possible if all(_axes(shape, size) for shape in inputs)]
+    if found:
+        return max(
+            found,
+            key=lambda size: (
+                size in recurrent, sum(bool(_axes(shape, size)) for shape in outputs), -size,
+            ),
+        )  # fmt: skip
     return 1 if 1 in possible else None
+
+
+def _recurrent(vetted: Vetted) -> set[int]:
+    """Return the rows of a model's recurrent operators, which have them behind their steps."""
+    nodes = [node for node in vetted.model.graph.node if node.op_type in ("LSTM", "GRU")]
+    return {vetted.tensors[node.input[0]].shape[1] for node in nodes}
 
 
 def _growing(tensors: Mapping[str, Tensor], names: Collection[str]) -> dict[str, int | None]:
@@ -83,9 +128,11 @@ def _growing(tensors: Mapping[str, Tensor], names: Collection[str]) -> dict[str,
     return axes
 
 
-def _axis(shape: tuple[int, ...], block: int) -> int | None:
-    """Return the axis of a fixed number of rows: the first, or that behind the layers."""
-    return next((axis for axis, size in enumerate(shape[:2]) if size == block), None)
+def _axes(shape: tuple[int, ...], block: int) -> tuple[int, ...]:
+    """Return the axes of a fixed number of rows: the first, or that behind layers or steps."""
+    places = shape[:2] if len(shape) > 2 else shape[:1]
+    found = tuple(axis for axis, size in enumerate(places) if size == block)
+    return found[:1] if block == 1 else found
 
 
 def ports_of(vetted: Vetted, rows: RowAxes, names: Collection[str]) -> list[Port]:
@@ -293,15 +340,15 @@ def opened(
     shapes = {name: tensors[name].shape for name in inputs_of(model)}
     block = rows.block or 1
     plain = {name: _NEW if rows.axes[name] is None else rows.axes[name] for name in shapes}
-    behind = {
-        name: 1 if len(shape) > 2 and shape[1] == block else plain[name]
-        for name, shape in shapes.items()
-    }
-    ways = [behind, plain]
+    ways = [plain]
+    if block == 1:  # of layers and a row, both 1, the layers are first
+        behind = {name: 1 if len(shape) > 2 and shape[1] == 1 else plain[name]
+                  for name, shape in shapes.items()}  # fmt: skip
+        ways.insert(0, behind)
     if _NEW in plain.values():
         ways.append(dict.fromkeys(shapes, _NEW))
     ways = [way for place, way in enumerate(ways) if way not in ways[:place]]
-    _open_reshapes(model, rows.block or 1)
+    _open_reshapes(model, block)
     for port in model.graph.output:
         port.type.tensor_type.ClearField("shape")
     for way in ways:

@@ -19,11 +19,13 @@ from arkml.policies.blocks import rows_of, run_block
 from arkml.policies.border import (
     RowAxes,
     conform,
+    doubtful_rows,
     find_rows,
     inputs_of,
     opened,
     outputs_of,
     ports_of,
+    possible_rows,
     prune,
 )
 from arkml.policies.graph_search import twins_of
@@ -32,6 +34,13 @@ from arkml.policies.model import ALIKE, Call
 from arkml.policies.ort import bindings, open_session, reason, run_options
 from arkml.policies.pace import ModelTime
 from arkml.policies.ports import Layout, Port
+from arkml.policies.row_trials import (
+    MOST_FLOATS,
+    Results,
+    are_alike,
+    require_alike,
+    results_of_rows,
+)
 from arkml.policies.run_limit import RunLimit
 from arkml.policies.subnormals import call_flushed
 from arkml.policies.vetting import Vetted, examine, examined
@@ -47,9 +56,7 @@ FOLDED_BYTES = 4 << 20
 _CHUNK_BYTES = 128 << 20
 _TRIAL_ROWS = 3
 _TRIAL_RUNS = 5
-_TRIAL_FLOATS = 1 << 24
 _TRIAL_SECONDS = 0.1
-_ALIKE = 1e-3  # of the numbers of one row, computed alone and among others
 _QUICK = 0.025
 """CPU seconds; batches that take fewer with any numbers, by estimate, run without a watch."""
 
@@ -181,8 +188,9 @@ class OnnxFile:
         self._time = LoadTime(seconds)
         self._vetted = examine(data, limits)
         self._time.require()
-        self._rows = find_rows(self._vetted)
         model = self._vetted.model
+        ways = possible_rows(self._vetted)
+        self._rows = ways[0] if len(ways) == 1 else self._rows_of(ways)
         self.layout = Layout(
             tuple(ports_of(self._vetted, self._rows, inputs_of(model))),
             tuple(ports_of(self._vetted, self._rows, outputs_of(model))),
@@ -213,12 +221,35 @@ class OnnxFile:
             return fixed
         try:
             free = _load(opened_one, self._time)
-            _require_alike(free, fixed, self._time)
+            require_alike(free, fixed, self._time)
         except ModelRejected as error:
             self._time.require()
             log.debug("the model keeps its batch of %s: %s", _rows(rows.block), error)
             return fixed
         return free
+
+    def _rows_of(self, ways: Sequence[RowAxes]) -> RowAxes:
+        """Return the one place of the rows by which they are apart. Raises ModelRejected."""
+        found: list[tuple[RowAxes, Results]] = []
+        for rows in ways:
+            with suppress(ModelRejected):
+                found.append((rows, results_of_rows(self._copy(rows), self._time)))
+            self._time.require()
+        if found and all(are_alike(found[0][1], results) for _, results in found[1:]):
+            return found[0][0]
+        axes = {name: {way.axes.get(name) for way in ways} for name in ways[0].axes}
+        name = next(name for name, places in axes.items() if len(places) > 1)
+        raise doubtful_rows(self._vetted, name)
+
+    def _copy(self, rows: RowAxes) -> OnnxModel:
+        """Load a copy of the model with all outputs that have rows at this place."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self._vetted.model)
+        prune(model, [name for name in outputs_of(model) if name in rows.axes])
+        conform(model, rows, self._vetted.tensors)
+        return _load(examined(model), self._time, rows.block)
 
     def _opened(self, vetted: Vetted, rows: RowAxes, names: Sequence[str]) -> Vetted | None:
         """Return the model for any number of rows, None if it cannot be."""
@@ -244,29 +275,6 @@ class OnnxFile:
 def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
     """Vet a model and load it with all outputs. Raises as `OnnxFile` does."""
     return OnnxFile(data, limits, seconds=seconds).load()
-
-
-def _require_alike(free: OnnxModel, fixed: OnnxModel, time_left: LoadTime) -> None:
-    """Raise ModelRejected unless two models compute each row of a few alike."""
-    rows = 2 * fixed.chunk + 1
-    if rows * sum(port.width for port in free.inputs) > _TRIAL_FLOATS:
-        raise ModelRejected(f"the inputs of the model are too large for {_rows(rows)}")
-    random = np.random.default_rng(0)
-    feeds = {
-        port.name: random.standard_normal((rows, *port.shape)).astype(np.float32)
-        for port in free.inputs
-    }
-    results = []
-    for model in (free, fixed):
-        fetches = {p.name: np.zeros((rows, *p.shape), np.float32) for p in model.outputs}
-        model.run(rows, feeds, fetches, time_left)
-        results.append(fetches)
-    for name, values in results[0].items():
-        others = results[1][name]
-        if values.shape != others.shape or not np.allclose(
-            values, others, rtol=_ALIKE, atol=_ALIKE, equal_nan=True
-        ):
-            raise ModelRejected(f"output {name[:80]!r} of a row depends on other rows")
 
 
 def _load(vetted: Vetted, time_left: LoadTime, block: int | None = None) -> OnnxModel:
@@ -306,7 +314,7 @@ def _load(vetted: Vetted, time_left: LoadTime, block: int | None = None) -> Onnx
 def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> TrialRun:
     names = [meta.name for meta in session.outputs_meta]
     ports = _input_ports(session)
-    if rows * sum(port.width for port in ports) > _TRIAL_FLOATS:
+    if rows * sum(port.width for port in ports) > MOST_FLOATS:
         raise ModelRejected(f"the inputs of the model are too large for {_rows(rows)}")
     feeds = {port.name: np.zeros((rows, *port.shape), np.float32) for port in ports}
     options = run_options()
