@@ -349,6 +349,18 @@ def test_a_score_for_each_branch_is_no_choice(name):
     assert f"only {name}: 3" in refusal([Port(name, (3,))], 3, (2, 2, 2))
 
 
+@pytest.mark.parametrize("branches", [(2, 2, 2), (4, 3, 2)])
+def test_a_float_for_each_branch_is_a_choice_only_by_its_name(branches):
+    words = refusal([Port("linear", (3,)), Port("value", (1,))], 3, branches)
+    named = [Port("discrete_action", (3,)), Port("linear", (3,), "int32")]
+
+    assert "linear: 3 of the model may be choices, or a score for each branch" in words
+    assert "--policy-output NAME" in words
+    assert signature([OBS], [Port("linear", (3,))], 8, 3, branches, ("linear",)).branches == ()
+    for port in named:
+        assert signature([OBS], [port], 8, 3, branches).acting == (port,)
+
+
 def test_without_noise_the_likeliest_choices_of_agents_act():
     found = signature([OBS], [CHOICES, LIKELIEST], 8, 2, (3, 2), deterministic=True)
 

@@ -137,7 +137,11 @@ class PolicyLibrary:
             masks = ChoiceMasks(branches, self._workspace) if branches else None
             wanted = self._wanted(num_features, num_actions, branches, parts)
             acting = self._policy(file, wanted, digest, masks, brought)
-            made = acting if masks is None else MaskedPolicy(acting, masks)
+            made = (
+                acting
+                if masks is None
+                else MaskedPolicy(acting, masks, is_sure=acting.takes_highest)
+            )
             with self._lock:
                 policy = self._policies.setdefault(key, made)
         if self._given is not None:  # the guest leaves the numbers to its model

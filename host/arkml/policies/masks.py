@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.hive.protocol.masks import PREFIX, masked_choice
 from arkml.loggers import SafeLogger
@@ -15,6 +16,7 @@ from arkml.policies.workspace import PolicyWorkspace
 
 log = SafeLogger(__name__)
 
+_ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 _MOST_NAMES = 1 << 16  # that are remembered: a guest may spell a number in many ways
 _LONGEST_NAME = 64  # that is remembered, in characters; names may have a megabyte
 
@@ -33,11 +35,12 @@ class ChoiceMasks:
         self.rows: Floats | None = None
         self._branches = tuple(branches)
         self._starts = list(accumulate(branches, initial=0))
+        self._last = np.array(branches, np.float32) - 1
         self._columns: dict[str, int | None] = {}
         self._workspace = workspace
         self._kept: Floats = np.ones((0, self.choices), np.float32)
         self._count = 0
-        self._has_replaced = self._has_met_unknown = False
+        self._has_replaced = self._has_settled = self._has_met_unknown = False
 
     def begin(self, count: int) -> None:
         """Allow all choices to the agents of a new batch of `count` rows."""
@@ -63,26 +66,49 @@ class ChoiceMasks:
         rows = first + metadata.rows[chosen]
         self.rows[rows, columns[chosen]] = metadata.values[chosen] == 0  # the last item counts
 
-    def hold(self, actions: Floats) -> None:
+    def hold(self, batch: Batch, *, is_sure: bool = False) -> None:
         """
-        Put the lowest choice that is allowed in the place of each one that is masked.
+        Have the last columns of a batch's actions be choices that exist, and are allowed.
 
-        actions: float32, [n, num_actions], whose last columns are the choices. A policy that takes
-        the masks has chosen none of these; of another one the first is logged. Where all choices of
-        a branch are masked the choice stays.
+        A number between two choices is rounded, halves to the even one. The lowest choice that is
+        allowed takes the place of one that does not exist or is masked; the first of each is
+        logged. Where all choices of a branch are masked the choice stays. With `is_sure` all are
+        known to exist. NaN and infinities stay, which are counted elsewhere.
         """
+        if not is_sure:
+            self._settle(batch)
         if self.rows is None:
             return
+        actions = batch.actions
         first = actions.shape[1] - len(self._branches)
         for branch, choices in enumerate(self._branches):
             column, start = actions[:, first + branch], self._starts[branch]
             allowed = self.rows[:, start : start + choices] != 0
-            exists = (column >= 0) & (column < choices) & (np.floor(column) == column)
+            exists = np.isfinite(column)
             chosen = np.where(exists, column, 0).astype(np.intp)
             wrong = exists & ~allowed[np.arange(len(column)), chosen] & allowed.any(axis=1)
             if wrong.any():
                 column[wrong] = allowed[wrong].argmax(axis=1)
                 self._note_replaced()
+
+    def _settle(self, batch: Batch) -> None:
+        """Round choices, and have 0 in the place of those that do not exist."""
+        choices = batch.actions[:, -len(self._branches) :]
+        rounded = np.rint(choices)
+        settled = np.minimum(np.maximum(rounded, 0), self._last)
+        is_choice = settled == choices
+        if np.count_nonzero(is_choice) == is_choice.size:
+            return
+        wrong = ~is_choice & np.isfinite(choices)
+        given = choices[wrong & ~np.isin(batch.rows["state"], _ENDED)[:, None]]
+        if given.size and not self._has_settled:
+            self._has_settled = True
+            log.warning(
+                "the policy gave %g for a choice, and the branches are of %s choices: such a number"
+                " is rounded, or else the lowest choice that is allowed is taken in its place",
+                given[0], ", ".join(map(str, self._branches)),
+            )  # fmt: skip
+        choices[wrong] = np.where(settled == rounded, np.abs(rounded), 0)[wrong]  # no -0
 
     def write(self, out: Floats) -> None:
         """Write the masks of the batch to `out`, float32, [n, choices]."""
@@ -126,22 +152,23 @@ class ChoiceMasks:
 
 class MaskedPolicy:
     """
-    A policy whose choices keep to the masks of each batch.
+    A policy whose choices exist, and keep to the masks of each batch.
 
     `policy` fills the actions; `masks` are those of the batch that it is given, which a policy that
-    takes masks has as an input.
+    takes masks has as an input. `is_sure` says that its choices always exist.
     """
 
-    def __init__(self, policy: Policy, masks: ChoiceMasks) -> None:
+    def __init__(self, policy: Policy, masks: ChoiceMasks, *, is_sure: bool = False) -> None:
         self.policy: Policy = policy
         self.masks: ChoiceMasks = masks
         self.num_features: int = policy.num_features
         self.num_actions: int = policy.num_actions
+        self._is_sure = is_sure
 
     def act(self, batch: Batch) -> None:
         """Fill `batch.actions` and `batch.values`. Raises what the policy raises."""
         self.policy.act(batch)
-        self.masks.hold(batch.actions)
+        self.masks.hold(batch, is_sure=self._is_sure)
 
     def forget(self, key: int) -> None:
         """Drop what the policy keeps for the agents of session `key`, which is closed."""

@@ -117,6 +117,11 @@ class OnnxPolicy:
         return bool(self._signature.roles.masks)
 
     @property
+    def takes_highest(self) -> bool:
+        """True if choices are those of the highest scores, and not what the model gives."""
+        return bool(self._signature.branches)
+
+    @property
     def session_bytes(self) -> int:
         """Bytes that a guest is charged for the model: 0 for one that it did not bring."""
         return self._model.session_bytes if self.is_of_guest else 0

@@ -263,6 +263,11 @@ class _Outputs:
             if self._wanted.num_actions is None:
                 # Of two outputs the one of width 1 is the value, if only one of them has it.
                 among = [p for p in among if p.width != 1 or p.is_whole] or among
+            if len(among) == 1 and self._is_each(among[0]):
+                raise InvalidArguments(
+                    f"the output {listed(among)} of the model may be choices, or a score for each"
+                    f" branch, and its name does not tell: {WAY_OUT}"
+                )
             if len(among) == 1 and not self._is_doubtful(among[0]):
                 return among[0]
             if among:
@@ -284,6 +289,12 @@ class _Outputs:
 
     def _is_scored(self, port: Port) -> bool:
         return _is_scored(port.width, self._wanted, (port,))
+
+    def _is_each(self, port: Port) -> bool:
+        """Return True if a nameless output has a float for each branch, and nothing else."""
+        wanted = self._wanted
+        is_each = bool(wanted.branches) and port.width == len(wanted.branches) == wanted.num_actions
+        return is_each and not port.is_whole and port.meaning is Meaning.UNKNOWN
 
     def _is_doubtful(self, port: Port) -> bool:
         """Return True if a nameless output of width 1 may be the value beside the actions."""

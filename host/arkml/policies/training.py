@@ -172,7 +172,7 @@ class TrainingPolicy:
         advanced = self.agents.advanced
         live.policy.act(batch)
         if self.masks is not None:
-            self.masks.hold(batch.actions)
+            self.masks.hold(batch)
         if self.agents.advanced == advanced:  # the model draws no noise
             self.agents.advance(visit, ends, None)
         if keep is not None:
