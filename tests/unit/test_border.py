@@ -93,6 +93,79 @@ def test_a_fixed_batch_stays_where_rows_depend_on_others(nodes):
     assert model.block == 4
 
 
+CLIP = ("Max", "size one", "most", {})
+CLIPPED = {
+    "norm of all": [("ReduceL2", "obs", "size", {}), CLIP, ("Div", "obs most", "actions", {})],
+    "norm in one axis": [
+        ("ReduceL2", "obs", "size", {"axes": [0]}), CLIP, ("Div", "obs most", "actions", {}),
+    ],
+    "first row": [
+        ("Slice", "obs from to", "first", {}), ("ReduceL2", "first", "size", {"axes": [1]}), CLIP,
+        ("Div", "obs most", "actions", {}),
+    ],
+    "sum up to here": [
+        ("CumSum", "obs from", "size", {}), CLIP, ("Div", "obs most", "actions", {}),
+    ],
+    "softmax": [
+        ("Softmax", "obs", "soft", {"axis": 0}), ("Div", "soft one", "size", {}),
+        ("Sub", "obs size", "actions", {}),
+    ],
+    "maximum": [("ReduceMax", "obs", "size", {}), CLIP, ("Div", "obs most", "actions", {})],
+    "the other way round": [
+        ("Slice", "obs end start from back", "size", {}), CLIP, ("Div", "obs most", "actions", {}),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [(k, m) for k in CLIPPED for m in (30.0, 1e6) if (k, m) != ("the other way round", 1e6)],
+)
+def test_a_batch_of_one_stays_where_large_numbers_of_other_rows_count(kind, most):
+    made = [build.node(name, inputs, to, **given) for name, inputs, to, given in CLIPPED[kind]]
+    weights = [
+        build.weight("one", most),
+        *(integers(n, v) for n, v in (("from", 0), ("to", 1), ("end", -1), ("back", -1))),
+        integers("start", -(1 << 40)),
+    ]
+    ports = [build.port("obs", 1, 3)], [build.port("actions", 1, 3)]
+    data = build.model(made, *ports, weights)
+    features = np.float32([[1, 2, 3], [4e7, 5e7, 6e7], [0, 1, -1], [200, 300, 10]])
+    policy = build.load(data, 3, 3)
+    alone = [build.acted(policy, features[row : row + 1])[0] for row in range(4)]
+
+    assert loaded(data).block == 1
+    assert np.array_equal(build.acted(policy, features), alone)
+
+
+def test_a_fixed_batch_is_opened_where_rows_are_reduced_each_by_itself():
+    nodes = [
+        build.node("ReduceL2", "obs", "size", axes=[1]),
+        build.node(*CLIP[:3]),
+        build.node("Div", "obs most", "clipped"),
+        build.node("Softmax", "clipped", "soft", axis=1),
+        build.node("Gather", "table index", "row", axis=0),
+        build.node("Add", "soft row", "actions"),
+    ]
+    weights = [build.weight("one", 10.0), build.weight("table", np.eye(3)), integers("index", 2)]
+    ports = [build.port("obs", 1, 3)], [build.port("actions", 1, 3)]
+
+    assert loaded(build.model(nodes, *ports, weights)).block is None
+
+
+def test_a_fixed_batch_with_indices_is_opened():
+    nodes = [
+        build.node("Cast", "obs", "index", to=TensorProto.INT64),
+        build.node("Gather", "table index", "rows", axis=0),
+        build.node("ReduceSum", "rows two", "actions", keepdims=0),
+    ]
+    ports = [build.port("obs", 1, 2)], [build.port("actions", 1, 4)]
+    weights = [build.weight("table", RANDOM.standard_normal((9, 4))), integers("two", 1)]
+    data = build.model(nodes, *ports, weights)
+
+    assert loaded(data).block is None
+
+
 def test_outputs_that_are_not_used_are_not_computed_and_do_not_fix_the_batch():
     mixing = [build.node("ReduceMean", "h", "m"), build.node("Expand", "m one", "value")]
     data = perceptron(1, extra=mixing)

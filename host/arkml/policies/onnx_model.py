@@ -34,6 +34,7 @@ from arkml.policies.model import ALIKE, Call
 from arkml.policies.ort import bindings, open_session, reason, run_options
 from arkml.policies.pace import ModelTime
 from arkml.policies.ports import Layout, Port
+from arkml.policies.row_mixing import require_rows_apart
 from arkml.policies.row_trials import (
     MOST_FLOATS,
     Results,
@@ -262,6 +263,7 @@ class OnnxFile:
             self._time.require()
             with suppress(ModelRejected):
                 found = examined(model)
+                require_rows_apart(found)
                 place = find_rows(found)
                 ports = ports_of(found, place, [*inputs_of(model), *names])
                 if len(ports) == len(self.layout.inputs) + len(names) and all(

@@ -152,7 +152,7 @@ def _single(model: Any) -> Any:
 def examined(model: Any) -> Vetted:
     """Vet an `onnx.ModelProto`, whose bytes were walked. Raises ModelRejected."""
     graph = model.graph
-    version = _opset(model)
+    version = opset(model)
     if not 0 < len(graph.node) <= MAX_NODES:
         raise ModelRejected(f"the model has {len(graph.node)} nodes, expected 1 to {MAX_NODES}")
     node_ports = sum(len(node.input) + len(node.output) for node in graph.node)
@@ -181,7 +181,7 @@ def examined(model: Any) -> Vetted:
         nodes.append(node)
         if len(nodes) > MAX_NODES:
             raise ModelRejected(f"the model has more than {MAX_NODES} nodes with its branches")
-        cost, pace = _at(_title(node), _node, node, version, tensors, cost, pace)
+        cost, pace = _at(title(node), _node, node, version, tensors, cost, pace)
         is_constant = node.op_type == "Shape" or known.issuperset(node.input)
         if is_constant and node.op_type not in _RANDOM:
             known.update(node.output)
@@ -198,10 +198,11 @@ def _rewritten(nodes: Any, rewriting: Rewriting) -> Iterator[Any]:
         try:
             yield from rewriting.nodes(node)
         except ModelRejected as error:
-            raise ModelRejected(f"{_title(node)}: {error}") from None
+            raise ModelRejected(f"{title(node)}: {error}") from None
 
 
-def _title(node: Any) -> str:
+def title(node: Any) -> str:
+    """Return how a node is called in messages."""
     return f"node {_shown(node.name or ''.join(node.output[:1]))} ({node.op_type[:40]})"
 
 
@@ -225,7 +226,7 @@ def _add(tensors: dict[str, Tensor], name: str, tensor: Tensor) -> None:
     tensors[name] = tensor
 
 
-def _opset(model: Any) -> int:
+def opset(model: Any) -> int:
     """Return the version of the default operators. Other sets may be named, but not used."""
     if model.ir_version not in _IR_VERSIONS:
         raise ModelRejected(f"IR version {model.ir_version} is not supported")
