@@ -361,6 +361,27 @@ def test_a_float_for_each_branch_is_a_choice_only_by_its_name(branches):
         assert signature([OBS], [port], 8, 3, branches).acting == (port,)
 
 
+@pytest.mark.parametrize(
+    "other", ["hidden", "latent_pi", "features", "embedding_1", "next_obs", "prev_action"]
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_layers_observations_and_last_actions_are_not_the_scores_of_a_branch(other, is_first):
+    ports = [Port(other, (3,)), Port("x", (3,))]
+    words = refusal(ports if is_first else ports[::-1], 2, (3, 3))
+
+    assert "no output of 2 actions, nor 6 with a score for each choice" in words
+
+
+def test_layers_are_not_taken_for_heads_by_their_numbers_or_for_continuous_actions():
+    layers = [Port("hidden_0", (3,)), Port("hidden_1", (3,))]
+    heads = [Port("head_0", (3,)), Port("head_1", (3,))]
+
+    assert "no output" in refusal(layers, 2, (3, 3))
+    assert signature([OBS], [*layers, *heads], 8, 2, (3, 3)).acting == tuple(heads)
+    assert "no output" in refusal([Port("latent", (2,)), Port("logits", (3,))], 3, (3,))
+    assert signature([OBS], [Port("latent", (2,)), Port("x", (3,))], 8, 3, (3,)).branches == ()
+
+
 def test_without_noise_the_likeliest_choices_of_agents_act():
     found = signature([OBS], [CHOICES, LIKELIEST], 8, 2, (3, 2), deterministic=True)
 

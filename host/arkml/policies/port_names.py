@@ -115,15 +115,12 @@ _ACTIONS = frozenset(
         "ctrl",
     ]
 )
-_ABOUT_ACTIONS = frozenset(
+_LAYERS = frozenset(
+    ["hidden", "latent", "latents", "feature", "features", "embedding", "embeddings"]
+)
+_OBSERVATIONS = frozenset(["obs", "observation", "observations"])
+_ABOUT_ACTIONS = _LAYERS | frozenset(
     [
-        "hidden",
-        "latent",
-        "latents",
-        "feature",
-        "features",
-        "embedding",
-        "embeddings",
         "prev",
         "previous",
         "last",
@@ -244,7 +241,12 @@ def is_discrete(name: str) -> bool:
 def is_observation(name: str) -> bool:
     """Return True if all words of a name say that it is what an agent observes: `obs_0`."""
     found = {word for word in words(name) if not word.isdigit()} - _SIDES
-    return bool(found) and found <= {"obs", "observation", "observations"}
+    return bool(found) and found <= _OBSERVATIONS
+
+
+def is_no_head(name: str) -> bool:
+    """Return True if a word of a name says that it is a layer, observation, or last action."""
+    return not (_LAYERS | _OBSERVATIONS).isdisjoint(words(name)) or is_last_action(name)
 
 
 def is_last_action(name: str) -> bool:

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from arkml.errors import InvalidArguments
-from arkml.policies.port_names import DESCRIPTIVE, Meaning, is_discrete, numbers_of, words
+from arkml.policies.port_names import (
+    DESCRIPTIVE,
+    Meaning,
+    is_discrete,
+    is_no_head,
+    numbers_of,
+    words,
+)
 from arkml.policies.ports import Parts, Port, listed
 from arkml.policies.roles import Roles
 
@@ -179,7 +186,11 @@ class _Outputs:
     def _mixed(self) -> tuple[Port, ...]:
         """Return the parts of a model that has them apart. Raises as `acting`."""
         wanted = self._wanted
-        free = [port for port in self._unexplained() if port.stem not in _AGENTS]
+        free = [
+            port
+            for port in self._unexplained()
+            if port.stem not in _AGENTS and not is_no_head(port.name)
+        ]
         choices = self._parts(free)
         if not choices or (len(choices) == 1 and len(choices[0]) == 1 and not wanted.continuous):
             self._require_together(free)
@@ -190,6 +201,11 @@ class _Outputs:
         expected = 1 if wanted.continuous else 0
         if len(choices) == 1 and len(floats) == expected:
             return (*floats, *choices[0])
+        if not floats and expected:
+            raise InvalidArguments(
+                f"the model has no output of {wanted.continuous} actions beside choices"
+                f" ({listed(choices[0])}), only {listed(self._ports)}; {WAY_OUT}"
+            )
         listed_ports = dict.fromkeys([*floats, *(port for part in choices for port in part)])
         raise InvalidArguments(self._ambiguous(list(listed_ports)))
 
