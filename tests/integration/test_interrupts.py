@@ -525,7 +525,7 @@ def stop(*_):
 signal.signal(signal.SIGUSR1, stop)
 
 def cut_off(work, number, *files):
-    \"\"\"Raise at a line of the files, as a signal handler would; return None behind the last.\"\"\"
+    \"\"\"Raise at a line of the files by a signal; return None behind the last one.\"\"\"
     left = number
 
     def line(frame, event, _):
@@ -556,7 +556,7 @@ def is_with(file, number):
     return linecache.getline(file, number).lstrip().startswith("with ")
 
 def everywhere(make, work, *files, step=1):
-    \"\"\"Cut work off in each place; return whether there were some and it raised in all of them.\"\"\"
+    \"\"\"Cut work off in each place; return whether there were some, and what came of it.\"\"\"
     outcomes = []
     for number in range(1, 100_000, step):
         made = make()
