@@ -1,5 +1,6 @@
 """The stdout of a command: on a full disk, with nobody who reads, and how wide tables are."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,16 @@ def test_tables_in_a_pipe_are_as_wide_as_columns_says():
     assert max(map(len, narrow)) <= 80
     assert 80 < max(map(len, wide)) <= 200
     assert not any("…" in line for line in narrow)
+
+
+def test_a_pipe_other_than_stdout_that_breaks_is_a_failure_with_its_sentence():
+    code = (
+        "from arkml.cli.exits import run\n"
+        "def job(): raise BrokenPipeError(32, 'Broken pipe')\n"
+        "run(job, as_json=True, debug=False)"
+    )
+    broken = prefork.run("-c", code, env=ENVIRONMENT)
+
+    assert broken.returncode == 1
+    assert "BrokenPipeError" in broken.stderr
+    assert json.loads(broken.stdout)["type"] == "BrokenPipeError"

@@ -1,6 +1,7 @@
 """Evaluations while a training plays: in a process of their own, with spread and success."""
 
 import json
+import select
 import subprocess
 import sys
 from concurrent.futures import Future
@@ -245,6 +246,45 @@ def test_closing_ends_an_evaluation_that_plays(policy):
             pass
 
     assert process.returncode == -9
+
+
+def process_that(program):
+    """Have the next evaluations started as another Python program, which inherits the pipes."""
+    start = subprocess.Popen
+    return patch(
+        "arkml.training.periodic_evaluation.subprocess.Popen",
+        lambda _, **options: start([sys.executable, "-c", program], **options),
+    )
+
+
+def is_full(pipe):
+    """Return whether a writer of a pipe waits for its reader."""
+    return not select.select([], [pipe], [], 0)[1]
+
+
+@pytest.mark.parametrize("rest", [100, 200_000])
+def test_closing_drops_what_the_process_has_not_read(rest):
+    module, size = REACH.read_bytes(), 1 << 16  # of a pipe
+    evaluation = PeriodicEvaluation(task(), module)
+    with process_that("import signal; signal.pause()"):
+        evaluation.begin(Client(), "r", 1, bytes(size - len(module) + rest))
+        eventually(lambda: evaluation._process is not None)
+        stdin = evaluation._process.stdin
+        eventually(lambda: is_full(stdin))
+        evaluation.close()
+
+    assert stdin.closed
+    evaluation.wait()  # no failure either
+
+
+def test_a_process_that_reads_nothing_is_a_failure_with_its_status():
+    with (
+        process_that("raise SystemExit(7)"),
+        PeriodicEvaluation(task(), bytes(1 << 20)) as evaluation,
+    ):
+        evaluation.begin(Client(), "r", 1, b"")
+        with pytest.raises(EvaluationFailed, match=r"reach\.wasm ended with status 7"):
+            evaluation.wait()
 
 
 def test_an_evaluation_that_ends_after_it_was_closed_is_told_to_nobody(policy):

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from arkml.cli.output import StdoutUnwritable
+from arkml.cli.output import StdoutClosed, StdoutUnwritable
 from arkml.cli.signals import SIGNALS
 from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestExit
 
@@ -45,7 +45,7 @@ def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
     try:
         status = _run(job, as_json=as_json, debug=debug)
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # click and rich raise SystemExit for a broken pipe
+    except (StdoutClosed, SystemExit):  # click and rich raise SystemExit for a broken pipe
         leave(SIGNALS.ended(UNREAD))  # the reader of the output has closed it
     except StdoutUnwritable as error:
         print_error(f"stdout cannot be written: {error.strerror}")
@@ -65,7 +65,7 @@ def _run(job: Job, *, as_json: bool, debug: bool) -> int:
         if as_json:
             print_json({"error": text, "type": "KeyboardInterrupt"})
         return SIGNALS.status
-    except (BrokenPipeError, StdoutUnwritable):
+    except (StdoutClosed, StdoutUnwritable):
         raise
     except Exception as error:  # noqa: BLE001  a bug of the host is shown as a sentence too
         if debug:

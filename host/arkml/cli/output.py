@@ -9,7 +9,11 @@ from typing import Any
 
 
 class StdoutUnwritable(OSError):
-    """Stdout cannot be written, as on a full disk. A closed pipe is BrokenPipeError."""
+    """Stdout cannot be written, as on a full disk."""
+
+
+class StdoutClosed(BrokenPipeError):
+    """The reader of stdout has closed it."""
 
 
 class _Stdout(io.FileIO):
@@ -18,8 +22,8 @@ class _Stdout(io.FileIO):
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            raise StdoutClosed(error.errno, error.strerror) from None
         except OSError as error:
             raise StdoutUnwritable(error.errno, error.strerror) from None
 

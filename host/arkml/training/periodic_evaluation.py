@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,8 @@ class PeriodicEvaluation(Closing):
             self._thread.join(_ENDING)
         for pipe in (process.stdin, process.stdout) if process is not None else ():
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # of what the process has not read
+                    pipe.close()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -172,10 +174,12 @@ class PeriodicEvaluation(Closing):
 
     def _play(self, wanted: _Wanted) -> dict[str, Any]:
         """Return the episodes of a version. Raises EvaluationFailed and OSError."""
-        process = self._started()
+        process, is_new = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
+            if is_new:
+                write_message(process.stdin, self._task.message(self._module))
             message = EvaluatorMessage({"version": wanted.version}, wanted.policy)
             write_message(process.stdin, message)
             line = process.stdout.readline()
@@ -190,23 +194,22 @@ class PeriodicEvaluation(Closing):
             raise EvaluationFailed(f"the evaluation failed: {answer['error']}")
         return answer
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        """Return the process, which is started with its first message. Raises OSError."""
+    def _started(self) -> tuple[subprocess.Popen[bytes], bool]:
+        """Return the process, and whether it waits for its first message. Raises OSError."""
         with self._changed:
-            if self._process is None:
-                if self._is_closed:
-                    raise BrokenPipeError
-                self._process = process = subprocess.Popen(
-                    [sys.executable, "-m", "arkml.training.evaluator"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,  # the guest that is trained logs the same
-                    env=environment(),
-                    start_new_session=True,  # Ctrl-C is for the host
-                )
-                assert process.stdin is not None
-                write_message(process.stdin, self._task.message(self._module))
-            return self._process
+            if self._process is not None:
+                return self._process, False
+            if self._is_closed:
+                raise BrokenPipeError
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "arkml.training.evaluator"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # the guest that is trained logs the same
+                env=environment(),
+                start_new_session=True,  # Ctrl-C is for the host
+            )
+            return self._process, True
 
     def _report(self, wanted: _Wanted, played: dict[str, Any]) -> None:
         shortfall = played["shortfall"]
