@@ -13,6 +13,7 @@ from arkml.policies.constant import zeros
 from arkml.training.results import TrainingFailed
 
 REACH = GUESTS / "c_reach.wasm"
+PENDULUM = GUESTS / "c_pendulum.wasm"
 CMDLET = GUESTS / "ark_api" / "cmdlet_train_016.wasm"
 LEARNER = str(Path(__file__).with_name("ppo_learner.py"))
 REFUSED = b"""
@@ -101,6 +102,19 @@ def test_a_run_that_is_stopped_at_its_hive_ends_its_training_with_the_reason(
 
     with pytest.raises(TrainingFailed, match="was stopped at its hive") as failed:
         train(misbehavior, minutes=LONG, progress=stop)
+
+    assert isinstance(failed.value.__cause__, RunGone)
+    assert failed.value.result.best.path.exists()
+
+
+def test_evaluations_of_each_frame_do_not_hide_that_a_run_was_stopped(train, hive):
+    def stop(state):
+        if state.evaluations:
+            with HiveClient(hive.locate) as client:
+                client.stop(state.run_id).result(30)
+
+    with pytest.raises(TrainingFailed, match="was stopped at its hive") as failed:
+        train("learns", PENDULUM, minutes=LONG, eval_every=1, progress=stop)
 
     assert isinstance(failed.value.__cause__, RunGone)
     assert failed.value.result.best.path.exists()

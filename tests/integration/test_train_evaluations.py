@@ -189,6 +189,28 @@ def test_versions_are_rated_one_after_the_other_and_the_newest_waits(policy):
     assert all(report.successes == [True] * len(report.returns) for _, report in client.reports)
 
 
+def test_a_hive_is_asked_once_for_a_version_and_not_while_it_has_to_answer(policy):
+    client, asked = Client(), []
+
+    def begin_evaluation(_, version):
+        asked.append((version, Future()))
+        return asked[-1][1]
+
+    client.begin_evaluation = begin_evaluation
+    with PeriodicEvaluation(task(), REACH.read_bytes()) as evaluation:
+        evaluation.begin(client, "r", 1, policy)
+        eventually(lambda: evaluation._playing is not None)
+        for version in (1, 1, 2, 2, 3, 4):
+            evaluation.begin(client, "r", version, policy)
+        asked_before = [version for version, _ in asked]
+        for _, answer in asked:
+            answer.set_result(Client().begin_evaluation("r", 1).result())
+        evaluation.wait()
+
+    assert asked_before == [1, 2]
+    assert [report.version for _, report in client.reports] == [1, 2]
+
+
 def test_a_version_that_seems_the_best_is_rated_by_twice_the_episodes(policy):
     client, kept = Client(), 8
     with PeriodicEvaluation(task(episodes=kept), REACH.read_bytes()) as evaluation:

@@ -10,7 +10,9 @@ from tests.waiting import eventually
 
 from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, RunAborted, RunGone
 from arkml.hive.protocol.runs import Status
+from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
+from arkml.training.options import Goal
 
 
 class Client:
@@ -94,6 +96,60 @@ def test_the_reason_of_a_guest_that_trapped_is_that_of_its_run():
     assert "by ann" in str(cause)
     assert cause.__cause__ is trap
     assert own is trap
+
+
+def test_a_session_that_has_failed_has_the_run_looked_at_at_once_and_ends_the_training(
+    monkeypatch,
+):
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        eventually(lambda: monitor.info)
+        monitor.session_failure = lambda: "it was refused"
+        monkeypatch.setattr("arkml.training.monitor._INTERVAL", None)  # it looks when told to
+        assert monitor.has_session() is False
+        monitor._hives.started[0][0].answer = replace(RUN, status=Status.STOPPED, reason="by ann")
+        reason = eventually(lambda: monitor.verdict)
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        monkeypatch.setattr("arkml.training.monitor._LOST", 0.0)
+        monitor.session_failure = lambda: "it was refused"
+        lost = eventually(lambda: monitor.has_session() or monitor._look() or monitor.verdict)
+
+    assert "by ann" in str(reason)
+    assert isinstance(lost, RunGone)
+    assert str(lost) == "the session of run 'walker' has failed: it was refused"
+
+
+def test_a_guest_that_joins_its_run_again_goes_on(monkeypatch):
+    monkeypatch.setattr("arkml.training.monitor._LOST", 0.0)
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        monitor.close()
+        monitor.session_failure = lambda: "it was refused"
+        lost = monitor.has_session()
+        monitor.session_failure = lambda: ""
+        monitor._look()
+        monitor._look()
+
+    assert not lost
+    assert monitor.has_session()
+    assert monitor.verdict is None
+
+
+def test_frames_after_a_session_has_failed_are_neither_counted_nor_evaluated():
+    evaluated, steps = [], []
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        monitor.session_failure = lambda: "it was refused" if len(steps) > 4 else ""
+        goal = Goal(None, 60.0, None)
+        loop = TrainingLoop(goal, None, monitor, is_once=False, cancel=lambda: None)
+
+        def step():
+            steps.append(None)
+            if len(steps) == 8:
+                monitor.verdict = RunGone("it was stopped")
+
+        with pytest.raises(RunGone, match="it was stopped"):
+            loop.run(lambda: None, step, lambda: evaluated.append(loop.frames), 1)
+
+    assert loop.frames == 4
+    assert evaluated == [1, 2, 3, 4]
 
 
 def test_why_a_learner_ended_last_is_known_while_another_one_starts():

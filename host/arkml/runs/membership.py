@@ -117,6 +117,11 @@ class RunMembership:
         """True after the session has ended, for whatever reason."""
         return self._session is not None and self._session.ended.done()
 
+    @property
+    def failure(self) -> str:
+        """The reason why rows cannot be delivered any more, empty without one."""
+        return (self._session.failure or "") if self._session is not None else ""
+
     def enter(self) -> bool:
         """Count one guest more; return False if the last one has left before."""
         with self._lock:

@@ -261,6 +261,7 @@ class GuestTrainer(Closing):
             monitor.workers = self._actors.progress
         self._warn_unseedable()
         monitor.is_own_end = self._has_stopped
+        monitor.session_failure = self._session_failure
         self._loop = loop = TrainingLoop(
             self._goal,
             self.options.fps,
@@ -391,6 +392,11 @@ class GuestTrainer(Closing):
         """Return whether the guest itself has stopped its run, or left it."""
         membership = membership_of(self._runner.subject)
         return membership is not None and (membership.has_stopped or membership.is_left)
+
+    def _session_failure(self) -> str:
+        """Return why the run takes no rows of the guest any more, empty if it does."""
+        membership = membership_of(self._runner.subject)
+        return "" if membership is None or self._has_stopped() else membership.failure
 
     def _result(
         self, outcome: RunOutcome, files: dict[str, Path], errors: tuple[Exception, ...]

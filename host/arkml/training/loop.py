@@ -23,8 +23,9 @@ class TrainingLoop:
     """
     Steps a guest until the goal of its training is reached.
 
-    Without a goal, or if `is_once`, it steps once. Frames before there is a run do not count, and
-    are not stepped as fast as can be: the learner starts sooner then. A step that still waits a
+    Without a goal, or if `is_once`, it steps once. Frames before there is a run, or after its
+    session has failed, do not count, and are not stepped as fast as can be: the learner starts
+    sooner then. A step that still waits a
     second after the training is to end, as for a hive that is gone, is ended by `cancel`, which
     lets it raise GuestCancelled. `ended` is why the loop ended, None while it runs.
     """
@@ -145,11 +146,12 @@ class TrainingLoop:
                 self._cancel()
 
     def _has_run(self) -> bool:
-        """Return whether there is a run to train, and rest where there is none."""
+        """Return whether there is a run that takes rows, and rest where there is none."""
         self._note_run()
-        if self._run_began is None and self.pacer is None:
+        has_run = self._run_began is not None and self._monitor.has_session()
+        if not has_run and self.pacer is None:
             time.sleep(_IDLE)
-        return self._run_began is not None
+        return has_run
 
     def _note_run(self) -> None:
         if self._run_began is None and self._monitor.has_run:

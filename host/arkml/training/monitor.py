@@ -49,6 +49,7 @@ it may have, or a full disk.
 _DENIED = (401, 403)
 """Statuses of a hive whose token was revoked, or has expired."""
 _ABSENT = 404
+_LOST = 5.0  # seconds that a guest gets to join its run again after its session has failed
 _ENDING = 0.5  # seconds that the thread gets to end
 
 
@@ -62,8 +63,10 @@ class RunMonitor(Closing):
     an exception out of `progress` is one. `learner_end` is why a learner of the run has ended last,
     empty while none has. `is_stopped` says that `progress` returned False.
     `evaluations` and `warnings` are all that came up. `is_own_end` says whether the guest itself
-    has stopped the run: a run that anything else stops ends its training. `workers` gives the
-    states of the rollout workers, from the frames of the first.
+    has stopped the run: a run that anything else stops ends its training. `session_failure` says
+    why the session of the guest takes no rows any more, or nothing: the hive is asked at once, and
+    a guest that does not join again ends its training. `workers` gives the states of the rollout
+    workers, from the frames of the first.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class RunMonitor(Closing):
         self.learner_end = ""
         self.warnings: list[str] = []
         self.is_own_end: Callable[[], bool] = lambda: False
+        self.session_failure: Callable[[], str] = lambda: ""
         self.workers: Callable[[int], tuple[WorkerProgress, ...]] = lambda _: ()
         self._hives = hives
         self._on_run: Callable[[RunInfo], None] | None = on_run
@@ -88,6 +92,7 @@ class RunMonitor(Closing):
         self.evaluations: list[Evaluation] = []
         self._reported = self._reported_evaluations = 0  # of them, and of the warnings
         self._is_quiet = True
+        self._lost_since: float | None = None
         self._began = time.monotonic()
         self._is_closed = False
         self._due = threading.Event()
@@ -98,6 +103,15 @@ class RunMonitor(Closing):
     def has_run(self) -> bool:
         """True if the guest takes part in a run."""
         return self._hives.is_training
+
+    def has_session(self) -> bool:
+        """Return whether rows of the guest are taken, and look for the reason if they are not."""
+        if not self.session_failure():
+            return True
+        if self._lost_since is None:
+            self._lost_since = time.monotonic()
+            self._due.set()
+        return False
 
     @property
     def mean_return(self) -> float | None:
@@ -175,6 +189,7 @@ class RunMonitor(Closing):
         client, run = runs[0]
         try:
             self._ask(client, run)
+            self._judge_session(run)
         except HiveRefused as error:
             if error.status in GONE:
                 self.verdict = self.verdict or RunGone(f"run {run.name!r} is gone: {error}")
@@ -257,6 +272,14 @@ class RunMonitor(Closing):
         is_news = before is not None and info.reason not in ("", before.reason)
         if is_news or (info.status is Status.UNHEALTHY and not known):
             self.warnings.append(f"the learner ended, another one starts: {harmless(info.reason)}")
+
+    def _judge_session(self, run: RunInfo) -> None:
+        """Give a training up whose session has failed for some time, although its run goes on."""
+        if self.has_session():
+            self._lost_since = None
+        elif self._lost_since is not None and time.monotonic() - self._lost_since > _LOST:
+            reason = f"the session of run {run.name!r} has failed: {self.session_failure()}"
+            self.verdict = self.verdict or RunGone(reason)
 
     def _refusal(self) -> ArkmlError | None:
         """Return why no guest will ever be given a policy, None while one may be."""

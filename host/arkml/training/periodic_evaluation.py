@@ -55,12 +55,13 @@ class PeriodicEvaluation(Closing):
     Rates versions of a run in a process of its own, so that frames do not wait for it.
 
     The process starts with the first evaluation. One plays at a time; of the versions that are to
-    be rated meanwhile the newest waits. `on_evaluation` gets each evaluation on a thread of this
-    object, `on_lost` those that the hive did not take, and `warn` a sentence, once, where episodes
-    are missing. A version that is better than all before, also than the mean return that `earlier`
-    gives, is rated by twice the episodes, so that it is not the best by chance. `success_return` is
-    the return of an episode that is a success where the guest does not say so itself, or None.
-    `reports` are those that the hive has not answered yet.
+    be rated meanwhile the newest waits, once the hive has answered that it keeps the one before.
+    `on_evaluation` gets each evaluation on a thread of this object, `on_lost` those that the hive
+    did not take, and `warn` a sentence, once, where episodes are missing. A version that is better
+    than all before, also than the mean return that `earlier` gives, is rated by twice the episodes,
+    so that it is not the best by chance. `success_return` is the return of an episode that is a
+    success where the guest does not say so itself, or None. `reports` are those that the hive has
+    not answered yet.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class PeriodicEvaluation(Closing):
         self._warned: set[str] = set()
         self._best: float | None = None
         self._failure: Exception | None = None
-        self._is_playing = self._is_closed = False
+        self._playing: _Wanted | None = None
+        self._is_closed = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -87,10 +89,15 @@ class PeriodicEvaluation(Closing):
         """
         Rate a version of a run, an ONNX file, as soon as the one before is rated.
 
-        Raises EvaluationFailed if an earlier evaluation has failed.
+        Does nothing while that version plays or waits, or the hive is being asked to keep the one
+        that waits. Raises EvaluationFailed if an earlier evaluation has failed.
         """
         with self._changed:
             self._raise_failure()
+            if any(one and one.version == version for one in (self._playing, self._wanted)):
+                return
+            if self._wanted is not None and not self._wanted.run.done():
+                return  # one request at a time, however often versions are to be rated
             self._wanted = _Wanted(
                 version, policy, client, client.begin_evaluation(run_id, version)
             )
@@ -104,7 +111,7 @@ class PeriodicEvaluation(Closing):
     def wait(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything is rated, or `is_over` says True. Raises EvaluationFailed."""
         with self._changed:
-            while (self._wanted is not None or self._is_playing) and self._failure is None:
+            while (self._wanted is not None or self._playing is not None) and self._failure is None:
                 if is_over():
                     return
                 self._changed.wait(_SLICE)  # in slices, so that Ctrl-C is seen
@@ -143,16 +150,15 @@ class PeriodicEvaluation(Closing):
                     if not self._is_closed:
                         self._failure = error
             with self._changed:
-                self._is_playing = False
+                self._playing = None
                 self._changed.notify_all()
 
     def _next(self) -> _Wanted | None:
         with self._changed:
             while self._wanted is None and not self._is_closed:
                 self._changed.wait()
-            wanted, self._wanted = self._wanted, None
-            self._is_playing = wanted is not None
-            return wanted
+            self._playing, self._wanted = self._wanted, None
+            return self._playing
 
     def _rate(self, wanted: _Wanted) -> dict[str, Any]:
         """
