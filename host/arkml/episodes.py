@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+_PATIENCE = 500
+"""Submits without an agent after which it is missing, at least; see `EpisodeChoice`."""
+
+_LOOK = 50  # submits between two looks for agents that are missing
 
 
 class ChosenEnd(NamedTuple):
@@ -19,9 +24,13 @@ class _Place:
     """The part of one agent after the other: `chosen` episodes, of which `ended` have ended."""
 
     agent: int
+    rank: int  # among those that are not given up
     chosen: int = 0
     ended: int = 0
     is_chosen: bool = False  # of the episode in progress
+    is_given_up: bool = False
+    begun: int = 0  # round in which the episode began
+    seen: int = -1  # round of the last row
 
 
 class EpisodeChoice:
@@ -32,6 +41,11 @@ class EpisodeChoice:
     episodes are shared out evenly among the agents, the first ones getting those that are left
     over, and all of them are played to their ends. Where each episode has an agent of its own, one
     that begins takes the place of the one that has been gone longest.
+
+    An agent that vanishes without an end would be waited for in vain. `pass_submit` gives up the
+    place of one that has been missing for as long as the longest chosen episode so far, and for 500
+    submits of the others at least: its episode does not count, and what it had still to play is
+    shared out among the others. How long an episode is makes no difference to that.
     """
 
     def __init__(self, wanted: int, playing: Sequence[int] = ()) -> None:
@@ -39,7 +53,14 @@ class EpisodeChoice:
         self.wanted = wanted
         self.ended = 0
         """Chosen episodes that have ended."""
-        self._places = [_Place(agent) for agent in playing]
+        self.vanished = 0
+        """Chosen episodes whose agents have vanished in them."""
+        self._places = [_Place(agent, at) for at, agent in enumerate(playing)]
+        self._filled = len(playing)  # places that are not given up
+        self._given_up = 0  # episodes that were chosen of those that are given up
+        self._round = 0  # submits of the agent that has had the most
+        self._passed = 0  # submits
+        self._longest = 0  # rounds of a chosen episode
         self._at = {agent: at for at, agent in enumerate(playing)}
         self._vacant: dict[int, None] = {}  # places between two episodes, the oldest first
         self._left = wanted  # episodes that are not chosen yet
@@ -52,7 +73,11 @@ class EpisodeChoice:
     @property
     def playing(self) -> list[int]:
         """The agents that are in an episode, whether it is chosen or not."""
-        return [p.agent for at, p in enumerate(self._places) if at not in self._vacant]
+        return [
+            place.agent
+            for at, place in enumerate(self._places)
+            if at not in self._vacant and not place.is_given_up
+        ]
 
     @property
     def unended(self) -> int:
@@ -79,9 +104,9 @@ class EpisodeChoice:
             if agent not in self._at:
                 self._take_place(agent)
         for agent in agents:
-            at = self._at[agent]
-            place = self._places[at]
-            if self._left and place.chosen < self._share(at):
+            place = self._places[self._at[agent]]
+            place.begun = self._round
+            if self._left and place.chosen < self._share(place):
                 self._left -= 1
                 place.chosen += 1
                 place.is_chosen = True
@@ -103,6 +128,7 @@ class EpisodeChoice:
         place.is_chosen = False
         place.ended += 1
         self.ended += 1
+        self._longest = max(self._longest, self._round - place.begun)
         return ChosenEnd(at, place.ended - 1)
 
     def leave(self, agent: int) -> None:
@@ -112,23 +138,53 @@ class EpisodeChoice:
             self._drop(self._places[at])
             self._vacant[at] = None
 
+    def pass_submit(self, agents: Iterable[int]) -> list[int]:
+        """Note the agents that have rows in a submit; return those that are given up."""
+        present = [self._places[self._at[agent]] for agent in agents if agent in self._at]
+        if any(place.seen == self._round for place in present):
+            self._round += 1  # agents may have a submit each
+        for place in present:
+            place.seen = self._round
+        self._passed += 1
+        return [] if self._passed % _LOOK else self._give_up()
+
+    def _give_up(self) -> list[int]:
+        """Give up the places whose agents have been missing for too long, and return those."""
+        kept = [place for place in self._places if not place.is_given_up]
+        spans = [place.seen - place.begun for place in kept if place.is_chosen]
+        patience = max(_PATIENCE, self._longest, *spans)
+        missing = [place for place in kept if self._round - place.seen > patience]
+        for place in missing:
+            self.vanished += place.is_chosen
+            self._drop(place)
+            place.is_given_up = True
+            self._given_up += place.chosen
+            self._vacant.pop(self._at.pop(place.agent), None)
+        if missing:
+            self._filled = 0
+            for place in self._places:
+                place.rank = self._filled
+                self._filled += not place.is_given_up
+        return [place.agent for place in missing]
+
     def _due(self) -> list[_Place]:
         """Return the places that have, or still get, episodes."""
         return [
             place
-            for at, place in enumerate(self._places)
-            if place.chosen or (self._left and self._share(at))
+            for place in self._places
+            if not place.is_given_up and (place.chosen or (self._left and self._share(place)))
         ]
 
-    def _share(self, at: int) -> int:
-        each, over = divmod(self.wanted, len(self._places))
-        return each + (at < over)
+    def _share(self, place: _Place) -> int:
+        each, over = divmod(self.wanted - self._given_up, self._filled)
+        return each + (place.rank < over)
 
     def _take_place(self, agent: int) -> None:
         at = next(iter(self._vacant), None)
         if at is None:
             at = len(self._places)
-            self._places.append(_Place(agent))
+            self._places.append(_Place(agent, self._filled))
+            self._filled += 1
         else:
             del self._vacant[at]
             place = self._places[at]

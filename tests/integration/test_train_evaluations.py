@@ -1,10 +1,12 @@
 """Evaluations while a training plays: in a process of their own, with spread and success."""
 
 import json
+import re
 import select
 import subprocess
 import sys
 from concurrent.futures import Future
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
@@ -17,6 +19,8 @@ from arkml import Limits
 from arkml.errors import NotFound
 from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.policies.constant import zeros
+from arkml.policies.training import TrainingPolicy
+from arkml.runs.evaluation import EpisodeRecorder
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluation
 
@@ -138,6 +142,63 @@ def test_an_evaluation_whose_agents_do_not_all_end_an_episode_says_so():
     )
 
 
+def without(rows, marks):
+    """Rows of a submit without those that are marked."""
+    columns = {
+        name: value[~marks]
+        for name, value in rows._asdict().items()
+        if isinstance(value, np.ndarray) and len(value) == len(marks)
+    }
+    return rows._replace(**columns)
+
+
+@contextmanager
+def vanishing(is_gone):
+    """Have evaluations see no rows that `is_gone` marks, by agents and steps."""
+    follow = EpisodeRecorder.follow
+
+    def part(recorder, rows):
+        return follow(recorder, without(rows, is_gone(rows.agent, rows.step)))
+
+    with patch.object(EpisodeRecorder, "follow", part):
+        yield
+
+
+def test_agents_that_vanish_make_an_evaluation_neither_fail_nor_prefer_short_episodes(caplog):
+    with vanishing(lambda agents, steps: (agents % 20 == 7) & (steps >= 5)):
+        result = arkml.evaluate(COIN, zeros(1, 1), episodes=400)
+
+    assert len(result.returns) == 400
+    assert result.mean_return == pytest.approx(105, abs=20)
+    assert result.success_rate == pytest.approx(0.5, abs=0.11)
+    assert result.shortfall == ""
+    (said,) = [one for one in caplog.messages if "vanished" in one]
+    count = int(re.search(r"vanished without an end: (\d+); their episodes do not", said)[1])
+    assert 5 < count < 60
+
+
+def test_an_agent_that_begins_again_without_an_end_is_told_once_and_counted(caplog):
+    again = COIN.read_bytes()
+    with patch("arkml.policies.training.TrainingPolicy.examine", repeating):
+        arkml.evaluate(again, zeros(1, 1), episodes=40)
+    said = [one for one in caplog.messages if "it is Initial again" in one]
+
+    assert len(said) == 2
+    assert "; the row is answered with zeros and not learned from" in said[0]
+    assert re.search(r"it is Initial again: \d+ rows in all", said[1])
+
+
+def repeating(policy, batch, steps, over, gone=None):
+    """Note the first of the rows as Initial again, in each batch."""
+    marks = np.zeros(len(batch), bool)
+    marks[0] = True
+    policy.irregular.note("it is Initial again", marks, batch.rows["id"])
+    return EXAMINE(policy, batch, steps, over, gone)
+
+
+EXAMINE = TrainingPolicy.examine
+
+
 class Client:
     """A client of a hive that answers at once."""
 
@@ -232,6 +293,22 @@ def test_a_training_is_told_which_versions_cannot_be_rated(policy):
 
     assert client.reports == []
     assert told == ["evaluation of version 1: no episode ended within 3 frames"]
+
+
+def test_a_training_is_told_once_that_agents_vanish(policy):
+    client, told = Client(), []
+    answer = {"returns": [1.0], "lengths": [2], "successes": None, "shortfall": "", "vanished": 3}
+    with PeriodicEvaluation(task(), b"") as evaluation:
+        evaluation.warn = told.append
+        evaluation._play = lambda _: dict(answer)
+        for version in (1, 2):
+            evaluation.begin(client, "r", version, policy)
+            evaluation.wait()
+
+    assert len(client.reports) == 2
+    assert [one.partition(";")[0] for one in told] == [
+        "evaluation of version 1: agents that vanished without an end: 3"
+    ]
 
 
 @pytest.mark.parametrize(

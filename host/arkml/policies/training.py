@@ -65,10 +65,15 @@ class PolicyVersion(NamedTuple):
 
 
 class IrregularRows:
-    """Counts the rows that were answered with zeros, and logs each of their agents once."""
+    """
+    Counts the rows that were answered with zeros, and logs each of their agents once.
 
-    def __init__(self, name: str) -> None:
+    With `is_brief` only the first agent is logged for each reason, and `tell` logs the counts.
+    """
+
+    def __init__(self, name: str, *, is_brief: bool = False) -> None:
         self._name = name
+        self._is_brief = is_brief
         self._logged: set[tuple[str, int]] = set()
         self.counts: dict[str, int] = {}
 
@@ -77,7 +82,10 @@ class IrregularRows:
         agents = ids[marks].tolist()
         if not agents:
             return
-        self.counts[reason] = self.counts.get(reason, 0) + len(agents)
+        before = self.counts.get(reason, 0)
+        self.counts[reason] = before + len(agents)
+        if self._is_brief:
+            agents = agents[: not before]
         for agent in agents:
             if len(self._logged) < _LOGGED and (reason, agent) not in self._logged:
                 self._logged.add((reason, agent))
@@ -85,6 +93,12 @@ class IrregularRows:
                     "%s: agent %d: %s; the row is answered with zeros and not learned from",
                     self._name, agent, reason,
                 )  # fmt: skip
+
+    def tell(self) -> None:
+        """Log how many rows there were for each reason that more than one had."""
+        for reason, count in self.counts.items():
+            if count > 1:
+                log.warning("%s: %s: %d rows in all", self._name, reason, count)
 
 
 class TrainingPolicy:

@@ -11,11 +11,12 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, MetadataLog
 from arkml.episodes import ChosenEnd, EpisodeChoice
 from arkml.errors import ArkmlError, GuestError, NotFound, Unavailable
+from arkml.loggers import SafeLogger
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import streams
 from arkml.policies.ports import Parts
 from arkml.policies.step_limit import StepLimit
-from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
+from arkml.policies.training import IrregularRows, PolicyVersion, Rows, TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 from arkml.runs.gateway import settings_of
 from arkml.sessions.branches import DeclaredBranches
@@ -24,9 +25,12 @@ from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import Origin, Ready
 from arkml.sessions.session_table import TrainingStart
 
+log = SafeLogger(__name__)
+
 SUCCESS = "success"
 """Metadata by which a guest says that an episode was a success: any value other than 0."""
 
+_NAME = "evaluation"  # in the log
 _ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 
 
@@ -81,6 +85,9 @@ class EpisodeRecorder:
         for agent, row in begun.items():
             self._open[agent] = 0.0, 0
             chosen[row] = self.choice.is_chosen(agent)
+        for agent in self.choice.pass_submit(rows.agent.tolist()):
+            self._open.pop(agent, None)
+            self._succeeded.discard(agent)
         return chosen
 
     def mark(self, agents: Sequence[int], values: Sequence[float]) -> None:
@@ -119,6 +126,7 @@ class EpisodeRecorder:
             successes,
             frames,
             "" if choice.is_done else _shortfall(choice, len(kept), frames),
+            choice.vanished,
         )
 
     def _end(self, agent: int, total: float, length: int) -> None:
@@ -254,6 +262,19 @@ class PolicyEvaluation:
         if self._policy is not None:
             self._use(self._policy, version, data)
 
+    def restart(self, wanted: int) -> None:
+        """Forget all episodes and irregular rows, and choose `wanted` episodes from now on."""
+        self.episodes.restart(wanted)
+        if self._policy is not None:
+            self._policy.irregular = IrregularRows(_NAME, is_brief=True)
+
+    def tell(self, played: PlayedEpisodes) -> None:
+        """Log how many rows were irregular, and how many agents vanished."""
+        if self._policy is not None:
+            self._policy.irregular.tell()
+        if played.vanished:
+            log.warning("%s: %s", _NAME, vanishing(played.vanished))
+
     def _use(self, policy: TrainingPolicy, version: int, data: bytes) -> None:
         policy.offer(PolicyVersion(version, self._library.load_version(data, policy)))
         self.version = version
@@ -265,7 +286,8 @@ class PlayedEpisodes(NamedTuple):
 
     `version` of the policy played them in `frames`. returns, lengths and successes: one value an
     episode; successes is None if the guest has never defined success. `shortfall` is a sentence
-    about why there are fewer than were wanted, or none; empty if there are as many.
+    about why there are fewer than were wanted, or none; empty if there are as many. `vanished` is
+    the number of episodes that others were played for, because their agents vanished in them.
     """
 
     version: int
@@ -274,6 +296,15 @@ class PlayedEpisodes(NamedTuple):
     successes: list[bool] | None
     frames: int
     shortfall: str = ""
+    vanished: int = 0
+
+
+def vanishing(count: int) -> str:
+    """Return a sentence about episodes whose agents vanished in them."""
+    return (
+        f"agents that vanished without an end: {count:,}; their episodes do not count, and others"
+        " are chosen for them"
+    )
 
 
 def play_episodes(
@@ -296,7 +327,7 @@ def play_episodes(
     try:
         if begin is not None:
             begin()
-        recorded.restart(episodes)
+        gateway.restart(episodes)
         while stepped < frames and not recorded.choice.is_done:
             step()
             stepped += 1
@@ -304,7 +335,9 @@ def play_episodes(
         if gateway.failure is not None and not gateway.has_started:
             raise gateway.failure from error
         raise
-    return recorded.played(gateway.version, stepped)
+    played = recorded.played(gateway.version, stepped)
+    gateway.tell(played)
+    return played
 
 
 def _policy(
@@ -315,8 +348,8 @@ def _policy(
     episodes: EpisodeRecorder,
     limit: StepLimit | None,
 ) -> TrainingPolicy:
-    return TrainingPolicy(
-        "evaluation",
+    policy = TrainingPolicy(
+        _NAME,
         features,
         actions,
         sink=episodes,
@@ -327,3 +360,5 @@ def _policy(
         deterministic=True,
         limit=limit,
     )
+    policy.irregular = IrregularRows(_NAME, is_brief=True)
+    return policy

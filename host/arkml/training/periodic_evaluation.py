@@ -17,6 +17,7 @@ import numpy as np
 from arkml.closing import Closing
 from arkml.errors import GuestError, HiveError
 from arkml.loggers import SafeLogger
+from arkml.runs.evaluation import vanishing
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.results import Evaluation
 from arkml.workers.environment import environment
@@ -173,6 +174,7 @@ class PeriodicEvaluation(Closing):
             for name in ("returns", "lengths", "successes"):
                 played[name] = played[name] and again[name] and played[name] + again[name]
             played["shortfall"] = again["shortfall"] or played["shortfall"]
+            played["vanished"] += again["vanished"]
         if played["returns"]:
             own = float(np.mean(played["returns"]))
             self._best = own if best is None else max(best, own)
@@ -218,10 +220,11 @@ class PeriodicEvaluation(Closing):
             return self._process, True
 
     def _report(self, wanted: _Wanted, played: dict[str, Any]) -> None:
-        shortfall = played["shortfall"]
-        if shortfall and shortfall not in self._warned:
-            self._warned.add(shortfall)
-            self.warn(f"evaluation of version {wanted.version}: {shortfall}")
+        vanished = vanishing(played["vanished"]) if played["vanished"] else ""
+        for kind, doubt in ((played["shortfall"],) * 2, ("vanished", vanished)):
+            if doubt and kind not in self._warned:
+                self._warned.add(kind)
+                self.warn(f"evaluation of version {wanted.version}: {doubt}")
         if not played["returns"]:
             return
         try:
