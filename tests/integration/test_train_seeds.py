@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -89,6 +90,17 @@ def test_what_is_refused_for_one_seed_is_not_tried_with_the_others(tmp_path):
     assert [one["status"] for one in refused.json["seeds"]] == [2]
     assert "gone.wasm" in refused.json["seeds"][0]["error"]
     assert refused.json["curve"] is None
+
+
+def test_a_seed_that_fails_after_it_began_says_why(tmp_path):
+    refused = arkml(
+        "train", REACH, "--frames", "3", "--seeds", "1", "--out", tmp_path / "out", "--json"
+    )
+    (one,) = refused.json["seeds"]
+
+    assert refused.status == 1
+    assert re.search(r"seed 0: frames after \d+ rows: nothing was learned: sac begins", refused.err)
+    assert "nothing was learned: sac begins" in one["error"]
 
 
 def test_jobs_without_seeds_are_refused(tmp_path):
