@@ -1,12 +1,13 @@
 """The ends of trainings whose guest waits, whose run is stopped, or whose learner dies."""
 
+import socket
 from pathlib import Path
 
 import pytest
 from tests.integration.command_line import GUESTS
 
 import arkml
-from arkml.errors import ArkmlError, GuestTrap, NothingLearned, RunAborted, RunGone
+from arkml.errors import ArkmlError, GuestTrap, NotFound, NothingLearned, RunAborted, RunGone
 from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 from arkml.policies.constant import zeros
@@ -135,6 +136,18 @@ def test_a_training_that_learned_nothing_has_failed(train):
     assert isinstance(failed.value.__cause__, NothingLearned)
     assert failed.value.result.updates == 0
     assert failed.value.result.last.path.exists()
+
+
+@pytest.fixture
+def mute():
+    """The address of a hive that takes connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_run_that_is_not_there_within_the_minutes_is_named(mute, tmp_path):
+    with pytest.raises(NotFound, match=r"c_reach.wasm asked for was not there within 0.001 m"):
+        arkml.train(REACH, hive=mute, minutes=0.001, directory=tmp_path / "out")
 
 
 def train_it(guest, directory):

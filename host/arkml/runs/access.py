@@ -156,11 +156,12 @@ class HiveAccess(Closing):
     The clients of one host, each made when a guest first asks for its hive.
 
     `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
-    sessions that are being left, which `close` gives some seconds. `is_training` says whether a
-    guest has had a session of a policy that learns, `failure` why the last guest that asked for one
-    has not. `feed` has the demonstrations that the first run gets, None without any. `limit` cuts
-    off the episodes of training, or None; `kept` are the memberships that are kept until `close`
-    for the guests that take the places of those that were cut off.
+    sessions that are being left, which `close` gives some seconds. `is_asked` says whether a guest
+    has asked for a run, `is_training` whether one has had a session of a policy that learns, and
+    `failure` why the last guest that asked for one has not. `feed` has the demonstrations that the
+    first run gets, None without any. `limit` cuts off the episodes of training, or None; `kept` are
+    the memberships that are kept until `close` for the guests that take the places of those that
+    were cut off.
     """
 
     def __init__(self, grant: HiveGrant) -> None:
@@ -170,7 +171,7 @@ class HiveAccess(Closing):
             _LOADERS, thread_name_prefix="arkml-loader", initializer=give_way
         )
         self.farewells: set[Future[Any]] = set()
-        self.is_training = False
+        self.is_asked = self.is_training = False
         self.failure: ArkmlError | None = None
         self.feed: DemonstrationFeed | None = None
         self.limit: StepLimit | None = None

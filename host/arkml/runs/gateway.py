@@ -128,6 +128,7 @@ class HiveRunGateway:
         return HiveRun(self._hives.client(address), run_id, self._later)
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
+        self._hives.is_asked = True
         try:
             client = self._hives.client(request.hive)
             run_request = self._run_request(request)

@@ -87,10 +87,10 @@ def train(
     Train a guest until a goal is reached, and keep the policy.
 
     `module` is the path or the bytes of a guest that starts a training; the first run that it
-    starts is the one that is trained. The training ends after `minutes` or `frames` from when
-    there is a policy, or when the mean return of the last 100 evaluation episodes, training
-    episodes without `eval_every`, is `until_return`; the first of them counts. Without any an
-    applet trains for five minutes, and anything else runs once.
+    starts is the one that is trained. The training ends after `minutes` or `frames` from when there
+    is a policy, or after `minutes` without one, or when the mean return of the last 100 evaluation
+    episodes, training episodes without `eval_every`, is `until_return`; the first of them counts.
+    Without any an applet trains for five minutes, and anything else runs once.
 
     `progress` is called about once a second, and after each evaluation at once, with a
     `TrainingProgress`, on a thread of the training; False ends the training, an exception makes it
@@ -310,8 +310,7 @@ class GuestTrainer(Closing):
             self._actors.wait(is_hurried)
         monitor.close()
         if not hives.started:
-            why = "" if hives.failure is None else f": {hives.failure}"
-            raise self.error or NotFound(f"{self.options.name} started no training{why}")
+            raise self.error or NotFound(self._no_run())
         client, run = hives.started[0]
         subject, reports = self._runner.subject, list(evaluation.reports)
         try:
@@ -392,6 +391,15 @@ class GuestTrainer(Closing):
         """Return whether the guest itself has stopped its run, or left it."""
         membership = membership_of(self._runner.subject)
         return membership is not None and (membership.has_stopped or membership.is_left)
+
+    def _no_run(self) -> str:
+        """Return why there is no run."""
+        name, loop, failure = self.options.name, self._loop, self._hives.failure
+        if failure is None and self._hives.is_asked and loop is not None:
+            minutes = self._goal.minutes if self._ended == "minutes" else None
+            within = f"{loop.seconds:.3g} s" if minutes is None else f"{minutes:g} minutes"
+            return f"the run that {name} asked for was not there within {within}"
+        return f"{name} started no training" + ("" if failure is None else f": {failure}")
 
     def _session_failure(self) -> str:
         """Return why the run takes no rows of the guest any more, empty if it does."""
