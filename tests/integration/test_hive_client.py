@@ -591,6 +591,40 @@ def test_a_hive_that_is_gone_is_told_once_and_once_more_when_it_is_back(
     assert last == "the hive is back"
 
 
+def test_a_request_that_waits_without_a_session_is_told_until_there_is_an_answer(hive, caplog):
+    hang = threading.Event()
+
+    def late(_, handler, body):
+        hang.wait(3600)
+        hive.plainly("health", handler, body)
+
+    with HiveClient(hive.locate) as client:
+        hive.scripts = {"health": [late]}
+        asked = client.health()
+        eventually(lambda: client.silence)
+        silence = client.silence
+        hive.scripts.clear()
+        hang.set()
+        asked.result(300)
+        client.join("run", 3, 2, on_policy=lambda *_: None).result(300)
+        eventually(lambda: not client.is_gone)
+    first, last = warnings_of(caplog)
+
+    assert silence.startswith(f"the hive at 127.0.0.1:{hive.port} has not answered for ")
+    assert first.startswith(f"the hive at 127.0.0.1:{hive.port} does not answer: it has not")
+    assert last == "the hive is back"
+    assert client.silence == ""
+
+
+def test_a_hive_that_is_not_there_is_the_error_of_a_request_and_no_warning(caplog):
+    with HiveClient(lambda: Address("127.0.0.1", 9)) as client:
+        for _ in range(3):
+            with pytest.raises(HiveUnreachable):
+                client.health().result(300)
+
+    assert warnings_of(caplog) == []
+
+
 def test_a_hive_that_is_slow_with_rows_is_not_gone(hive, client, caplog):
     session = join(client)
     hive.gate.clear()

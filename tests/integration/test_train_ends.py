@@ -150,6 +150,23 @@ def test_a_run_that_is_not_there_within_the_minutes_is_named(mute, tmp_path):
         arkml.train(REACH, hive=mute, minutes=0.001, directory=tmp_path / "out")
 
 
+def test_a_hive_that_answers_nothing_is_warned_of_and_is_why_there_is_no_training(
+    mute, tmp_path, caplog
+):
+    def said():
+        return [one.getMessage() for one in caplog.records if one.name == "arkml.hive.presence"]
+
+    with pytest.raises(NotFound, match=f"no training: the hive at {mute} has not answered for"):
+        arkml.train(
+            REACH, hive=mute, minutes=LONG, directory=tmp_path / "out",
+            progress=lambda _: not said(),
+        )  # fmt: skip
+
+    assert [one.partition(" for ")[0] for one in said()] == [
+        f"the hive at {mute} does not answer: it has not answered"
+    ]
+
+
 def train_it(guest, directory):
     arkml.train(guest, frames=9, directory=directory)
 

@@ -44,7 +44,7 @@ def done(value):
 
 def monitor_of(answer, *, is_own=False):
     hives = SimpleNamespace(
-        started=[(Client(answer), RUN)], failure=None, is_training=True, page="",
+        started=[(Client(answer), RUN)], failure=None, is_training=True, page="", silence="",
         grant=SimpleNamespace(is_embedded=False, checkpoint=""),
     )  # fmt: skip
     monitor = RunMonitor(hives, lambda _: None)
@@ -150,6 +150,19 @@ def test_frames_after_a_session_has_failed_are_neither_counted_nor_evaluated():
 
     assert loop.frames == 4
     assert evaluated == [1, 2, 3, 4]
+
+
+def test_a_hive_that_does_not_answer_is_why_a_guest_has_started_no_training(monkeypatch):
+    monkeypatch.setattr("arkml.training.monitor._QUIET", 0.0)
+    with monitor_of(RUN) as monitor:
+        monitor.close()
+        monitor._hives.started = []
+        monitor._hives.silence = "the hive at mars:1 has not answered for 9 s"
+        monitor._look()
+
+    assert monitor.warnings == [
+        "the guest has started no training yet: the hive at mars:1 has not answered for 9 s"
+    ]
 
 
 def test_why_a_learner_ended_last_is_known_while_another_one_starts():

@@ -77,13 +77,21 @@ class HiveClient(Closing):
         self._transport = HiveTransport(locate, transport=transport)
         self._presence = Presence(self._transport)
         self._watching: asyncio.Task[None] | None = None
+        self._transport.on_request = self._watch
         self._thread = threading.Thread(target=self._run, name="arkml-hive-client", daemon=True)
         self._thread.start()
 
     @property
     def is_gone(self) -> bool:
-        """True while a hive that was there for a session is not there any more."""
+        """True while a hive is not there any more for a session, or lets a request wait."""
         return self._presence.is_gone
+
+    @property
+    def silence(self) -> str:
+        """A sentence about a hive that has not answered for seconds, empty without one."""
+        if not self.is_gone or (seconds := self._presence.silence) < 1.0:
+            return ""
+        return f"the hive at {self._transport.place} has not answered for {seconds:.0f} s"
 
     def health(self) -> Future[HealthReply]:
         """Ask if a hive is there, and one that this client can use."""
@@ -243,6 +251,12 @@ class HiveClient(Closing):
         if self._thread is not threading.current_thread():  # the collector runs anywhere
             self._thread.join(_ENDING)
 
+    def _watch(self) -> None:
+        """Watch the hive, unless that is being done."""
+        if self._watching is None or self._watching.done():
+            watch = self._presence.watch(lambda: bool(self._sessions))
+            self._watching = asyncio.ensure_future(watch)
+
     async def _upload_module(self, sha256: str, data: bytes) -> None:
         path = f"/modules/{sha256}"
         known = await self._transport.send("HEAD", path)
@@ -260,9 +274,7 @@ class HiveClient(Closing):
     async def _join(self, session: RunSession) -> RunSession:
         await session.begin()
         self._sessions.add(session)
-        if self._watching is None or self._watching.done():
-            watch = self._presence.watch(lambda: bool(self._sessions))
-            self._watching = asyncio.ensure_future(watch)
+        self._watch()
         session.ended.add_done_callback(lambda _: self._sessions.discard(session))
         return session
 

@@ -28,21 +28,36 @@ class Presence:
     def __init__(self, transport: HiveTransport) -> None:
         self.is_gone = False
         self._transport = transport
+        self._since = monotonic()
+
+    @property
+    def silence(self) -> float:
+        """Seconds without an answer, as long as the hive is watched. Any thread may ask."""
+        return monotonic() - max(self._since, self._transport.answered)
 
     async def watch(self, is_needed: Callable[[], bool]) -> None:
-        """Check the hive at intervals while `is_needed` returns true."""
-        while is_needed():
+        """
+        Check the hive at intervals while `is_needed` returns true, or a request is on its way.
+
+        Without need for it only a hive that lets a request wait is gone: one that is not there is
+        the error of that request.
+        """
+        self._since = monotonic()
+        while is_needed() or self._transport.waiting:
             await asyncio.sleep(_INTERVAL)
-            reason = await self._trouble()
-            if reason and not self.is_gone:
+            has_need = is_needed()
+            reason = await self._trouble(has_need)
+            if reason and not self.is_gone and has_need:
                 log.warning("the hive is gone: %s (rows wait for it, and policies stay)", reason)
+            elif reason and not self.is_gone:
+                log.warning("the hive at %s does not answer: %s", self._transport.place, reason)
             elif self.is_gone and not reason:
                 log.warning("the hive is back")
             self.is_gone = bool(reason)
 
-    async def _trouble(self) -> str:
+    async def _trouble(self, has_need: bool) -> str:
         """Return the reason why the hive is of no use, empty if it is."""
-        silence = monotonic() - self._transport.answered
+        silence = self.silence
         if silence > _SILENCE:
             try:
                 await asyncio.wait_for(self._transport.send("GET", "/health"), _PATIENCE)
@@ -50,6 +65,6 @@ class Presence:
                 text = f"it has not answered for {silence + _PATIENCE:.1f} s"
                 return self._transport.trouble or text
             except HiveError as error:
-                return str(error)
+                return str(error) if has_need or self.is_gone else ""
         refusal = self._transport.refusal(_SILENCE)
         return f"it takes nothing, {refusal}" if refusal else ""

@@ -77,7 +77,8 @@ class HiveTransport:
     through an httpx client, which logs each of them at INFO. A certificate has to be good for those
     whom OpenSSL trusts: the system's authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
     Refusals older than `fresh` seconds do not count. `protocol` is the version that the requests
-    have.
+    have. `waiting` is the number of requests on their way to `place`, the address, and `on_request`
+    is called when there is one.
     """
 
     def __init__(
@@ -97,6 +98,9 @@ class HiveTransport:
         self._locating: asyncio.Future[Address] | None = None
         self.answered = time.monotonic()
         self.trouble = ""
+        self.place = ""
+        self.waiting = 0
+        self.on_request: Callable[[], None] = lambda: None
         self._refusals: dict[str, tuple[float, float, str]] = {}  # first time, last time, reason
         self._given = transport
         self._made: dict[bool, httpx.AsyncBaseTransport] = {}  # without TLS, with it
@@ -193,6 +197,7 @@ class HiveTransport:
         timeout: float | None,
     ) -> httpx.Response:
         address = await self._located()
+        self.place = str(address)
         headers = dict(headers or {})
         if address.token is not None:
             headers["authorization"] = f"Bearer {address.token}"
@@ -203,6 +208,8 @@ class HiveTransport:
         if timeout is not None:
             limits = httpx.Timeout(_TIMEOUT_OF_PARTS, read=timeout)
         seconds = _TIMEOUT_OF_PARTS + (limits.read or 0.0) + len(content or b"") / _RATE
+        self.waiting += 1
+        self.on_request()
         try:
             request = httpx.Request(
                 method,
@@ -216,6 +223,8 @@ class HiveTransport:
             if self._address == address:
                 self._address = None
             raise HiveUnreachable(_unreachable(address, error)) from error
+        finally:
+            self.waiting -= 1
 
     def _reached(self, address: Address) -> httpx.AsyncBaseTransport:
         """Return the transport for an address, made when it is first needed."""

@@ -245,6 +245,11 @@ class HiveAccess(Closing):
             if run.done() and not run.cancelled() and run.exception() is None
         ]
 
+    @property
+    def silence(self) -> str:
+        """A sentence about a hive that has not answered for seconds, empty without one."""
+        return next(filter(None, (one.silence for one in list(self._clients.values()))), "")
+
     def open_page(self) -> str:
         """
         Start the embedded hive, and return its `page`: a link that is good for one login.

@@ -394,12 +394,13 @@ class GuestTrainer(Closing):
 
     def _no_run(self) -> str:
         """Return why there is no run."""
-        name, loop, failure = self.options.name, self._loop, self._hives.failure
-        if failure is None and self._hives.is_asked and loop is not None:
+        name, loop, hives = self.options.name, self._loop, self._hives
+        reason = hives.silence if hives.failure is None else str(hives.failure)
+        if not reason and hives.is_asked and loop is not None:
             minutes = self._goal.minutes if self._ended == "minutes" else None
             within = f"{loop.seconds:.3g} s" if minutes is None else f"{minutes:g} minutes"
             return f"the run that {name} asked for was not there within {within}"
-        return f"{name} started no training" + ("" if failure is None else f": {failure}")
+        return f"{name} started no training" + (reason and f": {reason}")
 
     def _session_failure(self) -> str:
         """Return why the run takes no rows of the guest any more, empty if it does."""

@@ -184,7 +184,9 @@ class RunMonitor(Closing):
         if not runs:
             if time.monotonic() - self._began > _QUIET and self._is_quiet:
                 self._is_quiet = False
-                self.warnings.append("the guest has started no training yet")
+                silence = self._hives.silence
+                reason = silence and f": {silence}"
+                self.warnings.append(f"the guest has started no training yet{reason}")
             return
         client, run = runs[0]
         try:
