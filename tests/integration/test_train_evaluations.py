@@ -253,6 +253,9 @@ def test_versions_are_rated_one_after_the_other_and_the_newest_waits(policy):
 def test_a_hive_is_asked_once_for_a_version_and_not_while_it_has_to_answer(policy):
     client, asked = Client(), []
 
+    def first(version):
+        return Client().begin_evaluation("r", version)
+
     def begin_evaluation(_, version):
         asked.append((version, Future()))
         return asked[-1][1]
@@ -261,15 +264,17 @@ def test_a_hive_is_asked_once_for_a_version_and_not_while_it_has_to_answer(polic
     with PeriodicEvaluation(task(), REACH.read_bytes()) as evaluation:
         evaluation.begin(client, "r", 1, policy)
         eventually(lambda: evaluation._playing is not None)
-        for version in (1, 1, 2, 2, 3, 4):
+        for version in (2, 2, 3, 4, 4):
             evaluation.begin(client, "r", version, policy)
         asked_before = [version for version, _ in asked]
+        client.begin_evaluation = lambda *_: asked.append((4, None)) or first(1)
         for _, answer in asked:
-            answer.set_result(Client().begin_evaluation("r", 1).result())
+            answer.set_result(first(1).result())
         evaluation.wait()
 
     assert asked_before == [1, 2]
-    assert [report.version for _, report in client.reports] == [1, 2]
+    assert [version for version, _ in asked] == [1, 2, 4]
+    assert [report.version for _, report in client.reports] == [1, 4]
 
 
 def test_a_version_that_seems_the_best_is_rated_by_twice_the_episodes(policy):

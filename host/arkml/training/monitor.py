@@ -276,7 +276,7 @@ class RunMonitor(Closing):
             self.warnings.append(f"the learner ended, another one starts: {harmless(info.reason)}")
 
     def _judge_session(self, run: RunInfo) -> None:
-        """Give a training up whose session has failed for some time, although its run goes on."""
+        """Give a training up whose session has failed for some time in a run that is not over."""
         if self.has_session():
             self._lost_since = None
         elif self._lost_since is not None and time.monotonic() - self._lost_since > _LOST:

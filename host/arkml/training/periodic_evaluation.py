@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,12 +43,13 @@ class EvaluationFailed(GuestError):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A version to be rated; `run` is the run as it was when that was asked for."""
+    """A version to be rated; `run` is the run as it was when that was asked for, None before."""
 
     version: int
     policy: bytes
     client: HiveClient
-    run: Future[RunInfo]
+    run_id: str
+    run: Future[RunInfo] | None = None
 
 
 class PeriodicEvaluation(Closing):
@@ -56,13 +57,12 @@ class PeriodicEvaluation(Closing):
     Rates versions of a run in a process of its own, so that frames do not wait for it.
 
     The process starts with the first evaluation. One plays at a time; of the versions that are to
-    be rated meanwhile the newest waits, once the hive has answered that it keeps the one before.
-    `on_evaluation` gets each evaluation on a thread of this object, `on_lost` those that the hive
-    did not take, and `warn` a sentence, once, where episodes are missing. A version that is better
-    than all before, also than the mean return that `earlier` gives, is rated by twice the episodes,
-    so that it is not the best by chance. `success_return` is the return of an episode that is a
-    success where the guest does not say so itself, or None. `reports` are those that the hive has
-    not answered yet.
+    be rated meanwhile the newest waits. `on_evaluation` gets each evaluation on a thread of this
+    object, `on_lost` those that the hive did not take, and `warn` a sentence, once, where episodes
+    are missing. A version that is better than all before, also than the mean return that `earlier`
+    gives, is rated by twice the episodes, so that it is not the best by chance. `success_return` is
+    the return of an episode that is a success where the guest does not say so itself, or None.
+    `reports` are those that the hive has not answered yet.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class PeriodicEvaluation(Closing):
         self._best: float | None = None
         self._failure: Exception | None = None
         self._playing: _Wanted | None = None
+        self._asked: Future[RunInfo] | None = None
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -90,18 +91,17 @@ class PeriodicEvaluation(Closing):
         """
         Rate a version of a run, an ONNX file, as soon as the one before is rated.
 
-        Does nothing while that version plays or waits, or the hive is being asked to keep the one
-        that waits. Raises EvaluationFailed if an earlier evaluation has failed.
+        Does nothing while that version waits. The hive is asked to keep the version that waits, one
+        request at a time. Raises EvaluationFailed if an earlier evaluation has failed.
         """
         with self._changed:
             self._raise_failure()
-            if any(one and one.version == version for one in (self._playing, self._wanted)):
+            waiting, asked = self._wanted, self._asked
+            if waiting is not None and waiting.version == version:
                 return
-            if self._wanted is not None and not self._wanted.run.done():
-                return  # one request at a time, however often versions are to be rated
-            self._wanted = _Wanted(
-                version, policy, client, client.begin_evaluation(run_id, version)
-            )
+            wanted = _Wanted(version, policy, client, run_id)
+            is_asking = asked is not None and not asked.done()
+            self._wanted = wanted if waiting is not None and is_asking else self._ask(wanted)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="arkml-evaluation", daemon=True
@@ -158,8 +158,14 @@ class PeriodicEvaluation(Closing):
         with self._changed:
             while self._wanted is None and not self._is_closed:
                 self._changed.wait()
-            self._playing, self._wanted = self._wanted, None
+            wanted, self._wanted = self._wanted, None
+            self._playing = wanted if wanted is None or wanted.run else self._ask(wanted)
             return self._playing
+
+    def _ask(self, wanted: _Wanted) -> _Wanted:
+        """Ask the hive to keep a version, and for its run."""
+        self._asked = wanted.client.begin_evaluation(wanted.run_id, wanted.version)
+        return replace(wanted, run=self._asked)
 
     def _rate(self, wanted: _Wanted) -> dict[str, Any]:
         """
@@ -227,6 +233,7 @@ class PeriodicEvaluation(Closing):
                 self.warn(f"evaluation of version {wanted.version}: {doubt}")
         if not played["returns"]:
             return
+        assert wanted.run is not None  # it plays, and was asked for before
         try:
             run = wanted.run.result(_ANSWERED_WITHIN)
         except (HiveError, TimeoutError, CancelledError):
