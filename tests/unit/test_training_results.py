@@ -4,11 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from arkml.cli.training_display import document_of, show
 from arkml.guests.counts import Statistics
+from arkml.server.metrics import evaluation_points
 from arkml.training.options import TrainingOptions
-from arkml.training.results import LearningCurve, TrainedPolicy, TrainingResult
+from arkml.training.results import (
+    Evaluation,
+    LearningCurve,
+    TrainedPolicy,
+    TrainingResult,
+    metrics_of,
+)
 
 SENTENCE = "ark-ml-v1.ml__push_training_observation answered INVALID_ARGUMENTS: 11 features, …"
 CURVE = LearningCurve(np.array([10, 20]), np.array([1.0, 2.0]))
@@ -76,3 +84,11 @@ def test_a_result_is_shown_without_the_bytes_of_its_policies():
 
     assert len(text) < 2_000
     assert "\\x00" not in text
+
+
+@pytest.mark.parametrize("successes", [None, (True, False, False)])
+def test_the_metrics_of_an_evaluation_are_those_that_a_hive_keeps(successes):
+    evaluation = Evaluation(3, 400, (1.0, 4.0, -2.5), (10, 20, 5), successes)
+    kept = {name: value for name, _, value in evaluation_points(evaluation.report(), 400)}
+
+    assert metrics_of(evaluation) == pytest.approx(kept)

@@ -39,6 +39,7 @@ from arkml.training.results import (
     TrainingFailed,
     TrainingResult,
     curve_of,
+    metrics_of,
 )
 from arkml.training.task_runner import Renewal, make_runner
 from arkml.training.tasks import SEED, compile_module, fill_seed, find_task, require_learner
@@ -414,6 +415,8 @@ class GuestTrainer(Closing):
         assert loop is not None
         assert monitor is not None
         assert self._ended is not None
+        # The last one may have been played before the hive answered, or with an earlier one's rows.
+        newest = metrics_of(monitor.evaluations[-1]) if monitor.evaluations else {}
         return TrainingResult(
             run_id=outcome.info.id,
             run_name=outcome.info.name,
@@ -431,7 +434,7 @@ class GuestTrainer(Closing):
             rows=outcome.info.rows,
             updates=outcome.info.n_opts,
             versions=outcome.info.policy_version,
-            metrics=outcome.metrics,
+            metrics={**outcome.metrics, **newest},
             files=files,
             warnings=self.warnings,
             errors=errors,

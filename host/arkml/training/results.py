@@ -82,6 +82,17 @@ class Evaluation:
         )
 
 
+def metrics_of(evaluation: Evaluation) -> dict[str, float]:
+    """Return what a hive keeps of an evaluation, by TensorBoard names."""
+    values = {
+        EVALUATION_RETURN: evaluation.mean_return,
+        "eval/std_reward": evaluation.standard_deviation,
+        "eval/mean_ep_length": float(np.mean(evaluation.lengths)),
+    }
+    rate = evaluation.success_rate
+    return values if rate is None else values | {"eval/success_rate": rate}
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerProgress:
     """
