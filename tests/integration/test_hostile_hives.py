@@ -97,6 +97,28 @@ async def test_an_answer_without_end_is_cut_by_its_size(what):
     assert sent[0] < MOST + 32 * MIB  # with what the system holds for a connection
 
 
+async def test_an_answer_in_the_smallest_parts_is_cut_by_their_number():
+    head = OK + b"transfer-encoding: chunked\r\n\r\n"
+    parts = itertools.chain([head], itertools.repeat(b"1\r\n \r\n" * 1_000))
+    async with answering(parts) as (client, _):
+        with pytest.raises(ProtocolError, match="more than 16384 parts"):
+            await client.send("GET", "/runs", is_file=True)
+
+
+async def test_json_is_read_up_to_the_size_of_an_object_and_files_further(monkeypatch):
+    monkeypatch.setattr(transport, "MAX_OBJECT", MIB)
+    refused = b"HTTP/1.1 503 Busy\r\n"
+    body = [b"content-length: %d\r\n\r\n" % (2 * MIB), bytes(2 * MIB)]
+
+    for head, is_file in [(OK, False), (refused, False), (refused, True)]:
+        async with answering([head, *body]) as (client, _):
+            with pytest.raises(ProtocolError, match="more than 1048576 bytes"):
+                await client.send("GET", "/runs", is_file=is_file)
+    async with answering([OK, *body]) as (client, _):
+        answer = await client.send("GET", "/runs", is_file=True)
+        assert len(answer.content) == 2 * MIB
+
+
 async def test_a_body_that_is_announced_too_large_is_not_read():
     async with answering([OK + b"content-length: 99999999999\r\n\r\n"]) as (client, _):
         with pytest.raises(ProtocolError, match="more than 4194304 bytes"):

@@ -128,7 +128,7 @@ class HiveClient(Closing):
     def snapshot(self, run_id: str, which: SnapshotKind) -> Future[bytes]:
         """Fetch a policy as an ONNX file."""
         path = _path(run_id, f"snapshot?which={which}")
-        return self._ask("GET", path, lambda answer: answer.content)
+        return self._ask("GET", path, lambda answer: answer.content, is_file=True)
 
     def metrics(self, run_id: str) -> Future[list[MetricValue]]:
         """Fetch the newest value of every metric."""
@@ -183,7 +183,7 @@ class HiveClient(Closing):
     def module(self, sha256: str) -> Future[bytes]:
         """Fetch an uploaded module by its hash, in hex."""
         path = f"/modules/{quote(sha256, safe='')}"
-        return self._ask("GET", path, lambda answer: answer.content)
+        return self._ask("GET", path, lambda answer: answer.content, is_file=True)
 
     def upload_module(self, sha256: str, data: bytes) -> Future[None]:
         """
@@ -284,11 +284,14 @@ class HiveClient(Closing):
         path: str,
         reply: Callable[[httpx.Response], T],
         body: WireStruct | None = None,
+        *,
+        is_file: bool = False,
     ) -> Future[T]:
         """Make a request, and give what `reply` reads in the answer."""
 
         async def ask() -> T:
-            return reply(await self._transport.ask(method, path, body=body))
+            answer = await self._transport.ask(method, path, body=body, is_file=is_file)
+            return reply(answer)
 
         return self._start(ask())
 

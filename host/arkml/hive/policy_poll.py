@@ -53,7 +53,7 @@ class PolicyPoll:
             path = f"/runs/{self._run_id}/policy?after={version}&wait={POLL_SECONDS:g}"
             started, status, newest = time.monotonic(), 0, version
             try:
-                answer = await self._transport.send("GET", path, timeout=_READ)
+                answer = await self._transport.send("GET", path, timeout=_READ, is_file=True)
                 status = answer.status_code
                 if status == 200:
                     newest = await self._received(answer, version)

@@ -33,13 +33,16 @@ GONE = (404, 410)
 """The statuses by which a hive says that it does not know a session or a run."""
 
 MAX_ANSWER = 256 << 20
-"""The largest answer that is read, in bytes; policies are the largest ones."""
+"""The largest file that is read, in bytes: a policy or a module."""
 
 MAX_OBJECT = 16 << 20
-"""The largest answer in JSON that is parsed, which may take ten times the memory."""
+"""The largest answer in JSON that is read and parsed, which may take ten times the memory."""
 
 _RATE = 16 << 10
 """Bytes a second at which a body is sent and an answer arrives, after the time-outs of a part."""
+
+_PART = 256
+"""The bytes that a part of an answer has in the mean: each takes time, however small it is."""
 
 _SENTENCE, _QUOTED = 1_000, 300  # characters of a sentence of the hive, and of other answers
 
@@ -114,15 +117,17 @@ class HiveTransport:
         body: WireStruct | None = None,
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
+        is_file: bool = False,
     ) -> httpx.Response:
         """
         Return the answer to one request, whatever its status.
 
-        Raises HiveUnreachable, after which the next request locates the hive anew, and
-        ProtocolError for an answer that is too large.
+        `is_file` is true where the answer may be as large as a policy or a module. Raises
+        HiveUnreachable, after which the next request locates the hive anew, and ProtocolError for
+        an answer that is too large.
         """
         try:
-            answer = await self._sent(method, path, content, body, headers, timeout)
+            answer = await self._sent(method, path, content, body, headers, timeout, is_file)
         except HiveUnreachable as error:
             self.trouble = str(error)
             raise
@@ -141,7 +146,13 @@ class HiveTransport:
         return next((why for a, b, why in refusals if b > since and b - a > seconds), "")
 
     async def ask(
-        self, method: str, path: str, *, body: WireStruct | None = None, key: str = ""
+        self,
+        method: str,
+        path: str,
+        *,
+        body: WireStruct | None = None,
+        key: str = "",
+        is_file: bool = False,
     ) -> httpx.Response:
         """
         Return the answer to one request that the hive grants.
@@ -151,10 +162,10 @@ class HiveTransport:
         """
         headers = {_KEY_HEADER: key} if key else None
         try:
-            answer = await self.send(method, path, body=body, headers=headers)
+            answer = await self.send(method, path, body=body, headers=headers, is_file=is_file)
         except HiveUnreachable as error:
             if method == "GET":
-                answer = await self.send(method, path, body=body)
+                answer = await self.send(method, path, body=body, is_file=is_file)
             elif key and _is_lost(error):
                 answer = await self._send_again(method, path, body, headers)
             else:
@@ -195,6 +206,7 @@ class HiveTransport:
         body: WireStruct | None,
         headers: dict[str, str] | None,
         timeout: float | None,
+        is_file: bool,
     ) -> httpx.Response:
         address = await self._located()
         self.place = str(address)
@@ -218,7 +230,7 @@ class HiveTransport:
                 headers=headers,
                 extensions={"timeout": limits.as_dict()},
             )
-            return await self._exchanged(request, self._reached(address), seconds)
+            return await self._exchanged(request, self._reached(address), seconds, is_file)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             if self._address == address:
                 self._address = None
@@ -240,7 +252,11 @@ class HiveTransport:
         return self._made[address.is_secure]
 
     async def _exchanged(
-        self, request: httpx.Request, transport: httpx.AsyncBaseTransport, seconds: float
+        self,
+        request: httpx.Request,
+        transport: httpx.AsyncBaseTransport,
+        seconds: float,
+        is_file: bool,
     ) -> httpx.Response:
         """
         Return the whole answer, whose header arrives within some seconds, and the rest at `_RATE`.
@@ -253,7 +269,7 @@ class HiveTransport:
                 answer = await transport.handle_async_request(request)
                 answer.request = request
                 try:
-                    return await self._complete(answer, limit)
+                    return await self._complete(answer, limit, is_file)
                 finally:
                     await answer.aclose()
         except TimeoutError:
@@ -261,24 +277,32 @@ class HiveTransport:
         finally:
             _is_ours.reset(token)
 
-    async def _complete(self, answer: httpx.Response, limit: asyncio.Timeout) -> httpx.Response:
+    async def _complete(
+        self, answer: httpx.Response, limit: asyncio.Timeout, is_file: bool
+    ) -> httpx.Response:
         """Return the answer with its content. Raises ProtocolError if that is too large."""
         packed = answer.headers.get("content-encoding", "identity")
         if packed != "identity":  # which was not asked for, and may be a thousand times as large
             raise ProtocolError(f"the hive answered in the encoding {packed[:_QUOTED]!r}")
-        size, parts = 0, []
+        most = self._max_answer
+        if not is_file or answer.status_code >= 400:
+            most = min(most, MAX_OBJECT)
+        content, parts = bytearray(), 0
         announced = answer.headers.get("content-length", "")
-        if (announced.isdecimal() and int(announced) <= self._max_answer) or not announced:
+        if (announced.isdecimal() and int(announced) <= most) or not announced:
             async for part in answer.aiter_bytes():  # also of what was read already
-                size += len(part)
-                if size > self._max_answer:
+                content += part
+                parts += 1
+                if len(content) > most:
                     break
-                parts.append(part)
+                if parts > most // _PART:
+                    raise ProtocolError(f"the hive answered in more than {most // _PART} parts")
                 limit.reschedule((limit.when() or 0.0) + len(part) / _RATE)
             else:
-                content = b"".join(parts)
-                return httpx.Response(answer.status_code, headers=answer.headers, content=content)
-        raise ProtocolError(f"the hive answered with more than {self._max_answer} bytes")
+                return httpx.Response(
+                    answer.status_code, headers=answer.headers, content=bytes(content)
+                )
+        raise ProtocolError(f"the hive answered with more than {most} bytes")
 
     async def _located(self) -> Address:
         """Return the address, located once for all requests that wait, also if one is cancelled."""

@@ -40,26 +40,24 @@ async def read_rows(declared: int | None, receive: Receive) -> tuple[Header, byt
     """
     if declared is not None and declared > MAX_BODY:
         raise HiveRefused(f"a body of {declared} bytes, {MAX_BODY} at most", 413)
-    parts: list[bytes] = []
-    size, header, more = 0, None, True
+    data = bytearray()  # a list of many small parts would take seventy times as much
+    header, more = None, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise HiveRefused("the sender went away", 400)
-        part = message.get("body", b"")
+        data += message.get("body", b"")
         more = message.get("more_body", False)
-        size += len(part)
-        parts.append(part)
+        size = len(data)
         if header is None and size >= HEADER_SIZE:
-            parts = [b"".join(parts)]
-            header = _checked(parts[0], declared)
+            header = _checked(bytes(data[:HEADER_SIZE]), declared)
         if size > MAX_BODY:
             raise HiveRefused(f"a body of more than {MAX_BODY} bytes", 413)
         if header is not None and size > HEADER_SIZE + header.payload:
             raise HiveRefused("the body is longer than its header says", 400)
-    if header is None or size != HEADER_SIZE + header.payload:
-        raise HiveRefused(f"a body of {size} bytes is shorter than its header says", 400)
-    return header, parts[0] if len(parts) == 1 else b"".join(parts)
+    if header is None or len(data) != HEADER_SIZE + header.payload:
+        raise HiveRefused(f"a body of {len(data)} bytes is shorter than its header says", 400)
+    return header, bytes(data)
 
 
 def _checked(data: bytes, declared: int | None) -> Header:
