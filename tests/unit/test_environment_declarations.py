@@ -142,6 +142,9 @@ def test_a_bound_that_is_no_number_is_refused():
         (b'{"a":' * 100_000, "recursion|Stack overflow"),  # the latter of Python 3.14
         (b" " * (1 << 21), "2097152 bytes: 1048576 at most"),
         (b"\xff", "malformed"),
+        (b'{"slots": 1, "slots": 2}', "the key 'slots' comes twice"),
+        (b'{"behaviors": {"a": {}, "a": {"slots": 2}}}', "the key 'a' comes twice"),
+        (b'{"slots": ' + b"9" * 5_000 + b"}", "slots|range"),
     ],
 )
 def test_a_hostile_section_is_refused(section, message):

@@ -226,6 +226,14 @@ def test_custom_sections_keep_their_order_and_their_bytes():
     assert customs(normalized.wasm) == customs(data)
 
 
+@pytest.mark.parametrize("second", ["{}", "{", ""])
+def test_a_declaration_of_agents_comes_once(second):
+    data = wasm(f'(module (@custom "arkml.spec" "{{}}") (@custom "arkml.spec" "{second}"))')
+
+    with pytest.raises(ModuleRejected, match=r"arkml\.spec comes twice"):
+        parse(data)
+
+
 def customs(data):
     return [
         data[section.payload : section.end]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -11,6 +12,7 @@ import msgspec
 
 from arkml.errors import InvalidSpec
 from arkml.hive.protocol.settings import MAX_CHOICES
+from arkml.short_reprs import cut_repr
 
 ANY = "*"
 """The name under which a behavior is declared that has no declaration of its own."""
@@ -132,9 +134,12 @@ def document_of(data: bytes, where: str) -> Mapping[str, Any]:
     if len(data) > _MAX_BYTES:
         raise InvalidSpec(f"{where} has {len(data)} bytes: {_MAX_BYTES} at most")
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
+        document: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
+        # msgspec takes the last of two values of one key.
+        json.loads(data, object_pairs_hook=_require_once, parse_int=str, parse_float=str)
+    except (msgspec.DecodeError, RecursionError, _RepeatedKey) as error:
         raise InvalidSpec(f"{where}: {str(error)[:_SHOWN]}") from error
+    return document
 
 
 def behavior_of(value: object, where: str) -> BehaviorDeclared:
@@ -210,6 +215,19 @@ def bounds_of(
 def names_of(parts: Sequence[PartDeclared]) -> list[str]:
     """Return the name of each part; one without a name is called by its place."""
     return [part.name or f"obs_{place}" for place, part in enumerate(parts)]
+
+
+class _RepeatedKey(Exception):
+    """An object of JSON has a key twice."""
+
+
+def _require_once(pairs: list[tuple[str, Any]]) -> None:
+    """Raise _RepeatedKey if two of the pairs of an object have one key."""
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise _RepeatedKey(f"the key {cut_repr(key)} comes twice in an object")
+        keys.add(key)
 
 
 def _require_parts(parts: Sequence[PartDeclared], where: str) -> None:

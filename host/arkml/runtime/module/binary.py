@@ -56,6 +56,10 @@ ORDER = (
 """The order of sections in a module. Custom sections may be anywhere."""
 
 
+SPEC = "arkml.spec"
+"""The custom section that declares a module's agents, which comes once."""
+
+
 class ExternKind(Enum):
     """The kind of an import or export."""
 

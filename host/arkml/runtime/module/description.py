@@ -7,7 +7,7 @@ from enum import Enum
 
 from arkml.abi.catalog import APIS
 from arkml.errors import ModuleRejected
-from arkml.runtime.module.binary import Binary, ExternKind
+from arkml.runtime.module.binary import SPEC, Binary, ExternKind
 from arkml.runtime.module.startup import Startup, find_wrappers, startup_of
 from arkml.runtime.module.wasm_types import ExternalType, FunctionType, MemoryType
 from arkml.short_reprs import short_repr
@@ -18,7 +18,6 @@ BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))
 _NO_STARTUP = Startup()
 _VERSION_NAME = "ARK_PACKED_FFI_CRATE_VERSION"
 _API_PREFIX = "ARK_API_"
-_SPEC = "arkml.spec"
 _MAX_WORDS = 64
 _ID_SIZE = 8
 _U32_MASK = 0xFFFF_FFFF  # i32.const is signed, an address is not
@@ -128,7 +127,7 @@ def describe(binary: Binary) -> ModuleInfo:
         ),
         crate_version=_version(words.get(_VERSION_NAME)),
         takes_bytes=_takes_bytes(exports),
-        spec=binary.custom(_SPEC),
+        spec=binary.custom(SPEC),
         startup=startup_of(binary, find_wrappers(binary)),
     )
 

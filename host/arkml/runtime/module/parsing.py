@@ -10,6 +10,7 @@ from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import (
     HEADER,
     ORDER,
+    SPEC,
     Binary,
     Bodies,
     DataSegment,
@@ -179,6 +180,8 @@ class _Parser:
             if section.id is SectionId.CUSTOM:
                 reader = Reader(self._data, section.payload, section.end, "a custom section")
                 name = reader.name()
+                if name == SPEC and name in customs:
+                    raise reader.rejected(f"{SPEC} comes twice")
                 customs.setdefault(name, slice(reader.position, section.end))
                 if name == _NAMES:
                     check_names(reader)
