@@ -246,11 +246,16 @@ class GuestTimeout(GuestError):
 
 
 class GuestExit(GuestError):
-    """The guest called WASI `proc_exit`; `status` is the exit status."""
+    """
+    The guest called WASI `proc_exit`; `status` is the exit status.
 
-    def __init__(self, message: str, *, status: int) -> None:
+    `panic` is the text of the panic that ended it so, as that of a program of Go, or None.
+    """
+
+    def __init__(self, message: str, *, status: int, panic: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.panic = panic
 
 
 class CmdletFailed(GuestError):

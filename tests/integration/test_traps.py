@@ -26,6 +26,7 @@ from arkml.errors import (
     ArkmlError,
     EntryPointMissing,
     GuestError,
+    GuestExit,
     GuestFailed,
     GuestTimeout,
     GuestTrap,
@@ -548,14 +549,51 @@ with arkml.Host() as host:
         ("abort: no fish in lake.ts(3:5)\n", "abort: no fish in lake.ts(3:5)"),
         ("lake/lake.swift:3: Fatal error: no fish\n", "lake/lake.swift:3: Fatal error: no fish"),
         ("fatal error: all goroutines are asleep\n", "fatal error: all goroutines are asleep"),
+        ("libc++abi.dylib: terminating\n", "libc++abi.dylib: terminating"),
+        ("terminate called without an active exception\n",
+         "terminate called without an active exception"),
+        ("memory allocation of 24 bytes failed\n", "memory allocation of 24 bytes failed"),
+        ("fatal runtime error: no fish, aborting\n", "fatal runtime error: no fish, aborting"),
+        ("thread 'main' panicked at lake.rs:3:5:\nno fish\nfatal runtime error: aborting\n",
+         "thread 'main' panicked at lake.rs:3:5:\nno fish\nfatal runtime error: aborting"),
         ("a line of another kind\n", None),
     ],
-)
+)  # fmt: skip
 def test_the_text_of_a_panic_under_wasi_is_that_of_the_trap(printed, panic):
     with Host(wasi=WasiGrant(stderr=lambda _: None)) as host, pytest.raises(GuestTrap) as error:
         host.load(printing(printed)).call("fail")
 
     assert error.value.panic == panic
+
+
+def test_a_panic_that_ends_in_an_exit_is_told_by_it():
+    source = printing("panic: no fish\n", ending="(call $proc_exit (i32.const 2))")
+    with Host(wasi=WasiGrant(stderr=lambda _: None)) as host:
+        errors = []
+        for call in ("fail", "ark_applet_update"):
+            with pytest.raises(GuestExit) as caught:
+                host.load(source, name="go.wasm").call(call)
+            errors.append(caught.value)
+        fleet = host.fleet(source, 2, name="go.wasm")
+        errors += fleet.call("fail").failures.values()
+        pickled = pickle.loads(pickle.dumps(errors[0]))
+
+    assert [error.panic for error in [*errors, pickled]] == ["panic: no fish"] * 5
+    assert [error.status for error in [*errors, pickled]] == [2] * 5
+    assert str(errors[0]) == "go.wasm exited with status 2; it panicked: panic: no fish"
+
+
+def test_an_exit_that_is_none_of_a_panic_has_none():
+    for text, status in (("a line\n", 2), ("panic: no fish, but bread\n", 0)):
+        source = printing(text, ending=f"(call $proc_exit (i32.const {status}))")
+        with (
+            Host(wasi=WasiGrant(stderr=lambda _: None)) as host,
+            pytest.raises(GuestExit) as caught,
+        ):
+            host.load(source, name="go.wasm").call("fail")
+
+        assert caught.value.panic is None
+        assert str(caught.value) == f"go.wasm exited with status {status}"
 
 
 def test_what_an_earlier_call_has_printed_is_no_panic_of_a_later_one():
@@ -568,8 +606,11 @@ def test_what_an_earlier_call_has_printed_is_no_panic_of_a_later_one():
     assert error.value.panic is None
 
 
-def printing(text):
-    """Return a guest that writes a text to standard error, traps, or does both."""
+EXIT = '(import "wasi_snapshot_preview1" "proc_exit" (func $proc_exit (param i32)))'
+
+
+def printing(text, ending="unreachable"):
+    """Return a guest that writes a text to standard error, ends by a trap, or does both."""
     return module(
         data(200, text.encode()),
         function(
@@ -578,9 +619,10 @@ def printing(text):
             f"(i32.store (i32.const 104) (i32.const {len(text)}))"
             "(drop (call $fd_write (i32.const 2) (i32.const 100) (i32.const 1) (i32.const 112)))",
         ),
-        function("trap", "unreachable"),
+        function("trap", ending),
         function("fail", "(call $print) (call $trap)"),
-        imports=[wasi("fd_write", "i32 i32 i32 i32")],
+        function("ark_applet_update", "(call $fail)"),
+        imports=[wasi("fd_write", "i32 i32 i32 i32"), EXIT],
     )
 
 

@@ -382,6 +382,9 @@ class CallLoop:
         if panic is not None and isinstance(error, GuestTrap):
             text = f"{self.name} panicked: {panic}{backtrace(error.frames)}"
             error = GuestTrap(text, code=error.code, panic=panic, frames=error.frames)
+        elif panic is not None and isinstance(error, GuestExit) and error.status:
+            text = f"{error}; it panicked: {panic}"
+            error = GuestExit(text, status=error.status, panic=panic)
         return self.instance.news.explain(error)
 
     def invoke(self, function: str, data: bytes, budget: Budget) -> Reply:

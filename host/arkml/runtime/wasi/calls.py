@@ -31,12 +31,15 @@ _MOST_SUBSCRIPTIONS = 1_024
 _MOST_BYTES = 1 << 20  # of one read or write
 _STDERR, _KEPT = 2, 2_000
 # As Rust, Go and Zig, `assert` of C, C++, AssemblyScript and Swift begin what they write before
-# they trap.
+# they trap or exit.
 _PANIC = re.compile(
     r"^(?:thread .*panicked at |(?:thread \d+ )?panic: |fatal error: |Assertion failed: "
-    r"|libc\+\+abi: |\w+ was thrown in -fno-exceptions mode|abort: |(?:.*: )?Fatal error: ).*",
+    r"|libc\+\+abi(?:\.dylib)?: |terminate called |\w+ was thrown in -fno-exceptions mode"
+    r"|memory allocation of \d+ bytes failed|abort: |(?:.*: )?Fatal error: ).*",
     re.MULTILINE,
 )
+# What Rust's runtime writes last, alone or behind a panic.
+_ABORT = re.compile(r"^fatal runtime error: .*", re.MULTILINE)
 
 
 class Errno(IntEnum):
@@ -133,9 +136,7 @@ class WasiCalls:
     def printed_panic(self) -> str | None:
         """Return the text of the panic that was last written to standard error, or None."""
         text = self._errors.decode("utf-8", "replace")
-        found = None
-        for found in _PANIC.finditer(text):  # noqa: B007  the last one
-            pass
+        found = _last(_PANIC, text) or _last(_ABORT, text)
         if found is None:
             return None
         lines = text[found.start() :].splitlines()
@@ -243,6 +244,14 @@ class WasiCalls:
             self._memory.write(start, data[taken : taken + size])
             taken += size
         return Errno.SUCCESS
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match of a pattern, or None."""
+    found = None
+    for found in pattern.finditer(text):  # noqa: B007
+        pass
+    return found
 
 
 def _text(error: Exception) -> str:
