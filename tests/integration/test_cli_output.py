@@ -1,6 +1,7 @@
 """The stdout of a command: on a full disk, with nobody who reads, and how wide tables are."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,54 @@ def test_a_stdout_that_is_closed_is_one_sentence():
 
     assert run.returncode == 1
     assert run.stderr == "error: stdout cannot be written: it is closed\n"
+
+
+OPTIONS = (
+    "--configure 1,{seed} --actors 1 --guests 1 --runner threads --max-opts 16 --warmup-period 20"
+    " --eval-interval 16 --episodes 1 --max-episode-steps 10"
+)
+GUEST = GUESTS / "c_pendulum_plain.wasm"
+TRAINER = [sys.executable, "-m", "arkml.async_trainer", GUEST, *OPTIONS.split()]
+
+
+def trainer(redirection):
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *TRAINER],
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def test_the_trainer_by_actors_is_quiet_where_its_reader_ends_early():
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run(
+        TRAINER, cwd=ROOT, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, text=True,
+        check=False, timeout=300,
+    )  # fmt: skip
+    os.close(writer)
+
+    assert run.returncode == 141
+    assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [(">&-", "it is closed"), (">/dev/full", "No space left on device")],
+)
+def test_the_trainer_by_actors_says_why_its_stdout_is_not_written(redirection, reason):
+    run = trainer(redirection)
+
+    assert run.returncode == 1
+    assert run.stderr == f"error: stdout cannot be written: {reason}\n"
+
+
+def test_the_trainer_by_actors_needs_no_stderr_and_says_what_it_takes():
+    quiet, wrong = trainer("2>&-"), trainer("--actors 0")
+
+    assert quiet.returncode == 0
+    assert "16 of 16 updates" in quiet.stdout
+    assert wrong.returncode == 2
+    assert "0 is not 1 or more" in wrong.stderr
 
 
 def test_tables_in_a_pipe_are_as_wide_as_columns_says():

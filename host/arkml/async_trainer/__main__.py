@@ -23,6 +23,8 @@ from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.choice import RunnerChoice
 from arkml.async_trainer.util import AsyncTrainResult, train_async
+from arkml.cli.exits import run
+from arkml.cli.output import open_streams
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.settings import Settings
@@ -77,6 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.out is not None:
         _say(f"the best policy is in {options.out / BEST}")
     return 0
+
+
+def program() -> int:
+    """Train as `main` does, with the streams of a command. Raises StdoutUnwritable."""
+    open_streams()
+    try:
+        return main()
+    except SystemExit as leaving:  # argparse has printed its help, or what is wrong
+        return int(leaving.code or 0)
 
 
 @contextmanager
@@ -221,4 +232,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(program, as_json=False, debug=True)
