@@ -37,12 +37,13 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
 
 def _show(name: str, error: Exception) -> None:
     """Write an exception of a handler to stderr, the first of its type."""
-    if type(error) in _shown or not logging.raiseExceptions or sys.stderr is None:
+    stderr = getattr(sys, "stderr", None)
+    if type(error) in _shown or not logging.raiseExceptions or stderr is None:
         return
     _shown.add(type(error))
     lines = traceback.format_exception(error)
     try:
-        sys.stderr.write(f"a handler of {name} raised, its message is lost:\n{''.join(lines)}")
+        stderr.write(f"a handler of {name} raised, its message is lost:\n{''.join(lines)}")
     except (OSError, ValueError):  # stderr is closed
         return
 

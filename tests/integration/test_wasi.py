@@ -375,6 +375,48 @@ def test_output_goes_to_the_streams_of_the_program_as_they_are_when_it_is_writte
     file.close()
 
 
+class OddBuffer(TextOnly):
+    """A stream of text whose `buffer` is of no use."""
+
+    def __init__(self, buffer):
+        super().__init__()
+        self._buffer = buffer
+
+    @property
+    def buffer(self):
+        if isinstance(self._buffer, Exception):
+            raise self._buffer
+        return self._buffer
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "buffer", [io.UnsupportedOperation("buffer"), ValueError("detached"), io.StringIO(), TextOnly()]
+)
+def test_output_goes_to_a_stream_of_text_whose_buffer_takes_no_bytes(granted, monkeypatch, buffer):
+    guest, stream = granted(), OddBuffer(buffer)
+    guest.write_memory(BUFFER, b"abc \xc3\xbc")
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    assert guest.call("write", 1, 5) == SUCCESS
+    guest.write_memory(BUFFER, b"\xbc")
+    assert guest.call("write", 1, 1) == SUCCESS
+    assert stream.text == "abc ü"
+
+
+def test_output_goes_to_a_stream_of_bytes_that_has_no_buffer(granted, monkeypatch):
+    guest, stream, text = granted(), io.BytesIO(), TextOnly()
+    guest.write_memory(BUFFER, b"abc \xc3")
+
+    for out in (stream, stream, text):
+        monkeypatch.setattr(sys, "stdout", out)
+        assert guest.call("write", 1, 5) == SUCCESS
+    assert stream.getvalue() == 2 * b"abc \xc3"
+    assert text.text == "abc "
+
+
 def _closed():
     stream = io.StringIO()
     stream.close()

@@ -256,6 +256,16 @@ def test_a_notice_fails_nobody_where_stderr_is_closed(monkeypatch):
         log.logger.handlers.clear()
 
 
+def test_a_message_fails_nobody_where_the_program_has_no_stderr(monkeypatch):
+    monkeypatch.delattr(sys, "stderr")
+    log = SafeLogger("arkml.without_stderr")
+    log.logger.addHandler(logging._StderrHandler())  # the handler of programs that have none
+    try:
+        log.error("nobody reads this")
+    finally:
+        log.logger.handlers.clear()
+
+
 def test_a_safe_logger_names_the_line_that_called_it(caplog):
     SafeLogger("arkml.test").error("here")
 

@@ -46,8 +46,8 @@ class ProgramOutput:
     """
     `sys.stdout` or `sys.stderr` of the program, looked up whenever a guest writes.
 
-    Programs put streams of other kinds in their place: without bytes, as notebooks do, or None,
-    where nothing is written. Text takes characters that are not UTF-8 as U+FFFD.
+    Programs put streams of other kinds in their place: of text alone, as notebooks do, of bytes
+    alone, or None, where nothing is written. Text takes characters that are not UTF-8 as U+FFFD.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,15 +56,28 @@ class ProgramOutput:
 
     def __call__(self, data: bytes) -> None:
         """Write `data`. Raises OSError, and ValueError for a stream that is closed."""
-        stream = getattr(sys, self._name)
+        stream = getattr(sys, self._name, None)
         if stream is None:
             return
-        binary = getattr(stream, "buffer", None)
+        try:
+            binary = getattr(stream, "buffer", None)
+        except (OSError, ValueError):  # io.UnsupportedOperation is both
+            binary = None
         if binary is None:
-            stream.write(self._decoder.decode(data))
+            try:
+                self._write_text(stream, data)
+            except TypeError:  # it takes bytes itself, as io.BytesIO
+                self._decoder.reset()
+                _write_all(stream, data)
             return
         stream.flush()  # what the program wrote before comes first
-        _write_all(binary, data)
+        try:
+            _write_all(binary, data)
+        except TypeError:  # its buffer takes text
+            self._write_text(stream, data)
+
+    def _write_text(self, stream: Any, data: bytes) -> None:
+        stream.write(self._decoder.decode(data))
 
 
 def _write_all(stream: Any, data: bytes) -> None:
