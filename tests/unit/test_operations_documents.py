@@ -3,7 +3,11 @@
 import configparser
 import json
 import re
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -170,6 +174,32 @@ def test_the_container_asks_for_a_path_that_needs_no_token():
     (url,) = re.findall(r"http://[^']+", check)
 
     assert url == f"http://127.0.0.1:{DEFAULT_PORT}{READY_PATH}"
+
+
+def test_the_check_of_the_container_asks_no_proxy(monkeypatch):
+    (check,) = [rest for word, rest in instructions() if word == "HEALTHCHECK"]
+    program = json.loads(check[check.index("[") :])[-1]
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with HTTPServer(("127.0.0.1", 0), Ready) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        here = program.replace(str(DEFAULT_PORT), str(server.server_port))
+        run = subprocess.run([sys.executable, "-c", here], check=False)
+
+    assert run.returncode == 0
+
+
+class Ready(BaseHTTPRequestHandler):
+    """A hive that is ready."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
 
 
 def test_nginx_knows_the_prefix_streams_and_sizes():
