@@ -1,6 +1,8 @@
 """Other people's vectorizers copy guests, in this process and into others."""
 
 import multiprocessing
+import pickle
+from contextlib import closing
 
 import gymnasium
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 from tests.waiting import PATIENCE
 
-import arkml.envs.gym  # noqa: F401  registers the guests
+import arkml.envs.gym
 from arkml import GuestEnv
 from arkml.envs.pettingzoo_env import parallel_env
 
@@ -93,3 +95,18 @@ def test_a_fork_of_a_process_that_runs_guests_runs_its_own():
 
     assert here == there
     assert process.exitcode == 0
+
+
+@pytest.mark.parametrize("make", [gymnasium.make, gymnasium.make_vec])
+def test_the_spec_of_an_environment_has_no_bytes_of_its_module_and_makes_it_anew(make):
+    module = (GUESTS / "c_pendulum.wasm").read_bytes()
+    with closing(make(arkml.envs.gym.NAME, module=module, configure=(1, "{seed}"))) as env:
+        spec = env.spec
+        first, _ = env.reset(seed=1)
+    with closing(make(pickle.loads(pickle.dumps(spec)))) as again:
+        assert np.array_equal(again.reset(seed=1)[0], first)
+        assert again.spec == spec
+
+    assert spec.kwargs["module"] == module
+    assert f"<{len(module):,} bytes>" in repr(spec)
+    assert len(repr(spec)) < 1_000

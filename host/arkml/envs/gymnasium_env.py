@@ -11,6 +11,7 @@ from arkml.envs import spaces
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Bars, RenderMode, Shown, plane_of
+from arkml.envs.made_spec import MadeSpec
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade
 from arkml.errors import UsageError
@@ -22,7 +23,7 @@ from arkml.short_reprs import cut_repr
 _WHO = "a Gymnasium environment"
 
 
-class GuestGymnasiumEnv(Sealed, Remade, gymnasium.Env[Any, Any]):
+class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
     """
     Steps the one agent of a guest; `options` are those of `GuestEnv`.
 

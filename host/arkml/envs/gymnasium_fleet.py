@@ -19,6 +19,7 @@ from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Shown
 from arkml.envs.fleet_reset import Ended, begin_again, mask_of, seeds_of
 from arkml.envs.gymnasium_vector import Restart, mode_of
+from arkml.envs.made_spec import MadeSpec
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     action_space,
@@ -40,7 +41,9 @@ from arkml.sealed import Sealed
 _WHO = "a fleet"
 
 
-class GuestFleetVectorEnv(Sealed, Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
+class GuestFleetVectorEnv(
+    Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any, Any], Closing
+):
     """
     Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
 

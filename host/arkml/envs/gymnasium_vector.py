@@ -16,6 +16,7 @@ from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Places
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Shown
+from arkml.envs.made_spec import MadeSpec
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import (
@@ -57,7 +58,7 @@ def mode_of(
     return mode
 
 
-class GuestVectorEnv(Sealed, Remade, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
+class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 
