@@ -1,5 +1,6 @@
 """Other people's vectorizers copy guests, in this process and into others."""
 
+import copy
 import multiprocessing
 import pickle
 from contextlib import closing
@@ -7,6 +8,7 @@ from contextlib import closing
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 from tests.integration.command_line import GUESTS
 from tests.waiting import PATIENCE
 
@@ -95,6 +97,49 @@ def test_a_fork_of_a_process_that_runs_guests_runs_its_own():
 
     assert here == there
     assert process.exitcode == 0
+
+
+PARTS = {"observations": [{"name": "speed", "shape": [2]}, {"name": "angle", "shape": [1]}]}
+DECLARED = {"module": GUESTS / "c_pendulum.wasm", "configure": (1, "{seed}"), "spec": PARTS}
+"""A guest with parts whose names are not sorted."""
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("observation_mode", ["same", "different"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasium_keeps_the_order_of_parts_where_it_puts_guests_side_by_side(
+    mode, observation_mode
+):
+    envs = gymnasium.make_vec(
+        arkml.envs.gym.NAME, 2, mode, {"observation_mode": observation_mode}, **DECLARED
+    )
+    observations, _ = envs.reset(seed=1)
+    spaces = envs.single_observation_space, envs.observation_space
+    fits = observations in envs.observation_space
+    envs.close()
+
+    assert [list(space) for space in (*spaces, observations)] == [["speed", "angle"]] * 3
+    assert fits
+
+
+def test_wrappers_of_gymnasium_and_copies_keep_the_order_of_parts():
+    with gymnasium.make(arkml.envs.gym.NAME, **DECLARED) as env:
+        space = env.observation_space
+        stacked = gymnasium.wrappers.FrameStackObservation(env, 2)
+        observation, _ = stacked.reset(seed=1)
+        pair = gymnasium.spaces.Tuple([space, space])
+        rows = list(iterate(batch_space(pair, 2), (env_of(space), env_of(space))))
+
+    assert list(stacked.observation_space) == list(observation) == ["speed", "angle"]
+    for other in (copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
+        assert other == space
+        assert list(batch_space(other, 3)) == ["speed", "angle"]
+    assert len(rows) == 2
+
+
+def env_of(space):
+    """Two zero observations, side by side."""
+    return create_empty_array(space, 2, np.zeros)
 
 
 @pytest.mark.parametrize("make", [gymnasium.make, gymnasium.make_vec])

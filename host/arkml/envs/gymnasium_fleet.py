@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.closing import Closing
@@ -24,7 +25,6 @@ from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     action_space,
     all_allowed,
-    batched,
     final_observations,
     observation_space,
     shown,
@@ -92,8 +92,8 @@ class GuestFleetVectorEnv(
         }  # fmt: skip
         self.single_observation_space = observation_space(self._spec)
         self.single_action_space = action_space(self._spec)
-        self.observation_space = batched(self.single_observation_space, num_envs)
-        self.action_space = batched(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
         self._seen: Floats = self._fresh.observations
         self._next: Floats = self._fresh.next_observations
         self._held = np.zeros(num_envs, bool)  # guests whose begun episode was not shown

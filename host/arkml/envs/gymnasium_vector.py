@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.closing import Closing
@@ -22,7 +23,6 @@ from arkml.envs.slots import Slots
 from arkml.envs.spaces import (
     action_space,
     all_allowed,
-    batched,
     final_observations,
     observation_space,
     shown,
@@ -121,8 +121,8 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         }  # fmt: skip
         self.single_observation_space = observation_space(self._spec)
         self.single_action_space = action_space(self._spec)
-        self.observation_space = batched(self.single_observation_space, self.num_envs)
-        self.action_space = batched(self.single_action_space, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slots = Slots(self.num_envs)
         self._places: Places | None = None  # of the agents that decide, None for all in order
         self._has_hidden = False  # some of them have none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
@@ -24,6 +25,32 @@ CONTINUOUS, DISCRETE = "continuous", "discrete"
 _FLOAT = np.dtype(np.float32)
 
 
+class PartsSpace(spaces.Dict):
+    """A Dict of the parts of an observation, which stay in order where Gymnasium batches it."""
+
+    def __init__(self, parts: Iterable[tuple[str, Space]], seed: Any = None) -> None:
+        super().__init__(OrderedDict(parts), seed)  # which sorts the names of any other mapping
+        self.sort_keys = False  # where Gymnasium, from 1.4, makes another space of it
+
+
+@batch_space.register(PartsSpace)
+def _batched(space: PartsSpace, n: int = 1) -> PartsSpace:
+    parts = ((name, batch_space(part, n)) for name, part in space.items())
+    return PartsSpace(parts, copy.deepcopy(space.np_random))
+
+
+@batch_differing_spaces.register(PartsSpace)
+def _batched_differing(each: Sequence[PartsSpace]) -> PartsSpace:
+    first = each[0]
+    if any(space.keys() != first.keys() for space in each):
+        raise ValueError(f"spaces of other parts: {[list(space) for space in each]}")
+    parts = ((name, batch_differing_spaces([space[name] for space in each])) for name in first)
+    return PartsSpace(parts, copy.deepcopy(first.np_random))
+
+
+iterate.register(PartsSpace, iterate.dispatch(spaces.Dict))  # a Tuple takes known types alone
+
+
 def observation_space(spec: Spec) -> Space:
     """
     Return a Box of float32, or a Dict of them where an observation has several parts.
@@ -32,16 +59,7 @@ def observation_space(spec: Spec) -> Space:
     """
     if len(spec.observations) == 1:
         return _box(spec.observations[0])
-    parts = OrderedDict((part.name, _box(part)) for part in spec.observations)
-    return spaces.Dict(parts)  # which sorts the names of any other mapping
-
-
-def batched(space: Space, count: int) -> Space:
-    """Return the space of `count` values of a space, with its parts in their order."""
-    if isinstance(space, spaces.Dict):
-        parts = ((name, batch_space(part, count)) for name, part in space.items())
-        return spaces.Dict(OrderedDict(parts))
-    return batch_space(space, count)
+    return PartsSpace((part.name, _box(part)) for part in spec.observations)
 
 
 def action_space(spec: Spec) -> Space:
