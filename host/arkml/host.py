@@ -13,7 +13,7 @@ from arkml.files import named, read_file
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
-from arkml.limits import Limits, number_of_guests
+from arkml.limits import Limits, number_of_guests, require_seed
 from arkml.policies.files import PolicyFile, output_names, read_policy_file
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
@@ -64,8 +64,7 @@ class Host(Sealed, Unique, Closing):
     ) -> None:
         if not isinstance(limits, Limits | None):
             raise UsageError(f"limits is {cut_repr(limits)}: it takes arkml.Limits")
-        if not isinstance(seed, int):
-            raise UsageError(f"seed is {cut_repr(seed)}: it takes a whole number")
+        seed = require_seed(seed)
         self.limits: Limits = limits or Limits()
         self.wasi = wasi
         self._stub_missing = stub_missing

@@ -6,7 +6,8 @@ import math
 import operator
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Final, Literal, SupportsIndex, TypeAlias
+from numbers import Real
+from typing import Any, Final, Literal, SupportsIndex, TypeAlias
 
 from arkml.errors import UsageError
 from arkml.short_reprs import cut_repr
@@ -67,22 +68,27 @@ class Limits:
     """Requests of one guest to hives that are not done, also those whose future it dropped."""
 
     def __post_init__(self) -> None:
-        """Check every limit."""
+        """Check every limit, and keep it as a number of Python."""
         for field in fields(self):
             value = getattr(self, field.name)
+            kept: float | None
             if field.name == "compile_seconds":
-                is_valid = isinstance(value, int | float) and 0 < value < math.inf
+                kept = real_number(value)
+                is_valid = kept is not None and 0 < kept < math.inf
                 expected = "a number of seconds above 0"
             elif field.name in TIMES:
-                is_valid = value is None or (isinstance(value, int | float) and value > 0)
+                kept = real_number(value)
+                is_valid = value is None or (kept is not None and kept > 0)
                 expected = "a number of seconds above 0, or None"
             elif value is None and field.name == "host_bytes":
                 continue
             else:
-                is_valid = isinstance(value, int) and 0 <= value < 1 << 63
+                kept = whole_number(value)
+                is_valid = kept is not None and 0 <= kept < 1 << 63
                 expected = "a whole number from 0"
             if not is_valid:
                 raise UsageError(f"Limits.{field.name} is {cut_repr(value)}: it takes {expected}")
+            object.__setattr__(self, field.name, kept)
 
 
 class DefaultBudget(Enum):
@@ -103,11 +109,40 @@ Budget: TypeAlias = float | Literal[DefaultBudget.RUN_SECONDS] | None
 
 def budget_seconds(budget: Budget) -> float | None:
     """Return a budget that was given for one call. Raises UsageError for a negative one."""
-    if budget is None or (
-        isinstance(budget, int | float) and not math.isnan(budget) and budget >= 0
-    ):
-        return budget
-    raise UsageError(f"budget is {cut_repr(budget)}: it takes a number of seconds from 0, or None")
+    if budget is None:
+        return None
+    seconds = real_number(budget)
+    if seconds is None or seconds < 0:
+        raise UsageError(
+            f"budget is {cut_repr(budget)}: it takes a number of seconds from 0, or None"
+        )
+    return seconds
+
+
+def whole_number(value: object) -> int | None:
+    """
+    Return a whole number as an int, be it one of Python or numpy; None for anything else.
+
+    A bool is none: it stands where another argument was meant.
+    """
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # a TypeError is meant
+    except TypeError:
+        return None
+
+
+def real_number(value: object) -> float | None:
+    """Return a number of Python or numpy as an int or float; None for NaN and anything else."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    whole = whole_number(value)
+    return None if math.isnan(number) else number if whole is None else whole
 
 
 def number_of_guests(value: SupportsIndex, sentence: str) -> int:
@@ -116,21 +151,32 @@ def number_of_guests(value: SupportsIndex, sentence: str) -> int:
 
     Raises UsageError for what is not a whole number from 1; `sentence` says it by {}.
     """
-    try:
-        count = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = 0
-    if count < 1:
+    count = whole_number(value)
+    if count is None or count < 1:
         raise UsageError(f"{sentence.format(cut_repr(value))}: it takes a whole number, 1 at least")
     return count
 
 
-def require_whole(name: str, value: int, most: int | None = None) -> None:
-    """Raise UsageError for a value that is not a whole number from 1, to `most` if given."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if not (is_number and value >= 1 and (most is None or value <= most)):
+def require_whole(name: str, value: SupportsIndex, most: int | None = None) -> int:
+    """Return a whole number from 1, to `most` if given. Raises UsageError for anything else."""
+    number = whole_number(value)
+    if number is None or number < 1 or (most is not None and number > most):
         end = "" if most is None else f" to {most}"
         raise UsageError(f"{name} is {cut_repr(value)}: it takes a whole number from 1{end}")
+    return number
+
+
+def keep_whole(record: Any, name: str, most: int | None = None) -> None:
+    """Keep a field of a frozen dataclass as the int that `require_whole` returns."""
+    object.__setattr__(record, name, require_whole(name, getattr(record, name), most))
+
+
+def require_seed(value: SupportsIndex) -> int:
+    """Return a seed, any whole number. Raises UsageError for anything else."""
+    seed = whole_number(value)
+    if seed is None:
+        raise UsageError(f"seed is {cut_repr(value)}: it takes a whole number")
+    return seed
 
 
 def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | None]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.batches import Floats
+from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.errors import UsageError
@@ -30,8 +31,9 @@ def seeds_of(seed: int | Sequence[int | None] | None, count: int) -> list[int | 
     """Return the seed of each of `count` guests; `seed` is the first one's, or one for each."""
     if seed is None:
         return [None] * count
-    if isinstance(seed, int):
-        return [seed + guest for guest in range(count)]
+    if not isinstance(seed, Sequence):
+        first = seed_of(seed)
+        return [first + guest for guest in range(count)]
     if len(seed) != count:
         raise UsageError(f"{len(seed)} seeds for {count} guests")
     return list(seed)

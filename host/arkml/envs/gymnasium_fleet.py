@@ -35,6 +35,7 @@ from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
+from arkml.limits import whole_number
 from arkml.marks import Marks, every, some
 from arkml.sealed import Sealed
 
@@ -83,7 +84,7 @@ class GuestFleetVectorEnv(
         except BaseException:
             self._fleet.close()
             raise
-        self.num_envs = num_envs
+        self.num_envs = num_envs = self._fleet.num_guests
         self._spec = self._fleet.behavior.spec
         seedable = self._fleet.template.seedable
         self.metadata = {
@@ -126,7 +127,7 @@ class GuestFleetVectorEnv(
         """
         if options and "reset_mask" in options:
             return self._reset_some(seed, options)
-        super().reset(seed=seed if isinstance(seed, int) else None, options=options)
+        super().reset(seed=whole_number(seed), options=options)
         step, self._fresh = self._fresh, None
         if step is None or seed is not None:
             step = self._fleet.reset(seed)

@@ -33,6 +33,7 @@ from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
+from arkml.limits import require_whole
 from arkml.marks import Marks
 from arkml.sealed import Sealed
 from arkml.short_reprs import cut_repr
@@ -95,6 +96,7 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
                 "autoreset_mode is DISABLED: guests begin the episodes of their agents by"
                 " themselves; with per='guest' each place is a guest that waits for its reset"
             )
+        num_envs = None if num_envs is None else require_whole("num_envs", num_envs)
         self._settings = {
             "num_envs": num_envs, "autoreset_mode": mode, "restart": restart,
             "render_mode": render_mode,

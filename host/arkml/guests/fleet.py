@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,12 +25,20 @@ from arkml.guests.guest import (
 )
 from arkml.guests.instance import SharedResources
 from arkml.guests.shares import FleetShares
-from arkml.limits import RUN_SECONDS, Budget, call_limits, number_of_guests
+from arkml.limits import (
+    RUN_SECONDS,
+    Budget,
+    call_limits,
+    number_of_guests,
+    require_seed,
+    whole_number,
+)
 from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
 from arkml.runtime.interrupts import GUARD
 from arkml.sealed import Sealed
+from arkml.short_reprs import cut_repr
 
 
 class Fleet(Sealed, Unique, Closing):
@@ -143,6 +150,7 @@ class Fleet(Sealed, Unique, Closing):
         closed before anything else; another one lives if the initializers of the new one fail,
         whose error is raised, as is UsageError for a guest of no place here.
         """
+        seed = None if seed is None else require_seed(seed)
         self._require_member(guest)
         if guest.failure is not None:
             guest.close()
@@ -328,9 +336,13 @@ _FRAME = _Wanted("ark_applet_update", is_frame=True)
 def _indices(only: Iterable[SupportsIndex]) -> tuple[int, ...]:
     """Return indices as a tuple. Raises UsageError for what is not some whole numbers."""
     try:
-        return tuple(map(operator.index, only))
-    except TypeError:
-        raise UsageError(f"only={only!r}: it takes indices of guests, as in [0, 2]") from None
+        indices = tuple(map(whole_number, only))
+    except TypeError:  # of what holds nothing
+        indices = (None,)
+    found = tuple(index for index in indices if index is not None)
+    if len(found) < len(indices):
+        raise UsageError(f"only={cut_repr(only)}: it takes indices of guests, as in [0, 2]")
+    return found
 
 
 def raise_first(failures: Mapping[int, GuestError]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats
 from arkml.errors import AbiError, InvalidArguments, PolicyFailed, UsageError
+from arkml.limits import whole_number
 from arkml.loggers import SafeLogger
 from arkml.policies.policy import Policy
 from arkml.short_reprs import cut_repr
@@ -175,11 +175,8 @@ def checked_policy(policy: object) -> ObjectPolicy | PolicyFunction:
 
 def _count(policy: Policy, member: str) -> int:
     value = getattr(policy, member)
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = -1
-    if count < 0:
+    count = whole_number(value)
+    if count is None or count < 0:
         raise UsageError(
             f"{member} of policy {_name(type(policy))} is {cut_repr(value)}: it takes a whole"
             " number from 0"

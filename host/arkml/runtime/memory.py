@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import codecs
 import ctypes
-import operator
 import re
 from typing import SupportsIndex, TypeAlias
 
 from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
-from arkml.limits import Limits
+from arkml.limits import Limits, whole_number
 from arkml.short_reprs import cut_repr
 
 PAGE = 65_536
@@ -63,12 +62,10 @@ def bytes_of(data: BytesLike) -> bytes:
 
 
 def _whole(value: SupportsIndex, what: str) -> int:
-    if isinstance(value, bool):
+    number = whole_number(value)
+    if number is None:
         raise InvalidArguments(f"the {what} is {cut_repr(value)}, not an integer")
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise InvalidArguments(f"the {what} is {cut_repr(value)}, not an integer") from None
+    return number
 
 
 class GuestMemory:

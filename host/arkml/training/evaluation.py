@@ -9,7 +9,7 @@ import numpy as np
 
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, read_source
-from arkml.limits import Limits, require_whole
+from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.runs.evaluation import play_episodes
@@ -51,11 +51,11 @@ def evaluate(
     an agent ends no episode, and PolicyFailed. May be called from any thread, and from several at a
     time.
     """
-    require_whole("episodes", episodes)
-    frames = frames_of(episodes) if frames is None else frames
-    require_whole("frames", frames)
+    episodes = require_whole("episodes", episodes)
+    frames = require_whole("frames", frames_of(episodes) if frames is None else frames)
     if max_episode_steps is not None:
-        require_whole("max_episode_steps", max_episode_steps)
+        max_episode_steps = require_whole("max_episode_steps", max_episode_steps)
+    seed = require_seed(seed)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     data, label = read_source(module)

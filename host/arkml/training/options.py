@@ -14,7 +14,7 @@ from arkml.errors import UsageError
 from arkml.hive.address import Address
 from arkml.hive.protocol.results import MAX_EPISODES
 from arkml.hive.protocol.workers import environment_seed
-from arkml.limits import Limits, require_whole
+from arkml.limits import Limits, keep_whole, require_seed, whole_number
 from arkml.loopback import is_loopback
 from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
@@ -45,7 +45,7 @@ class Goal:
     def __post_init__(self) -> None:
         """Raise UsageError for a goal that cannot be reached."""
         if self.frames is not None:
-            require_whole("frames", self.frames)
+            keep_whole(self, "frames")
         minutes, mean = self.minutes, self.mean_return
         if minutes is not None and not (isinstance(minutes, Real) and 0 < minutes < math.inf):
             raise UsageError(f"minutes is {cut_repr(minutes)}: it takes a number above 0")
@@ -115,12 +115,13 @@ class TrainingOptions:
             raise UsageError(f"fps is {cut_repr(self.fps)}: it takes a number above 0")
         if not isinstance(self.settings, Mapping):
             raise UsageError(f"settings is {cut_repr(self.settings)}: it takes a dict")
-        require_whole("instances", self.instances)
+        object.__setattr__(self, "seed", require_seed(self.seed))
+        keep_whole(self, "instances")
         if self.eval_every is not None:
-            require_whole("eval_every", self.eval_every)
-        require_whole("evaluate_episodes", self.evaluate_episodes, MAX_EPISODES)
+            keep_whole(self, "eval_every")
+        keep_whole(self, "evaluate_episodes", MAX_EPISODES)
         if self.max_episode_steps is not None:
-            require_whole("max_episode_steps", self.max_episode_steps)
+            keep_whole(self, "max_episode_steps")
         if self.track is not None:
             require_tracker(self.track)
         grant = self.grant()
@@ -163,10 +164,12 @@ class TrainingOptions:
         """Raise UsageError for a page that cannot be had."""
         if self.page is None:
             return
-        if not isinstance(self.page, int) or not 0 <= self.page <= _LAST_PORT:
+        port = whole_number(self.page)
+        if port is None or not 0 <= port <= _LAST_PORT:
             raise UsageError(
-                f"page is {self.page!r}: it takes a port, or True or 0 for any that is free"
+                f"page is {cut_repr(self.page)}: it takes a port, or True or 0 for any that is free"
             )
+        object.__setattr__(self, "page", port)
         if not is_embedded:
             raise UsageError(
                 f"page is for an embedded hive: the page of {self.hive} is at"
@@ -186,7 +189,7 @@ class TrainingOptions:
             if self.runner != "processes":
                 raise UsageError(f"runner is {self.runner}: it places actors, which are not given")
             return
-        require_whole("actors", self.actors)
+        keep_whole(self, "actors")
         if self.settings.get("sync", False):
             raise UsageError(
                 f"actors is {self.actors} and sync is set: in lockstep a learner has one host"

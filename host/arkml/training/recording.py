@@ -16,7 +16,7 @@ from arkml.demonstrations.dataset import DemonstrationSet, row_columns
 from arkml.demonstrations.files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, own_source, read_source
-from arkml.limits import Limits, require_whole
+from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
@@ -137,11 +137,12 @@ def record(
     rows; and UsageError if the file cannot be written.
     """
     if episodes is not None:
-        require_whole("episodes", episodes)
+        episodes = require_whole("episodes", episodes)
     if frames is not None:
-        require_whole("frames", frames)
+        frames = require_whole("frames", frames)
     if max_episode_steps is not None:
-        require_whole("max_episode_steps", max_episode_steps)
+        max_episode_steps = require_whole("max_episode_steps", max_episode_steps)
+    seed = require_seed(seed)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     target = Path(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import UsageError
+from arkml.limits import whole_number
 from arkml.short_reprs import cut_repr
 
 _SEEDS = 1 << 63  # guests take them as an i64
@@ -19,11 +19,8 @@ _NUMBERS = "biuf"  # kinds of dtypes: numpy also makes floats of dates, None and
 
 def seed_of(value: Any) -> int:
     """Return the value as a seed. Raises UsageError if it is not a whole number in range."""
-    try:
-        seed = operator.index(value)
-    except TypeError:
-        seed = -1
-    if not 0 <= seed < _SEEDS:
+    seed = whole_number(value)
+    if seed is None or not 0 <= seed < _SEEDS:
         raise UsageError(f"seed is {cut_repr(value)}: a whole number from 0 to {_SEEDS - 1}")
     return seed
 

@@ -15,7 +15,7 @@ from arkml.envs.core.world import Pace, SeededWorld
 from arkml.errors import UsageError
 from arkml.guests.instance import SharedResources
 from arkml.host import Host, Source, loader_of
-from arkml.limits import Limits, require_whole
+from arkml.limits import Limits, keep_whole, real_number
 from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
@@ -41,15 +41,14 @@ class InstanceSettings:
     max_episode_steps: int | None = None
 
     def __post_init__(self) -> None:
-        require_whole("idle_calls", self.idle_calls)
-        seconds = self.seconds
-        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
-            raise UsageError(f"seconds is {cut_repr(seconds)}: a number above 0, or None")
-        most = self.max_episode_steps
-        if most is not None and (not isinstance(most, int) or most < 1):
-            raise UsageError(
-                f"max_episode_steps is {cut_repr(most)}: a whole number from 1, or None"
-            )
+        keep_whole(self, "idle_calls")
+        if self.seconds is not None:
+            seconds = real_number(self.seconds)
+            if seconds is None or seconds <= 0:
+                raise UsageError(f"seconds is {cut_repr(self.seconds)}: a number above 0, or None")
+            object.__setattr__(self, "seconds", seconds)
+        if self.max_episode_steps is not None:
+            keep_whole(self, "max_episode_steps")
 
 
 class InstanceFactory(Closing):

@@ -12,6 +12,7 @@ from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.frame_loop import FrameLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
+from arkml.limits import whole_number
 from arkml.loggers import SafeLogger, notice
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
@@ -129,5 +130,5 @@ def _filled(text: str, seed: int) -> bytes:
 
 def _require_numbers(arguments: Sequence[int | str]) -> None:
     for number in arguments:
-        if number != SEED and not isinstance(number, int):
+        if number != SEED and whole_number(number) is None:
             raise UsageError(f"configure holds {number!r}: text, or whole numbers and '{SEED}'")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import UsageError
 from arkml.guests.frame_loop import frames_between
+from arkml.limits import real_number
 from arkml.sealed import Sealed
 from arkml.short_reprs import cut_repr
 
@@ -152,6 +153,7 @@ class SeededWorld:
 
 
 def _checked(name: str, number: float, *, least: float) -> float:
-    if not isinstance(number, int | float) or not least <= number <= _MOST:
+    real = real_number(number)
+    if real is None or not least <= real <= _MOST:
         raise UsageError(f"{name} is {cut_repr(number)}: a number from {least:g} to {_MOST:g}")
-    return float(number)
+    return float(real)

@@ -10,6 +10,8 @@ from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
 from arkml.errors import InvalidActions
+from arkml.limits import whole_number
+from arkml.short_reprs import cut_repr
 
 
 def refused(text: str) -> EnvironmentError:
@@ -39,9 +41,10 @@ def action(values: Any, actions: Actions) -> Floats:
 
 def count(number: int) -> int:
     """Return the number of environments, checked."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise refused(f"{number} environments cannot be made: 1 at least")
-    return number
+    found = whole_number(number)
+    if found is None or found < 1:
+        raise refused(f"{cut_repr(number)} environments cannot be made: 1 at least")
+    return found
 
 
 def pairs(asked: Any) -> list[tuple[EnvironmentUuid, Any]]:

@@ -1,0 +1,118 @@
+"""Numbers that embedders give: one rule at every door, for those of Python and of numpy."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+from tests.integration.command_line import GUESTS
+
+import arkml
+from arkml import GuestEnv, Host, Limits
+from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
+from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.relayrl.checks import count
+from arkml.errors import ArkmlError, UsageError
+from arkml.limits import budget_seconds, call_limits
+from arkml.training.options import Goal, TrainingOptions
+
+APPLET = GUESTS / "c_applet.wasm"
+PENDULUM = GUESTS / "c_pendulum.wasm"
+PLAIN = GUESTS / "c_pendulum_plain.wasm"
+ONE = {"configure": (1, "{seed}")}
+
+
+def zeros(rows):
+    return np.zeros((len(rows), 1), np.float32)
+
+
+def played(path, **options):
+    given = {"episodes": 1, "max_episode_steps": 5, **options}
+    arkml.evaluate(PLAIN, zeros, **given)
+    arkml.record(PLAIN, zeros, path / "rows.npz", **given)
+
+
+def trained(path, **options):
+    TrainingOptions(name="a.wasm", directory=path, **options)
+
+
+def made(kind, *arguments, seed=None, **options):
+    with closing(kind(*arguments, **options)) as env:
+        env.reset(seed=seed)
+
+
+def fleet(number=3, *, only=0, seed=None):
+    with Host() as host, host.fleet(APPLET, number) as guests:
+        guests.call("ark_applet_update", only=[only])
+        guests.replace(guests.guests[0], seed=seed)
+
+
+DOORS = {
+    "Host(seed)": lambda number, _: Host(seed=number).close(),
+    "Limits": lambda number, _: Limits(rows=number),
+    "Host.fleet": lambda number, _: fleet(number),
+    "Fleet.call": lambda number, _: fleet(only=number),
+    "Fleet.replace": lambda number, _: fleet(seed=number),
+    "GuestEnv.reset": lambda number, _: made(GuestEnv, PENDULUM, seed=number, **ONE),
+    "reset of a fleet": lambda number, _: made(
+        GuestFleetVectorEnv, PENDULUM, num_envs=2, seed=number, **ONE
+    ),
+    "configure": lambda number, _: made(GuestEnv, PENDULUM, configure=(number, "{seed}")),
+    "num_envs": lambda number, _: made(GuestVectorEnv, PENDULUM, num_envs=number, **ONE),
+    "num_envs of a fleet": lambda number, _: made(
+        GuestFleetVectorEnv, PENDULUM, num_envs=number, **ONE
+    ),
+    "idle_calls": lambda number, _: GuestEnv(PENDULUM, idle_calls=number, **ONE).close(),
+    "max_episode_steps": lambda number, _: made(
+        GuestEnv, PENDULUM, max_episode_steps=number, **ONE
+    ),
+    "episodes": lambda number, path: played(path, episodes=number),
+    "episode steps": lambda number, path: played(path, max_episode_steps=number),
+    "noise": lambda number, path: played(path, seed=number),
+    "Goal": lambda number, _: Goal(frames=number),
+    "train(seed)": lambda number, path: trained(path, seed=number),
+    "train(instances)": lambda number, path: trained(path, instances=number),
+    "train(eval_every)": lambda number, path: trained(path, eval_every=number),
+    "train(page)": lambda number, path: trained(path, page=number),
+    "RelayRL": lambda number, _: count(number),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_whole_number_of_python_or_numpy_is_taken(tmp_path, door):
+    for number in (2, np.int64(2), np.uint8(2), np.array(2)):
+        DOORS[door](number, tmp_path)
+
+
+@pytest.mark.parametrize("number", [True, np.True_, 1.0, np.float32(1), "1", [1]], ids=repr)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_bool_and_what_is_no_whole_number_are_refused_with_a_sentence(tmp_path, door, number):
+    with pytest.raises(ArkmlError, match=r"whole number|indices|1 at least|port|1 seeds"):
+        DOORS[door](number, tmp_path)
+
+
+def test_numbers_are_kept_as_those_of_python():
+    limits = Limits(rows=np.int64(3), run_seconds=np.float32(0.5), call_seconds=np.int32(4))
+    kept = [limits.rows, limits.run_seconds, limits.call_seconds, Goal(frames=np.int64(9)).frames]
+
+    assert [(type(number), number) for number in kept] == [
+        (int, 3), (float, 0.5), (int, 4), (int, 9),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", [2, 2.0, np.int64(2), np.float32(2)], ids=repr)
+def test_a_budget_is_any_number_of_seconds(seconds):
+    with Host() as host:
+        host.load(APPLET).call("ark_applet_update", budget=seconds)
+        host.fleet(APPLET, 2).update(budget=seconds)
+
+    assert call_limits(Limits(), seconds) == (2, 30)
+
+
+@pytest.mark.parametrize(
+    "seconds", [10**400, True, np.True_, "1", [1], float("nan"), -1, 1j, np.ones(1)], ids=type
+)
+def test_a_budget_that_is_no_number_of_seconds_is_refused(seconds):
+    with pytest.raises(UsageError, match=r"budget is .*: it takes a number of seconds from 0"):
+        budget_seconds(seconds)
+    with pytest.raises(UsageError, match=r"Limits\.run_seconds is "):
+        Limits(run_seconds=seconds)
