@@ -14,6 +14,7 @@ from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
 from arkml.limits import Limits, number_of_guests, require_seed
+from arkml.output_files import path_of
 from arkml.policies.files import PolicyFile, output_names, read_policy_file
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
@@ -64,6 +65,11 @@ class Host(Sealed, Unique, Closing):
     ) -> None:
         if not isinstance(limits, Limits | None):
             raise UsageError(f"limits is {cut_repr(limits)}: it takes arkml.Limits")
+        if not isinstance(wasi, WasiGrant | None):
+            raise UsageError(f"wasi is {cut_repr(wasi)}: it takes arkml.WasiGrant")
+        for what, flag in (("deterministic", deterministic), ("stub_missing", stub_missing)):
+            if not isinstance(flag, bool):
+                raise UsageError(f"{what} is {cut_repr(flag)}: it takes True or False")
         seed = require_seed(seed)
         self.limits: Limits = limits or Limits()
         self.wasi = wasi
@@ -180,8 +186,10 @@ class _Gateways:
     def __init__(self, grant: HiveGrant | None) -> None:
         self.hives: HiveAccess | None = None
         if grant is not None:
-            from arkml.runs.access import HiveAccess
+            from arkml.runs.access import HiveAccess, HiveGrant
 
+            if not isinstance(grant, HiveGrant):
+                raise UsageError(f"hive is {cut_repr(grant)}: it takes arkml.HiveGrant")
             self.hives = HiveAccess(grant)
 
     def open(self, module: CompiledModule, library: PolicyLibrary) -> RunGateway | None:
@@ -201,7 +209,10 @@ class _Gateways:
 
 def own_source(source: Source, what: str = "module") -> str | os.PathLike[str] | bytes:
     """Return a path, or a copy of bytes that can change. Raises UsageError for anything else."""
-    if isinstance(source, bytes | str | os.PathLike):
+    if isinstance(source, bytes):
+        return source
+    if isinstance(source, str | os.PathLike):
+        path_of(source, what)
         return source
     if isinstance(source, bytearray | memoryview):
         return bytes(source)

@@ -1,4 +1,4 @@
-"""Files and directories that a user names for output."""
+"""Files and directories that a user names, and those of output above all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from pathlib import Path
 
 from arkml.errors import UsageError
 from arkml.files import write_atomic
+
+
+def path_of(path: str | os.PathLike[str], what: str) -> Path:
+    """Return a path; `what` names it in the message. Raises UsageError for one of bytes."""
+    try:
+        return Path(path)
+    except TypeError:
+        raise UsageError(
+            f"{what} is of type {type(path).__name__}, whose path is no text: it takes a str or a"
+            " path of one, as os.fsdecode gives it"
+        ) from None
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -104,6 +104,61 @@ def test_a_path_that_no_file_can_have_is_one_that_cannot_be_read(host, name):
         arkml.Host(policy=name)
 
 
+class Elsewhere:
+    """A path of another kind than pathlib's."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return self.path
+
+
+def test_a_path_of_any_kind_is_taken_unless_it_is_one_of_bytes(host, tmp_path):
+    module = GUESTS / "c_applet.wasm"
+    text, odd = Elsewhere(str(module)), Elsewhere(bytes(module))
+    doors = {
+        "module": [
+            host.load, host.compile, GuestEnv, lambda it: host.fleet(it, 2), arkml.train,
+            lambda it: arkml.evaluate(it, np.zeros),
+        ],
+        "policy": [lambda it: Host(policy=it)],
+        "spec": [lambda it: GuestEnv(module, spec=it)],
+        "path": [lambda it: arkml.record(module, np.zeros, it)],
+        "directory": [lambda it: arkml.train(module, directory=it)],
+        "demonstrations": [
+            lambda it: arkml.train(
+                GUESTS / "c_reach.wasm", directory=tmp_path / "t", demonstrations=it
+            )
+        ],
+        "checkpoint": [lambda it: arkml.train(module, directory=tmp_path, checkpoint=it)],
+        "data": [lambda it: arkml.HiveGrant(data=it)],
+        "host": [lambda it: arkml.Directory(it, "/")],
+    }  # fmt: skip
+
+    assert host.load(text).name == "c_applet.wasm"
+    for what, takes in doors.items():
+        for take in takes:
+            with pytest.raises(UsageError, match=f"{what} is of type Elsewhere, whose path is no"):
+                take(odd)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ({"deterministic": "yes"}, "deterministic is 'yes': it takes True or False"),
+        ({"stub_missing": 1}, "stub_missing is 1: it takes True or False"),
+        ({"wasi": True}, "wasi is True: it takes arkml.WasiGrant"),
+        ({"hive": "x"}, "hive is 'x': it takes arkml.HiveGrant"),
+    ],
+)
+def test_an_option_of_a_host_of_another_kind_is_refused_with_what_it_takes(option, expected):
+    with pytest.raises(UsageError) as refused:
+        Host(**option)
+
+    assert str(refused.value) == expected
+
+
 def test_numbers_of_any_length_are_refused_in_a_sentence(host):
     guest = host.load(b'(module (func (export "f") (param i32)))')
 

@@ -15,6 +15,7 @@ from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
 from arkml.files import require_possible
 from arkml.limits import Limits
 from arkml.native_imports import import_onnx
+from arkml.output_files import path_of
 from arkml.policies.operators.call import checked_type
 from arkml.policies.wire import walk
 from arkml.short_reprs import cut_repr
@@ -54,7 +55,7 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
     process open files. Raises UsageError if the file cannot be read, SnapshotTooLarge, and
     ModelRejected if the other file does not hold what the model claims.
     """
-    path = Path(path)
+    path = path_of(path, "policy")
     try:
         data = _read(path, limits.snapshot_bytes, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:

@@ -27,6 +27,7 @@ from arkml.hive.address import Address
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
 from arkml.loggers import SafeLogger
 from arkml.loopback import authority_of, is_loopback
+from arkml.output_files import path_of
 from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
@@ -114,6 +115,8 @@ class HiveGrant:
         """Raise UsageError for text that is not an address, and InvalidSettings."""
         for text in (*self.allowed, *(() if self.is_embedded else (self.hive,))):
             Address.parse(text)
+        if self.data is not None:
+            path_of(self.data, "data")
         require_valid(self.settings)
 
     @property

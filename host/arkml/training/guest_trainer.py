@@ -17,7 +17,7 @@ from arkml.errors import HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
-from arkml.output_files import make_directory
+from arkml.output_files import make_directory, path_of
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
@@ -136,7 +136,9 @@ def train(
     which has the result.
     """
     data, name = read_source(module)
-    target = Path("training", Path(name).stem) if directory is None else Path(directory)
+    target = (
+        Path("training", Path(name).stem) if directory is None else path_of(directory, "directory")
+    )
     known = Limits() if limits is None else limits
     options = TrainingOptions(
         name=name,
@@ -234,7 +236,9 @@ class GuestTrainer(Closing):
             )
             self._goal, self._is_repeatable = options.goal.of(task), task.is_repeatable
             if options.demonstrations is not None:
-                hives.feed = DemonstrationFeed(read_demonstrations(Path(options.demonstrations)))
+                hives.feed = DemonstrationFeed(
+                    read_demonstrations(path_of(options.demonstrations, "demonstrations"))
+                )
             if options.actors is not None:
                 placement, subject = placement_of(options), self._runner.subject
                 self._actors = RolloutWorkers(data, options, placement, subject, self._warn)

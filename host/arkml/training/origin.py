@@ -9,7 +9,7 @@ from pathlib import Path
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import ORIGIN_FILE
-from arkml.output_files import make_directory, write_file
+from arkml.output_files import make_directory, path_of, write_file
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
 """Text that names a run of a hive, or its checkpoint; the path of a file has a dot or a slash."""
@@ -25,7 +25,9 @@ class TrainingOrigin:
     def file(self) -> Path | None:
         """The file, None for a run."""
         text = self.checkpoint
-        return None if isinstance(text, str) and _RUN.fullmatch(text) else Path(text)
+        return (
+            None if isinstance(text, str) and _RUN.fullmatch(text) else path_of(text, "checkpoint")
+        )
 
     @property
     def name(self) -> str:

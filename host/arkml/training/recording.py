@@ -17,6 +17,7 @@ from arkml.demonstrations.files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, own_source, read_source
 from arkml.limits import Limits, require_seed, require_whole
+from arkml.output_files import path_of
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
@@ -145,7 +146,7 @@ def record(
     seed = require_seed(seed)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
-    target = Path(path)
+    target = path_of(path, "path")
     require_writable(target)
     is_by_frames = episodes is None and frames is not None
     if episodes is None:

@@ -12,6 +12,7 @@ from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
 from arkml.files import read_file
 from arkml.hive.protocol.settings import guest_settings
+from arkml.output_files import path_of
 from arkml.sessions.declarations import (
     ANY,
     SECTION,
@@ -48,7 +49,7 @@ class Declarations:
         self.given: Mapping[str, Any] = {}
         """The declaration of the embedder, as an object of JSON."""
         if isinstance(given, str | os.PathLike):
-            self.given = document_of(_contents(Path(given)), str(given))
+            self.given = document_of(_contents(path_of(given, KEY)), str(given))
         elif given is not None:
             self.given = copy.deepcopy(given)
         self._given = behaviors_of(self.given, KEY)

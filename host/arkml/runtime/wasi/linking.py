@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import wasmtime
 
 from arkml.errors import UsageError
+from arkml.output_files import path_of
 from arkml.runtime import bindings
 from arkml.runtime.module.imports import WASI_MODULE
 from arkml.runtime.module.wasm_types import FunctionType
@@ -30,6 +31,9 @@ class Directory:
     host: str | os.PathLike[str]
     guest: str
     writable: bool = False
+
+    def __post_init__(self) -> None:
+        path_of(self.host, "host")
 
 
 @dataclass(frozen=True, slots=True)
