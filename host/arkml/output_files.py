@@ -17,7 +17,7 @@ def path_of(path: str | os.PathLike[str], what: str) -> Path:
         return Path(path)
     except TypeError:
         raise UsageError(
-            f"{what} is of type {type(path).__name__}, whose path is no text: it takes a str or a"
+            f"{what} is of type {type(path).__name__}, whose path is not text: it takes a str or a"
             " path of one, as os.fsdecode gives it"
         ) from None
 

@@ -139,7 +139,7 @@ def test_a_path_of_any_kind_is_taken_unless_it_is_one_of_bytes(host, tmp_path):
     assert host.load(text).name == "c_applet.wasm"
     for what, takes in doors.items():
         for take in takes:
-            with pytest.raises(UsageError, match=f"{what} is of type Elsewhere, whose path is no"):
+            with pytest.raises(UsageError, match=f"{what} is of type Elsewhere, whose path is not"):
                 take(odd)
 
 

@@ -95,6 +95,7 @@ SHORT = {
     "arkml.descriptors": "both servers ask it, and nothing else",
     "arkml.envs.core.non_reentrant": "the one lock of every environment",
     "arkml.envs.gym": "importing it registers the environment with Gymnasium",
+    "arkml.envs.made_spec": "the environments of Gymnasium share it, and those alone",
     "arkml.envs.llapi.communicator": SAME_NAME,
     "arkml.envs.llapi.registry.base_registry_entry": SAME_NAME,
     "arkml.envs.llapi.side_channel.float_properties_channel": SAME_NAME,

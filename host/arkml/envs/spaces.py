@@ -39,8 +39,8 @@ def _batched(space: PartsSpace, n: int = 1) -> PartsSpace:
     return PartsSpace(parts, copy.deepcopy(space.np_random))
 
 
-@batch_differing_spaces.register(PartsSpace)  # type: ignore[misc]  # it dispatches by a list's items
-def _batched_differing(each: Sequence[PartsSpace]) -> PartsSpace:
+@batch_differing_spaces.register(PartsSpace)
+def _batched_differing(each: Sequence[PartsSpace]) -> PartsSpace:  # type: ignore[misc]  # of items
     first = each[0]
     if any(space.keys() != first.keys() for space in each):
         raise ValueError(f"spaces of other parts: {[list(space) for space in each]}")
