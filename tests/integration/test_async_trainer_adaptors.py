@@ -144,12 +144,15 @@ def test_rescaled_actions_stand_for_the_bounds_of_a_box(build):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (lambda: GymnasiumConfig("CartPole-v1", count=0), "count is 0: 1 at least"),
+        (
+            lambda: GymnasiumConfig("CartPole-v1", count=0),
+            "count is 0: it takes a whole number from 1",
+        ),
         (lambda: GymnasiumConfig(dict), "made dict, not a gymnasium.Env"),
         (lambda: GymnasiumConfig(Letters), "the observations of .* no fixed size"),
         (lambda: GymnasiumConfig("CartPole-v1", rescales=True), "for actions of a Box"),
-        (lambda: GuestsConfig(PENDULUM, count=0), "count is 0: 1 at least"),
-        (lambda: AgentsConfig(PENDULUM, seed=-1), "seed is -1: 0 or more"),
+        (lambda: GuestsConfig(PENDULUM, count=0), "count is 0: it takes a whole number from 1"),
+        (lambda: AgentsConfig(PENDULUM, seed=-1), "seed is -1: a whole number from 0"),
         (lambda: GuestsConfig("nowhere.wasm"), "nowhere.wasm' cannot be read"),
         (lambda: AgentsConfig(PENDULUM, {"host": None}), "options has 'host'"),
         (

@@ -8,10 +8,12 @@ from tests.integration.command_line import GUESTS
 
 import arkml
 from arkml import GuestEnv, Host, Limits
+from arkml.async_trainer.adaptors.guest_env import GuestsConfig
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.relayrl.checks import count
 from arkml.errors import ArkmlError, UsageError
+from arkml.guest_trials.options import GuestTrialsOptions
 from arkml.limits import budget_seconds, call_limits
 from arkml.training.options import Goal, TrainingOptions
 
@@ -73,6 +75,11 @@ DOORS = {
     "train(instances)": lambda number, path: trained(path, instances=number),
     "train(eval_every)": lambda number, path: trained(path, eval_every=number),
     "train(page)": lambda number, path: trained(path, page=number),
+    "seed of an actor's guests": lambda number, _: GuestsConfig(PENDULUM, seed=number),
+    "GuestTrialsOptions(seed)": lambda number, _: GuestTrialsOptions(module=PENDULUM, seed=number),
+    "GuestTrialsOptions(workers)": lambda number, _: GuestTrialsOptions(
+        module=PENDULUM, workers=number
+    ),
     "RelayRL": lambda number, _: count(number),
 }
 

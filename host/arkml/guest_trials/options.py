@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
+from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import UsageError
 from arkml.guest_trials.probe import GuestClass
+from arkml.limits import keep_whole
 from arkml.marks import Marks
 from arkml.trials.core.hosting import MOST_RATE
 
@@ -123,5 +125,7 @@ class GuestTrialsOptions:
             raise UsageError(f"away is {self.away}: it takes seconds from 0")
         if self.end_on not in _ENDS:
             raise UsageError(f"end_on is {self.end_on!r}: it takes None, 'first' or 'all'")
-        if self.workers is not None and self.workers < 1:
-            raise UsageError(f"workers is {self.workers}: it takes 1 or more")
+        if self.workers is not None:
+            keep_whole(self, "workers")
+        if self.seed is not None:
+            object.__setattr__(self, "seed", seed_of(self.seed))

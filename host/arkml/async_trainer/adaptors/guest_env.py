@@ -15,6 +15,7 @@ from arkml.async_trainer.core.record import Record
 from arkml.batches import Floats
 from arkml.envs import showing
 from arkml.envs.core import decisions
+from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.decisions import Behavior, Decision, Ids
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
@@ -22,6 +23,7 @@ from arkml.envs.core.guest_env import IDLE_CALLS, GuestEnv, core_of
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.host import Source, own_source
+from arkml.limits import keep_whole
 from arkml.marks import Marks
 
 GuestStep = Step[Floats, Floats]
@@ -265,8 +267,7 @@ class _GuestConfig:
                 f"options has {min(unfit)!r}: environments of actors have hosts of their own,"
                 " and compare the hash of the module"
             )
-        if self.seed < 0:
-            raise UsageError(f"seed is {self.seed}: 0 or more")
+        object.__setattr__(self, "seed", seed_of(self.seed))
         module = own_source(self.module)
         if not isinstance(module, bytes):
             module = str(Path(module).resolve())
@@ -307,8 +308,7 @@ class GuestsConfig(_GuestConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.count < 1:
-            raise UsageError(f"count is {self.count}: 1 at least")
+        keep_whole(self, "count")
 
 
 @dataclass(frozen=True)

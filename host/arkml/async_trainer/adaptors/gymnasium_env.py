@@ -15,6 +15,7 @@ from gymnasium.wrappers import RescaleAction
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
 from arkml.errors import UsageError
+from arkml.limits import keep_whole
 from arkml.short_reprs import short_repr
 
 _CHOICES = (spaces.MultiDiscrete, spaces.MultiBinary)
@@ -159,8 +160,7 @@ class GymnasiumConfig:
     builds: ClassVar[type[GymnasiumAsEnv]] = GymnasiumAsEnv
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UsageError(f"count is {self.count}: 1 at least")
+        keep_whole(self, "count")
 
     def make(self) -> gymnasium.Env[Any, Any]:
         """Return a new environment. Raises what it raises, and UsageError for a wrong result."""
