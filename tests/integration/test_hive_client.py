@@ -795,6 +795,17 @@ def test_an_answer_that_is_too_large_is_not_read(hive, reply):
         asyncio.run(ask())
 
 
+def test_a_client_that_left_an_answer_unread_ends_in_peace(hive, monkeypatch):
+    raised = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    for _ in range(5):
+        hive.scripts["health"] = [endless]
+        with HiveClient(hive.locate) as client, pytest.raises(ProtocolError, match="more than"):
+            client.health().result(300)
+
+    assert raised == []
+
+
 @pytest.mark.parametrize(
     ("ask", "answer"),
     [

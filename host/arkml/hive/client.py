@@ -326,11 +326,13 @@ def _cancel_begun(loop: asyncio.AbstractEventLoop) -> None:
     Cancel the tasks that have begun, each once.
 
     One that has not would never await the coroutine that it was made for, as those of anyio do, and
-    Python would warn of that.
+    Python would warn of that. The end of an asynchronous generator, as of an answer that was not
+    read to its end, is a task of another kind, and soon done.
     """
     for task in asyncio.all_tasks(loop):
         coroutine = task.get_coro()
-        assert inspect.iscoroutine(coroutine)
+        if not inspect.iscoroutine(coroutine):
+            continue
         if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED and not task.cancelling():
             task.cancel()
 
