@@ -151,7 +151,8 @@ def only_reachable_from(root):
     """What only `root` keeps alive, itself only kept alive by the caller: the garbage to be."""
     found = reachable(root)
     inner = Counter(id(part) for item in found for part in parts(item))
-    kept = [item for item in found if sys.getrefcount(item) > inner[id(item)] + 3]  # see below
+    (own,) = [sys.getrefcount(item) for item in [object()]]  # by list, variable and call
+    kept = [item for item in found if sys.getrefcount(item) > inner[id(item)] + own]
     alive = {id(part) for item in kept if item is not root for part in reachable(item)}
     return [item for item in found if id(item) not in alive]
 

@@ -539,7 +539,7 @@ def cut_off(work, number, *files):
         return line
 
     def call(frame, event, _):
-        # Python drops what is raised in finalizers, and handles no signal as a block is left.
+        # Python drops what is raised in finalizers, and handles signals only where it calls.
         is_of = any(part in frame.f_code.co_filename for part in files)
         return line if is_of and frame.f_code.co_name != "__del__" else None
 
@@ -553,7 +553,7 @@ def cut_off(work, number, *files):
     return "lost" if left <= 0 else None
 
 def is_with(file, number):
-    return linecache.getline(file, number).lstrip().startswith("with ")
+    return linecache.getline(file, number).lstrip().startswith(("with ", "del "))
 
 def everywhere(make, work, *files, step=1):
     \"\"\"Cut work off in each place; return whether there were some, and what came of it.\"\"\"

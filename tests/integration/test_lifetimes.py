@@ -136,11 +136,11 @@ def test_a_host_may_be_closed_on_the_thread_of_its_own_ticker(make_host):
     host = make_host(limits=Limits(wasm_stack=513 << 10))  # an engine that no other host shares
     host.load(ACTOR).call("open")
     ticker = host._loader.engine.ticker
-    eventually(lambda: ticker._ticking)
-    ticker._ticking = threading.get_ident()
+    eventually(ticker._ticks)
+    ticker._ticking = os.getpid(), threading.get_ident()
     host.close()
 
-    assert eventually(lambda: not ticker._ticking)
+    assert eventually(lambda: not ticker._ticks())
 
 
 def test_what_interrupts_the_closing_of_a_host_leaves_nothing_open(monkeypatch):

@@ -405,7 +405,8 @@ def web(unused_port):
             with urllib.request.urlopen(request) as reply:
                 return reply.status, reply.read()
         except urllib.error.HTTPError as error:
-            return error.code, error.read()
+            with error:
+                return error.code, error.read()
 
     return ask
 

@@ -42,20 +42,20 @@ def test_it_ends_even_if_its_last_user_leaves_while_it_is_about_to_sleep():
     ticker.users.add(7)
     ticker.wake()
 
-    assert eventually(lambda: not ticker._ticking and ticker.parked)
+    assert eventually(lambda: not ticker._ticks() and ticker.parked)
 
 
 def test_it_goes_on_for_the_others_when_one_user_leaves():
     ticker = Ticker(Engine())
     ticker.users.update((7, 8))
     ticker.wake()
-    eventually(lambda: ticker._ticking)
+    eventually(ticker._ticks)
     ticker.close(7)
-    lives = ticker._ticking
+    lives = ticker._ticks()
     ticker.close(8)
 
     assert lives
-    assert not ticker._ticking
+    assert not ticker._ticks()
 
 
 def test_it_starts_again_with_the_next_user():

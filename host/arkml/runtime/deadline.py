@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import threading
 import time
 from queue import SimpleQueue
@@ -32,7 +33,7 @@ class Ticker:
         self.parked = True
         self._waking: SimpleQueue[None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._ticking = 0  # the thread that ticks
+        self._ticking: tuple[int, int] | None = None  # the process and the thread that tick
 
     def wake(self) -> None:
         """
@@ -44,7 +45,7 @@ class Ticker:
         with self._lock:
             if not self.users:
                 return
-            if not self._ticking:
+            if not self._ticks():
                 _thread.start_new_thread(self._tick, ())
             self._waking.put(None)
             self.parked = False
@@ -58,15 +59,20 @@ class Ticker:
     def close(self, user: int) -> None:
         """Leave, and wait for the end of the thread if no user is left."""
         self.leave(user)
-        if self._ticking != threading.get_ident():  # the collector runs anywhere
-            while not self.users and self._ticking:  # another user may come in
+        if self._ticking != _place():  # the collector runs anywhere
+            while not self.users and self._ticks():  # another user may come in
                 time.sleep(_CLOSING)
+
+    def _ticks(self) -> bool:
+        """Return whether a thread ticks: a fork has none of its parent's."""
+        ticking = self._ticking
+        return ticking is not None and ticking[0] == os.getpid()
 
     def _tick(self) -> None:
         with self._lock:
-            if self._ticking:
+            if self._ticks():
                 return  # woken twice
-            self._ticking = threading.get_ident()
+            self._ticking = _place()
         idle = 0
         pause = threading.Event()
         while not self._ends():
@@ -86,7 +92,7 @@ class Ticker:
             if self.users:  # one came in before it could see `parked`
                 self.parked = False
                 return False
-            self._ticking = 0
+            self._ticking = None
             return True
 
     def _park(self) -> None:
@@ -98,3 +104,8 @@ class Ticker:
             return
         self._waking.get()
         self.parked = False
+
+
+def _place() -> tuple[int, int]:
+    """Return the process and the thread that this is."""
+    return os.getpid(), threading.get_ident()
