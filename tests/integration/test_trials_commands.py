@@ -29,7 +29,10 @@ from arkml.trials.datalog.datalog import Datalog, DatalogOptions
 @contextmanager
 def served(data, *words, end=signal.SIGTERM, status=143, **environment):
     """A server in a process, its address, and what it says at its start."""
-    ports = () if {"--lifecycle-port", "--lifecycle_port"} & {*words} else ("--lifecycle-port", "0")
+    given = {str(word).replace("_", "-") for word in words}
+    given |= {"--actor-port"} if "COGMENT_ACTOR_PORT" in environment else set()
+    free = [name for name in ("--lifecycle-port", "--actor-port") if name not in given]
+    ports = [word for name in free for word in (name, "0")]
     process = start("trials", "serve", "--data", data, *ports, *words, **environment)
     line = process.stderr.readline()
     found = re.search(r"grpc://(127\.0\.0\.1:\d+)", line)
@@ -50,7 +53,7 @@ def trials(*words, data):
 def log(tmp_path_factory):
     """The log of a server that played three trials of two users."""
     data = tmp_path_factory.mktemp("served") / "log"
-    with served(data, "--actor-port", "0") as (address, _, _):
+    with served(data) as (address, _, _):
         played(address, "one", "two")
         played(address, "three", user="eve", last=3)
     return data
@@ -386,7 +389,16 @@ def test_two_servers_cannot_have_one_log(tmp_path):
 def test_a_port_in_use_is_said(tmp_path):
     with served(tmp_path / "a") as (address, _, _):
         port = address.rpartition(":")[2]
-        second = arkml("trials", "serve", "--lifecycle-port", port, "--data", tmp_path / "b")
+        second = arkml(
+            "trials",
+            "serve",
+            "--lifecycle-port",
+            port,
+            "--actor-port",
+            "0",
+            "--data",
+            tmp_path / "b",
+        )
 
     assert (second.status, "cannot be listened at" in second.err) == (2, True)
 
