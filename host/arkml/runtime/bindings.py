@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 import wasmtime
 from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
+from wasmtime._managed import Managed
 from wasmtime._trap import FrameList
 
 from arkml.errors import UsageError
@@ -212,7 +213,7 @@ def take_store(store: wasmtime.Store) -> Address:
     return address_of(store._consume())  # noqa: SLF001
 
 
-def free(owned: wasmtime.Linker | wasmtime.InstancePre | wasmtime.Store) -> None:
+def free(owned: Managed[Any]) -> None:
     """
     Delete an object of wasmtime now, or leave it alone if it is deleted already.
 
