@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests import children
 
+from arkml.base.loggers import forget_notices
 from arkml.learning.compilation_cache import open_cache
-from arkml.loggers import forget_notices
 
 HAS_FAILED = pytest.StashKey()
 PACKAGES = str(Path(__file__).with_name("drawn_learner"))

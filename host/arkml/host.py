@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arkml.closing import Closing, Unique
+from arkml.base.closing import Closing, Unique
+from arkml.base.files import named, read_file
+from arkml.base.output_files import path_of
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestError, ModuleError, UsageError
-from arkml.files import named, read_file
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
 from arkml.limits import Limits, number_of_guests, require_seed
-from arkml.output_files import path_of
 from arkml.policies.files import PolicyFile, output_names, read_policy_file
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
@@ -24,9 +26,7 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.sealed import Sealed
 from arkml.sessions.gateway import RunGateway
-from arkml.short_reprs import cut_repr
 
 if TYPE_CHECKING:
     from arkml.runs.access import HiveAccess, HiveGrant

@@ -9,8 +9,8 @@ from enum import Enum
 from numbers import Real
 from typing import Any, Final, Literal, SupportsIndex, TypeAlias
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
-from arkml.short_reprs import cut_repr
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

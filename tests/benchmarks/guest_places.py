@@ -15,7 +15,7 @@ from tests.benchmarks.vector_environment import Numbers, PlainVecEnv
 
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
-from arkml.episodes import EpisodeChoice
+from arkml.hive.protocol.episode_choice import EpisodeChoice
 
 Act = Callable[[Numbers], Numbers]
 """From observations, float32, [n, F], to actions."""

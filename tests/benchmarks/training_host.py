@@ -10,7 +10,7 @@ from typing import Any
 from tests.benchmarks.subjects import ACTIONS, check
 
 from arkml import HiveGrant, Host
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.guests.guest import calls_of
 from arkml.hive.client import HiveClient
 from arkml.hive.session import RunSession

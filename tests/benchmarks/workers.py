@@ -18,7 +18,7 @@ from tests.benchmarks.light_workers import LightWorkers, Target, fetch
 from tests.benchmarks.rows import Row, alone
 from tests.benchmarks.training_host import until
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import BATCH_SECONDS, RunInfo, RunRequest

@@ -43,7 +43,7 @@ from tests.integration.hostile_holders import HOLDER
 from tests.integration.hostile_holders import MODEL as MODEL_AT
 from tests.unit import policy_models as build
 
-from arkml.child_time import add_child_seconds
+from arkml.base.child_time import add_child_seconds
 from arkml.errors import GuestTimeout
 from arkml.guests.batching import Batcher, Group
 from arkml.guests.guest import calls_of

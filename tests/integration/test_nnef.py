@@ -15,7 +15,7 @@ import pytest
 from tests.integration.guest_text import MODEL, NNEF, WITH_NNEF, data
 
 from arkml.abi.codes import ErrorCode
-from arkml.child_time import add_child_seconds, take_child_seconds
+from arkml.base.child_time import add_child_seconds, take_child_seconds
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
 from arkml.policies import nnef_child, nnef_process

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arkml import loggers
+from arkml.base import loggers
 from arkml.runtime.compilation import artifacts
 from arkml.runtime.compilation.artifacts import entry_name, load, save
 

@@ -29,8 +29,8 @@ from arkml.async_trainer.core import (
     TrainerConfig,
 )
 from arkml.async_trainer.runners.runner import ActorEnded, Waits
+from arkml.base.learning_loop import LearningLoop, TurnCounts, take_turn
 from arkml.errors import UsageError
-from arkml.turns import LearningLoop, TurnCounts, take_turn
 
 
 class ScriptedRunner:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arkml.episodes import EpisodeChoice
+from arkml.hive.protocol.episode_choice import EpisodeChoice
 
 SHORT, LONG = 10, 200
 

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from arkml.files import write_atomic
+from arkml.base.files import write_atomic
 
 
 def names_in(directory):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from arkml.abi.codes import LogLevel
-from arkml.loggers import SafeLogger, notice
+from arkml.base.loggers import SafeLogger, notice
 from arkml.sessions.text import (
     LEVELS,
     LINE_BYTES,

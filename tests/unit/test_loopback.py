@@ -2,7 +2,7 @@
 
 import pytest
 
-from arkml.loopback import (
+from arkml.base.host_names import (
     HostRule,
     authority_of,
     bare_host,

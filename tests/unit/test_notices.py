@@ -3,7 +3,8 @@
 import logging
 from pathlib import Path
 
-from arkml import GuestEnv, Host, loggers
+from arkml import GuestEnv, Host
+from arkml.base import loggers
 
 GUESTS = Path(__file__).parents[2] / "fixtures" / "guests"
 logger = logging.getLogger("arkml.test")

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 from tests.waiting import PATIENCE
 
-from arkml.parent_watch import watch_parent
+from arkml.base.parent_watch import watch_parent
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from tests.public_api.surface import EVERYTHING, SURFACE
 
 from arkml import GuestEnv, Host
 from arkml.async_trainer import SyncModel
+from arkml.base.sealed import Sealed
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.pettingzoo_env import GuestParallelEnv
-from arkml.sealed import Sealed
 
 
 def public_classes():

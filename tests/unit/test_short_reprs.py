@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.unit.test_sealed import CLASSES
 
-from arkml.short_reprs import cut_repr
+from arkml.base.short_reprs import cut_repr
 
 LARGE = (bytes(200_000), np.zeros((300, 700)), [0.125] * 100_000, dict.fromkeys(range(100_000)))
 _LARGE = re.compile(

@@ -14,8 +14,8 @@ from arkml.async_trainer.core.sampler import Sampler
 from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.replay_buffer_proxy import ReplayBufferProxy, ReplayBufferProxyConfig
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, ActorLink, ActorStat
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 
 __all__ = ["Actor", "ActorStat", "actor_stats_fmt", "run_actor", "shortest"]
 

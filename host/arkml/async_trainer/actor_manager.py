@@ -23,9 +23,9 @@ from arkml.async_trainer.runners.runner import (
     Runner,
     Waits,
 )
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 
 log = SafeLogger(__name__)

@@ -17,9 +17,9 @@ from arkml.async_trainer.core.optimization import OptimizationLoop, check_warmup
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.error import BorderAsyncTrainerError
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
-from arkml.turns import take_turn
+from arkml.base.learning_loop import take_turn
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 
 log = SafeLogger(__name__)
 

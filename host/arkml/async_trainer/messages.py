@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arkml.short_reprs import short_repr
+from arkml.base.short_reprs import short_repr
 
 
 @dataclass(frozen=True, slots=True)

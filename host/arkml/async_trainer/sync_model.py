@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 
 
 class SyncModel(Sealed, ABC):

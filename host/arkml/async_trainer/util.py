@@ -17,8 +17,8 @@ from arkml.async_trainer.core.env import Env
 from arkml.async_trainer.core.evaluator import DefaultEvaluator, Evaluator
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.runner import ActorStat, Waits
-from arkml.loggers import SafeLogger
-from arkml.short_reprs import short_repr
+from arkml.base.loggers import SafeLogger
+from arkml.base.short_reprs import short_repr
 
 log = SafeLogger(__name__)
 

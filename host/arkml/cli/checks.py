@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.base.files import named
 from arkml.cli.files import read_module
 from arkml.cli.guest_task import idle_policy
 from arkml.cli.launch import HostGrants, open_host
@@ -27,7 +28,6 @@ from arkml.errors import (
     StackExhausted,
     TableLimitExceeded,
 )
-from arkml.files import named
 from arkml.guests.guest import calls_of
 from arkml.limits import RUN_SECONDS
 from arkml.runtime.module.description import ModuleKind

@@ -92,7 +92,7 @@ def _is_of_the_system(error: BaseException) -> bool:
 
 def print_failure(text: str, error: Exception, *, as_json: bool) -> None:
     """Write a failure to stderr, and with `as_json` to stdout as an object."""
-    from arkml.terminal import harmless
+    from arkml.base.terminal import harmless
 
     print_error(harmless(text))
     if not as_json:

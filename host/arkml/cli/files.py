@@ -6,8 +6,8 @@ from enum import Enum
 from pathlib import Path
 from typing import assert_never
 
+from arkml.base.files import read_file
 from arkml.errors import ModelRejected, ModuleError, ModuleRejected, UsageError
-from arkml.files import read_file
 from arkml.limits import Limits
 
 _WASM, _CERVO = b"\0asm", b"CRVO"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.base.terminal import harmless
 from arkml.cli.exits import FAILED, GOOD, print_error
 from arkml.cli.files import read_module
 from arkml.cli.launch import HostGrants
 from arkml.cli.timing import Steps
 from arkml.errors import GuestError
-from arkml.terminal import harmless
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import TaskRunner, failure_summary
 from arkml.training.tasks import compile_module

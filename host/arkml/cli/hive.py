@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml.base.output_files import write_file
 from arkml.cli import hive_token, options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.hive_backup import backup, restore
@@ -20,7 +21,6 @@ from arkml.cli.launch import TOKEN
 from arkml.cli.serve import serve
 from arkml.cli.units import counted, size
 from arkml.errors import UsageError
-from arkml.output_files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.launch import require_hive
 from arkml.cli.progress import ProgressBar
 from arkml.cli.units import counted, size
 from arkml.errors import UsageError
-from arkml.terminal import harmless
 
 _Archive = Annotated[
     Path,

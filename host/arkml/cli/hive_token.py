@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.units import counted
 from arkml.cli.values import one_of
 from arkml.errors import UsageError
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.server.access.token_file import TokenEntry

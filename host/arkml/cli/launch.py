@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from arkml.base.files import named
 from arkml.cli.exits import UNREAD, leave
 from arkml.cli.files import read_model
 from arkml.cli.values import read_directory, read_limits
 from arkml.errors import AbiError, ModelRejected, UsageError
-from arkml.files import named
 from arkml.limits import Limits
 
 if TYPE_CHECKING:

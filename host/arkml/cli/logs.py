@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from arkml.base.terminal import harmless
 from arkml.errors import UsageError
 from arkml.sessions.text import TRACE
-from arkml.terminal import harmless
 
 _LEVELS = {
     "trace": TRACE,

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from arkml.base.output_files import write_file
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.files import keep_apart
@@ -16,8 +18,6 @@ from arkml.cli.launch import read_policy
 from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
 from arkml.limits import Limits
-from arkml.output_files import write_file
-from arkml.terminal import harmless
 
 _EPILOG = options.epilog(
     "arkml pack walk.onnx",

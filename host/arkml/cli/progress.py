@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arkml.base.output_files import write_file
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_error, print_json
 from arkml.cli.launch import TOKEN
 from arkml.errors import UsageError
-from arkml.output_files import write_file
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arkml.base.output_files import make_directory, write_file
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
 from arkml.cli.files import keep_apart
@@ -18,9 +20,7 @@ from arkml.cli.launch import HostGrants, read_token
 from arkml.cli.logs import LogOptions, print_echoes
 from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
-from arkml.output_files import make_directory, write_file
 from arkml.sessions.text import presentable
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from arkml.base.terminal import harmless
 from arkml.cli.exits import FAILED, GOOD, UNUSABLE, print_error, print_json
 from arkml.cli.signals import SIGNALS
 from arkml.cli.training_process import TrainingProcess, document_of
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.training.seeds import SeedResult
@@ -141,7 +141,7 @@ class SeedTrainings:
 
 def train_seeds(options: SeedOptions, *, as_json: bool) -> int:
     """Train with all seeds, show a table and a curve, and return the exit code."""
-    from arkml.output_files import make_directory
+    from arkml.base.output_files import make_directory
 
     make_directory("--out", options.directory)
     trainings = SeedTrainings(options)
@@ -172,8 +172,8 @@ def _status(statuses: Sequence[int]) -> int:
 
 def _write_curve(options: SeedOptions, results: Sequence[SeedResult]) -> Path | None:
     """Write the picture, None without matplotlib or without a curve."""
+    from arkml.base.output_files import write_file
     from arkml.errors import UsageError
-    from arkml.output_files import write_file
     from arkml.training.seeds import draw_band
 
     if find_spec("matplotlib") is None or not any(one.series for one in results):

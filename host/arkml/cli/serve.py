@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arkml.base.loggers import SafeLogger
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, exit_code, sentence
 from arkml.cli.hive_access import PublicUrl, TlsCert, TlsKey, TrustedProxy
@@ -27,7 +28,6 @@ from arkml.cli.hive_limits import (
 from arkml.cli.launch import TOKEN, require_hive
 from arkml.cli.values import whole_number
 from arkml.errors import ArkmlError, UsageError
-from arkml.loggers import SafeLogger
 
 if TYPE_CHECKING:
     from arkml.server.options import ServeOptions, WorkerOptions

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arkml.base.output_files import write_file
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, print_json
 from arkml.cli.files import keep_apart
 from arkml.cli.launch import HostGrants
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
-from arkml.output_files import write_file
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.checks import Check, SmokeTest

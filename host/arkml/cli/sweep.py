@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, UNUSABLE, Job, print_error, print_json
 from arkml.cli.files import read_module
@@ -23,7 +24,6 @@ from arkml.cli.seeds import words_of
 from arkml.cli.signals import SIGNALS
 from arkml.cli.training_process import TrainingProcess, default_jobs
 from arkml.cli.values import rate, whole_number
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.training.sweep import Sweep, TrialResult
@@ -191,7 +191,7 @@ class TrialRunner:
             self._running = {n: one for n, one in self._running.items() if one.poll() is None}
 
     def _start(self) -> None:
-        from arkml.output_files import write_file
+        from arkml.base.output_files import write_file
 
         number, chosen = self._sweep.ask()
         folder = self._options.directory / f"trial-{number:04}"
@@ -229,7 +229,7 @@ class TrialRunner:
 
 def sweep(options: SweepOptions) -> int:
     """Run the trials, write the best settings, show a table, and return the exit code."""
-    from arkml.output_files import write_file
+    from arkml.base.output_files import write_file
     from arkml.training.search_space import read_space
     from arkml.training.sweep import Sweep
 
@@ -289,8 +289,8 @@ def _document_of(
 
 def _write_picture(path: Path, results: list[TrialResult]) -> Path | None:
     """Write the picture, None without matplotlib."""
+    from arkml.base.output_files import write_file
     from arkml.errors import UsageError
-    from arkml.output_files import write_file
     from arkml.training.sweep import draw_trials
 
     if find_spec("matplotlib") is None:

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from arkml.base.terminal import harmless
 from arkml.cli.units import duration, size, times
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary

@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.base.terminal import listed
 from arkml.cli.files import read_input
 from arkml.cli.values import read_numbers
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.runtime.module.description import BYTES_TO_STATUS, ModuleKind
-from arkml.terminal import listed
 from arkml.training.tasks import Task, command_entry, entry_names, suggested_entry, task_of
 
 if TYPE_CHECKING:

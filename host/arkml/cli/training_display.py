@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arkml.base.closing import Closing
 from arkml.cli.units import counted, sparkline
-from arkml.closing import Closing
 from arkml.errors import NothingLearned
 from arkml.limits import Limits
 from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress, WorkerProgress

@@ -74,7 +74,7 @@ def default_jobs() -> int:
 
 def _main() -> None:
     """Run a command line that is interrupted when the process that started it has ended."""
-    from arkml.parent_watch import watch_parent
+    from arkml.base.parent_watch import watch_parent
 
     watch_parent(0, os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))
     runpy.run_module("arkml", run_name="__main__")

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml.base.terminal import harmless
 from arkml.cli import options, trials_export, trials_play, trials_serve, trials_spec
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.trials_export import Data, open_log
 from arkml.cli.units import counted, duration
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
-from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.trials.datalog.reader import DatalogReader, TrialRecord

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml.base.host_names import bare_host
 from arkml.cli import options, trial_guest_options
 from arkml.cli.exits import Job
 from arkml.cli.logs import LogOptions
@@ -18,7 +19,6 @@ from arkml.cli.trials_export import Data, require_trials
 from arkml.cli.trials_ports import PAGE, TOKEN
 from arkml.cli.values import LAST_PORT, whole_number
 from arkml.errors import UsageError
-from arkml.loopback import bare_host
 
 if TYPE_CHECKING:
     from arkml.trials.server.web.options import WebOptions

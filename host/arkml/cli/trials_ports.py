@@ -39,7 +39,7 @@ def refuse_tls(file: str | None) -> None:
 
 def grpc_host(host: str, *, is_open: bool, has_web: bool) -> str:
     """Return the address of gRPC. Raises UsageError if others could use it against the options."""
-    from arkml.loopback import is_loopback
+    from arkml.base.host_names import is_loopback
 
     if is_open or is_loopback(host):
         return host

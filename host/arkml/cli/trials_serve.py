@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml.base.host_names import bare_host
 from arkml.cli import options
 from arkml.cli import trial_guest_options as guests
 from arkml.cli.exits import Job
@@ -27,7 +28,6 @@ from arkml.cli.trials_ports import (
 )
 from arkml.cli.values import LAST_PORT, whole_number
 from arkml.errors import UsageError
-from arkml.loopback import bare_host
 
 if TYPE_CHECKING:
     pass

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from arkml.base.descriptors import room_for_connections
+from arkml.base.host_names import listening_authority
+from arkml.base.terminal import harmless
 from arkml.cli.units import counted
-from arkml.descriptors import room_for_connections
 from arkml.errors import UsageError
-from arkml.loopback import listening_authority
-from arkml.terminal import harmless
 from arkml.trials.core.hosting import Hosting
 from arkml.trials.datalog.datalog import Datalog, DatalogOptions
 from arkml.trials.server.metrics import MeasuredLog, serve_metrics

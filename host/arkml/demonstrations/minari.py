@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.base.files import open_file
+from arkml.base.output_files import make_directory, write_file
 from arkml.demonstrations.dataset import (
     MOST_BYTES,
     DemonstrationSet,
@@ -28,9 +30,7 @@ from arkml.demonstrations.dataset import (
     row_columns,
 )
 from arkml.errors import UsageError
-from arkml.files import open_file
 from arkml.hive.protocol.rows import RowColumns
-from arkml.output_files import make_directory, write_file
 
 _DATA, _ROWS, _METADATA = "data", "main_data.hdf5", "metadata.json"
 _MINARI = "0.5.4"

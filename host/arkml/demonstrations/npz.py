@@ -14,6 +14,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.files import open_file
+from arkml.base.output_files import write_file
 from arkml.demonstrations.dataset import (
     MOST_BYTES,
     DemonstrationSet,
@@ -22,8 +24,6 @@ from arkml.demonstrations.dataset import (
     require_choices,
 )
 from arkml.errors import UsageError
-from arkml.files import open_file
-from arkml.output_files import write_file
 
 VERSION = 1
 """The version of the format, which `about` holds."""

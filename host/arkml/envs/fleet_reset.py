@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.errors import UsageError
-from arkml.marks import Marks
 
 
 def mask_of(options: dict[str, Any], count: int) -> Marks:

@@ -6,6 +6,9 @@ from typing import Any, Unpack
 
 import gymnasium
 
+from arkml.arrays import Marks
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs import spaces
 from arkml.envs.core.guest_env import GuestEnv
@@ -16,9 +19,6 @@ from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade
 from arkml.errors import UsageError
 from arkml.host import Source
-from arkml.marks import Marks
-from arkml.sealed import Sealed
-from arkml.short_reprs import cut_repr
 
 _WHO = "a Gymnasium environment"
 

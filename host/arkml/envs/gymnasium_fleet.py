@@ -9,8 +9,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from arkml.arrays import Marks, every, some
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs.core.decisions import Decision
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
@@ -36,8 +38,6 @@ from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, Vec
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import whole_number
-from arkml.marks import Marks, every, some
-from arkml.sealed import Sealed
 
 _WHO = "a fleet"
 

@@ -9,8 +9,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from arkml.arrays import Marks
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs import showing
 from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
 from arkml.envs.core.guest_env import GuestEnv, core_of
@@ -34,9 +37,6 @@ from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, Vec
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import require_whole
-from arkml.marks import Marks
-from arkml.sealed import Sealed
-from arkml.short_reprs import cut_repr
 
 _WHO = "a vector environment"
 

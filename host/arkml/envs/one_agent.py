@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.closing import Closing
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs import showing
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.env_instance import EnvInstance

@@ -9,8 +9,10 @@ import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs import showing
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Behavior, Decision, Step
@@ -30,8 +32,6 @@ from arkml.envs.spaces import (
 )
 from arkml.errors import InvalidActions, UsageError
 from arkml.host import Source
-from arkml.sealed import Sealed
-from arkml.short_reprs import cut_repr
 
 _WHO = "an agent"
 _HIDDEN = ""  # in place of the name of an agent that takes no part

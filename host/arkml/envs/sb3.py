@@ -15,14 +15,14 @@ from stable_baselines3.common.vec_env.base_vec_env import (
     VecEnvStepReturn,
 )
 
+from arkml.arrays import Marks
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.vector_env import VectorEnvOptions, vector_env
 from arkml.errors import UsageError
 from arkml.host import Source
-from arkml.marks import Marks
-from arkml.sealed import Sealed
 
 _EMPTY = (
     "Stable-Baselines3 has no empty places, and {count} of {total} places are empty: take"

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Decision, require_masks
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidActions, UsageError
-from arkml.marks import Marks
 
 Space = spaces.Space[Any]
 

@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import create_empty_array
 
+from arkml.arrays import Marks
+from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.envs.core.specs import Spec
 from arkml.errors import UsageError
-from arkml.marks import Marks
-from arkml.short_reprs import short_repr
 
 Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
 """The return value of `step` of a vector environment."""

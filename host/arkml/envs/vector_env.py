@@ -6,13 +6,13 @@ from typing import Literal, Unpack
 
 from gymnasium.vector import AutoresetMode
 
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv, Restart
 from arkml.envs.vector_places import VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
-from arkml.short_reprs import cut_repr
 
 
 class VectorEnvOptions(GuestEnvOptions, total=False):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from arkml.arrays import every, some
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, MetadataLog
 from arkml.envs.core.decisions import Decision
 from arkml.envs.core.id_search import Places
 from arkml.hive.protocol.runs import MAX_NAMES
-from arkml.loggers import SafeLogger
-from arkml.marks import every, some
 
 log = SafeLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from arkml.arrays import Marks
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Spec
 from arkml.envs.drawing import Bars, Pixels, Shown, blank, plane_of
 from arkml.envs.spaces import choices_allowed, require_branches
 from arkml.errors import UsageError
-from arkml.marks import Marks
 
 VectorRenderMode = Literal["rgb_array"] | None
 

@@ -8,9 +8,9 @@ from itertools import accumulate
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.specs import Actions
-from arkml.marks import Marks
 from arkml.trials.wire.guest_pb2 import Action
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.base.loggers import SafeLogger
 from arkml.batches import ROW, Batch, Floats
 from arkml.errors import ArkmlError
 from arkml.guest_trials.actions import ActionRule
 from arkml.guest_trials.options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
-from arkml.loggers import SafeLogger
 from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision
 from arkml.errors import GuestError
@@ -17,7 +18,6 @@ from arkml.guest_trials.messages import ObservationWriter, RewardWriter, allowed
 from arkml.guest_trials.options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.slots import ClassSlots, SlotRows
-from arkml.marks import Marks
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 
 _STATES = np.array([EpisodeState.RUNNING, EpisodeState.INITIAL], np.uint32)

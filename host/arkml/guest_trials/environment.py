@@ -7,10 +7,10 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import ArkmlError
 from arkml.guest_trials.trial_guest import TickResult, TrialGuest
 from arkml.guest_trials.workers import GuestWorker
-from arkml.loggers import SafeLogger
 from arkml.trials.core.hosting import Acted, HostedTrial, PlayedTick
 from arkml.trials.wire.common_pb2 import CommunicationState, Message
 from arkml.trials.wire.environment_pb2 import (

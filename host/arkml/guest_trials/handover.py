@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

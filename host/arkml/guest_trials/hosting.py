@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from arkml.closing import Closing, Unclosed
+from arkml.base.closing import Closing, Unclosed
 from arkml.envs.core.coercion import drawn_seed, seed_of
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.instance_factory import InstanceSettings

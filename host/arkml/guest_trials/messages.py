@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 from google.protobuf.any_pb2 import Any
 
+from arkml.arrays import Marks
 from arkml.batches import Metadata
 from arkml.envs.core.decisions import Decision
 from arkml.guest_trials.actions import varint
 from arkml.guest_trials.slots import ABSENT, ClassSlots, SlotRows
-from arkml.marks import Marks
 from arkml.trials.core.hosting import HostedRewards
 from arkml.trials.core.mail import AUTO
 from arkml.trials.wire.common_pb2 import CommunicationState, Message

@@ -11,13 +11,13 @@ from typing import Final, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import UsageError
 from arkml.guest_trials.probe import GuestClass
 from arkml.limits import keep_whole
-from arkml.marks import Marks
 from arkml.trials.core.hosting import MOST_RATE
 
 Keys = npt.NDArray[np.uint64]

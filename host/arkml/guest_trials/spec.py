@@ -9,9 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from arkml.base.output_files import make_directory, write_file
 from arkml.errors import UsageError
 from arkml.guest_trials.probe import GuestClass
-from arkml.output_files import make_directory, write_file
 from arkml.trials.generate import generate
 from arkml.trials.wire import guest_pb2
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.envs.core.decisions import Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.instance_factory import InstanceFactory

@@ -14,7 +14,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.errors import GuestError
 from arkml.guest_trials.handover import Handover
 from arkml.guest_trials.options import StandInActions, StandInPolicies
@@ -22,7 +23,6 @@ from arkml.guest_trials.row_batches import act_together
 from arkml.guest_trials.trial_guest import TickResult, TrialGuest
 from arkml.guests.calls import GaveWay
 from arkml.guests.instance import SharedResources
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from arkml.abi.codes import ErrorCode
+from arkml.base.loggers import SafeLogger
+from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.errors import (
     AbiError,
     EntryPointMissing,
@@ -23,7 +25,6 @@ from arkml.errors import (
 )
 from arkml.guests.instance import Instance
 from arkml.limits import RUN_SECONDS, Budget, call_limits
-from arkml.loggers import SafeLogger
 from arkml.runtime.account import LONG
 from arkml.runtime.bindings import Address
 from arkml.runtime.columns.region import Region
@@ -36,7 +37,6 @@ from arkml.runtime.module.startup import COMMAND
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
-from arkml.short_reprs import cut_repr, short_repr
 
 logger = SafeLogger(__name__)
 

@@ -8,7 +8,9 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple, SupportsIndex
 
-from arkml.closing import Closing, Unique
+from arkml.base.closing import Closing, Unique
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestBusy, GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
@@ -37,8 +39,6 @@ from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
 from arkml.runtime.interrupts import GUARD
-from arkml.sealed import Sealed
-from arkml.short_reprs import cut_repr
 
 
 class Fleet(Sealed, Unique, Closing):

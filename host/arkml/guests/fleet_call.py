@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from arkml.base.short_reprs import short_repr
 from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.calls import CallLoop
@@ -18,7 +19,6 @@ from arkml.runtime.exported_function import Number, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.waits import Wait
-from arkml.short_reprs import short_repr
 
 _PAUSE = 0.001  # seconds, when a guest that is left waits for something beside a clock
 _PATIENCE = 0.02  # seconds between two looks at SIGINT, when all wait

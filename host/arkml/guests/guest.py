@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arkml.closing import Closing, Unique
+from arkml.base.closing import Closing, Unique
+from arkml.base.sealed import Sealed
 from arkml.errors import (
     CmdletFailed,
     EntryPointMissing,
@@ -23,7 +24,6 @@ from arkml.runtime.exported_function import Number
 from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.startup import COMMAND
-from arkml.sealed import Sealed
 
 _RESERVED = ("ark_", "__")  # a host or a language calls them, before a command too
 INITIALIZERS = ("ark_register_panic_hook", "ark_initialize")

@@ -13,7 +13,9 @@ from functools import partial
 from typing import NamedTuple
 
 from arkml.abi.codes import ErrorCode
-from arkml.closing import Unclosed, Unique
+from arkml.base.closing import Unclosed, Unique
+from arkml.base.short_reprs import cut_repr
+from arkml.base.terminal import listed
 from arkml.errors import EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
@@ -46,8 +48,6 @@ from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.sessions.text import LEVELS
-from arkml.short_reprs import cut_repr
-from arkml.terminal import listed
 
 
 class SharedResources(NamedTuple):

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
-from arkml.closing import Unclosed
+from arkml.base.closing import Unclosed
 from arkml.errors import GuestBusy, InstanceLimitExceeded, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.fleet import Fleet

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence

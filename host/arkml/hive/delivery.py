@@ -12,6 +12,8 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.audit import checksum, row_hashes
@@ -35,8 +37,6 @@ from arkml.hive.protocol.sessions import (
 )
 from arkml.hive.tracing import HEADER, tracing
 from arkml.hive.transport import GONE, RETRIED, HiveTransport, read, reason
-from arkml.loggers import SafeLogger
-from arkml.terminal import harmless
 
 log = SafeLogger(__name__)
 

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveUnreachable
 from arkml.hive.address import Address
 from arkml.hive.temporary_data import TemporaryData
-from arkml.loggers import SafeLogger
 from arkml.workers.environment import environment
 
 _log = SafeLogger(__name__)

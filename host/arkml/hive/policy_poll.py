@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE
 from arkml.hive.protocol.runs import POLL_SECONDS
 from arkml.hive.protocol.wire import MAX_VERSION
 from arkml.hive.tracing import HEADER, tracing
 from arkml.hive.transport import HiveTransport
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

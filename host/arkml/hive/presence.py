@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
 from arkml.hive.transport import HiveTransport
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

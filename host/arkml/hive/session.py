@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.delivery import Delivery, Ledger
 from arkml.hive.outbox import Outbox
@@ -18,7 +19,6 @@ from arkml.hive.protocol.runs import BATCH_SECONDS, Role
 from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, SessionState
 from arkml.hive.protocol.wire import Nothing
 from arkml.hive.transport import GONE, RETRIED, HiveTransport
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from arkml.loggers import SafeLogger
-from arkml.loopback import is_this_machine
+from arkml.base.host_names import is_this_machine
+from arkml.base.loggers import SafeLogger
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import httpx
 
+from arkml.base.host_names import proxy_of
+from arkml.base.terminal import harmless
 from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.address import Address
 from arkml.hive.protocol.runs import PROTOCOL, Refusal
 from arkml.hive.protocol.wire import WireStruct, compact_json
-from arkml.loopback import proxy_of
-from arkml.terminal import harmless
 
 Locate = Callable[[], Address]
 """Returns the address of a hive, with its token. May block, and may raise HiveUnreachable."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused, RunGone
 from arkml.hive.delivery import Delivery, Ledger
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, SessionState
 from arkml.hive.transport import GONE, HiveTransport
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

@@ -14,13 +14,13 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from arkml.base.files import open_file, write_atomic
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, InvalidSettings, ProtocolError
-from arkml.files import open_file, write_atomic
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Count, WireStruct
 from arkml.learning.algorithm import Diverged, State
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

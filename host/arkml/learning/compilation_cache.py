@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from arkml.loggers import SafeLogger
-from arkml.user_cache import cache_base, make_private, processor
+from arkml.base.loggers import SafeLogger
+from arkml.base.user_cache import cache_base, make_private, processor
 
 log = SafeLogger(__name__)
 

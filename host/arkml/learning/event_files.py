@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from arkml.files import write_atomic
+from arkml.base.files import write_atomic
 from arkml.hive.protocol.reports import DAY, HOUR, MINUTE, OLD_INTERVAL, SECOND, Report, thin
 from arkml.learning.event_messages import Event, Summary, masked_crc32c, scalar
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from arkml.base.native_imports import import_onnxruntime
 from arkml.batches import Floats
 from arkml.errors import HiveError
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import CLIP, Scaling
-from arkml.native_imports import import_onnxruntime
 
 ort = import_onnxruntime()
 

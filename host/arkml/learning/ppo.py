@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel, State
@@ -28,7 +29,6 @@ from arkml.learning.ppo_state import PpoState, RolloutRows, SavedPpo, Weights, f
 from arkml.learning.rollout_buffer import Rollout, RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
 from arkml.learning.tensors import flatten, restored
-from arkml.marks import Marks
 
 Doubles = npt.NDArray[np.float64]
 

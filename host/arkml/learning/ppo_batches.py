@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import SPREAD
-from arkml.marks import Marks
 
 Doubles = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]

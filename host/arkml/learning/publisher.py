@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from arkml.files import write_atomic
+from arkml.base.files import write_atomic
 from arkml.learning.algorithm import PolicyModel
 
 INTERVAL = 0.05

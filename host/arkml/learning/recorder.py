@@ -8,10 +8,10 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.reports import HOUR, SECOND, Point, ReportClock
 from arkml.learning.event_files import EventFiles, record_of
 from arkml.learning.event_messages import Event, Summary, hparams, scalar
-from arkml.loggers import SafeLogger
 
 log = SafeLogger(__name__)
 

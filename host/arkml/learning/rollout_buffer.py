@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.masks import masked_choice
@@ -18,7 +19,6 @@ from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 from arkml.learning.session_chains import SessionChains
 from arkml.learning.trajectories import RewardBounds
-from arkml.marks import Marks
 
 Places = npt.NDArray[np.int64]
 

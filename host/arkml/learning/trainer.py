@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from threading import Thread
 from typing import Any
 
+from arkml.base.learning_loop import LearningLoop, take_turn
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.segments import Place
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter
 from arkml.learning.server_connection import ServerConnection
-from arkml.loggers import SafeLogger
-from arkml.turns import LearningLoop, take_turn
 
 log = SafeLogger(__name__)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from arkml.episodes import EpisodeChoice
+from arkml.hive.protocol.episode_choice import EpisodeChoice
 
 LEAST = 20
 """Episodes of a rating, at least, whether they are of one agent or of many."""

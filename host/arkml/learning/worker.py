@@ -13,12 +13,12 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.parent_watch import watch_parent
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
 from arkml.learning.engine import limit_threads
 from arkml.learning.server_connection import ServerConnection, ServerGone
-from arkml.loggers import SafeLogger
-from arkml.parent_watch import watch_parent
 
 if TYPE_CHECKING:
     from arkml.learning.reporter import Reporter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arkml.native_imports import import_onnx
+from arkml.base.native_imports import import_onnx
 
 _OPSET, _IR = 17, 8
 

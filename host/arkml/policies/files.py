@@ -11,14 +11,14 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from arkml.base.files import require_possible
+from arkml.base.native_imports import import_onnx
+from arkml.base.output_files import path_of
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
-from arkml.files import require_possible
 from arkml.limits import Limits
-from arkml.native_imports import import_onnx
-from arkml.output_files import path_of
 from arkml.policies.operators.call import checked_type
 from arkml.policies.wire import walk
-from arkml.short_reprs import cut_repr
 
 _EXTERNAL = 1
 

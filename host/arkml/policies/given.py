@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.base.loggers import SafeLogger
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Batch, Floats
 from arkml.errors import AbiError, InvalidArguments, PolicyFailed, UsageError
 from arkml.limits import whole_number
-from arkml.loggers import SafeLogger
 from arkml.policies.policy import Policy
-from arkml.short_reprs import cut_repr
 
 log = SafeLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import assert_never
 from weakref import WeakValueDictionary
 
 from arkml.abi.codes import SnapshotFormat
+from arkml.base.native_imports import import_onnx
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
-from arkml.native_imports import import_onnx
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.files import PolicyFile
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction

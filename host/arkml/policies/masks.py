@@ -8,9 +8,9 @@ from itertools import accumulate
 import numpy as np
 
 from arkml.abi.codes import EpisodeState
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.hive.protocol.masks import PREFIX, masked_choice
-from arkml.loggers import SafeLogger
 from arkml.policies.policy import Policy
 from arkml.policies.workspace import PolicyWorkspace
 

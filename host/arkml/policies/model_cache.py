@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from threading import Lock
 from weakref import WeakValueDictionary
 
+from arkml.base.loggers import SafeLogger
 from arkml.limits import Limits
-from arkml.loggers import SafeLogger
 from arkml.policies.blocks import BlockModel
 from arkml.policies.model import Model
 from arkml.policies.nnef import NnefModel

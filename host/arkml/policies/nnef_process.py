@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from struct import unpack, unpack_from
 
-from arkml.child_time import add_child_seconds
+from arkml.base.child_time import add_child_seconds
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.nnef_child import LENGTH_BYTES, TIME_BYTES
 

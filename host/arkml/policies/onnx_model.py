@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
 from arkml.errors import ModelRejected
 from arkml.limits import Limits
-from arkml.loggers import SafeLogger
 from arkml.policies.blocks import rows_of, run_block
 from arkml.policies.border import (
     RowAxes,

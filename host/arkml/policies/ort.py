@@ -6,8 +6,8 @@ import os
 from threading import Lock
 from typing import Any
 
+from arkml.base.native_imports import import_onnxruntime
 from arkml.errors import ModelRejected
-from arkml.native_imports import import_onnxruntime
 from arkml.policies.load_time import LoadTime
 
 ARENA_BYTES = 512 << 20

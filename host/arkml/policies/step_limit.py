@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.marks import Marks
+from arkml.arrays import Marks
 from arkml.policies.agents import GUEST_BITS
 from arkml.policies.noise import Words
 

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import Marks
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
-from arkml.loggers import SafeLogger
-from arkml.marks import Marks
 from arkml.policies.agents import AgentTable, Visit
 from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.noise import Words, streams

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from arkml.base.native_imports import import_onnx
 from arkml.errors import ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
-from arkml.native_imports import import_onnx
 from arkml.policies.operators import RULES
 from arkml.policies.operators.call import MAX_RANK, ROWS, Call, Tensor, checked_type, grows
 from arkml.policies.pace import ModelTime

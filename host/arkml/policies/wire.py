@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from arkml.base.native_imports import import_onnx
 from arkml.errors import ModelRejected
-from arkml.native_imports import import_onnx
 
 MAX_FIELDS = 250_000
 """Fields of a file. The two bytes of an empty message take some 200 in a parser."""

@@ -8,8 +8,8 @@ from html import escape
 
 import numpy as np
 
+from arkml.base.terminal import harmless
 from arkml.reports.groups import Doubles, Drawing
-from arkml.terminal import harmless
 
 COLORS = 8
 """The number of colors of groups, the classes `c0`, `c1` and so on; they repeat."""

@@ -14,7 +14,11 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.host_names import authority_of, is_loopback
+from arkml.base.loggers import SafeLogger
+from arkml.base.output_files import path_of
+from arkml.base.short_reprs import short_repr
 from arkml.errors import (
     ArkmlError,
     InvalidSettings,
@@ -25,15 +29,11 @@ from arkml.errors import (
 from arkml.hive import give_way
 from arkml.hive.address import Address
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
-from arkml.loggers import SafeLogger
-from arkml.loopback import authority_of, is_loopback
-from arkml.output_files import path_of
 from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
 from arkml.sessions.text import on_one_line
-from arkml.short_reprs import short_repr
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from arkml.abi.codes import EpisodeState
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
-from arkml.episodes import ChosenEnd, EpisodeChoice
 from arkml.errors import ArkmlError, GuestError, NotFound, Unavailable
-from arkml.loggers import SafeLogger
+from arkml.hive.protocol.episode_choice import ChosenEnd, EpisodeChoice
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import streams
 from arkml.policies.ports import Parts

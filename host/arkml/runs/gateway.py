@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from arkml.abi.codes import ExperimentStatus, HardwareType
+from arkml.base.loggers import SafeLogger
 from arkml.errors import (
     AbiError,
     ArkmlError,
@@ -37,7 +38,6 @@ from arkml.hive.protocol.settings import (
     guest_settings,
 )
 from arkml.hive.protocol.wire import compact_json
-from arkml.loggers import SafeLogger
 from arkml.policies.library import PolicyLibrary
 from arkml.runs.access import HiveAccess
 from arkml.runs.membership import RunMembership

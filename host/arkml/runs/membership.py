@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from arkml.arrays import Marks
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
 from arkml.errors import (
     ArkmlError,
@@ -22,8 +24,6 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import Role, RunInfo
 from arkml.hive.session import RunSession
-from arkml.loggers import SafeLogger
-from arkml.marks import Marks
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams

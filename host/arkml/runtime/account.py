@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Protocol
 
-from arkml.child_time import take_child_seconds
+from arkml.base.child_time import take_child_seconds
 from arkml.runtime.kept_bytes import KeptBytes, no_limit
 
 LONG: Final = 0.001

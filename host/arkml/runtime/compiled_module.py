@@ -10,10 +10,11 @@ from typing import Any
 
 import wasmtime
 
-from arkml.closing import Unique
+from arkml.base.closing import Unique
+from arkml.base.loggers import SafeLogger, notice
+from arkml.base.sealed import Sealed
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
-from arkml.loggers import SafeLogger, notice
 from arkml.runtime.compilation.outlines import load_outline, outlined, save_outline
 from arkml.runtime.engine import Engine
 from arkml.runtime.module.binary import Binary
@@ -24,7 +25,6 @@ from arkml.runtime.module.parsing import COMPONENT, parse
 from arkml.runtime.module.refusals import check, check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shared_engine import ModuleCode
-from arkml.sealed import Sealed
 
 logger = SafeLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.runtime import bindings
-from arkml.short_reprs import cut_repr
 
 _ENCODED = {"i32": "<I", "i64": "<Q", "f32": "<f", "f64": "<d"}
 _DECODED = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}

@@ -42,6 +42,7 @@ from arkml.abi.schema import (
     Struct,
     Text,
 )
+from arkml.base.loggers import SafeLogger
 from arkml.errors import (
     AbiError,
     ApiNotAvailable,
@@ -51,7 +52,6 @@ from arkml.errors import (
     NotFound,
     Unavailable,
 )
-from arkml.loggers import SafeLogger
 from arkml.runtime.interrupts import is_of_handler
 from arkml.runtime.memory import GuestBuffer, GuestMemory
 from arkml.runtime.shared_engine import IMPORTS

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from arkml.marks import Marks, are_all, some
+from arkml.arrays import Marks, are_all, some
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, counted_seconds, read_processor_clock
 from arkml.runtime.columns.arena import Arena

@@ -7,9 +7,9 @@ import ctypes
 import re
 from typing import SupportsIndex, TypeAlias
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
 from arkml.limits import Limits, whole_number
-from arkml.short_reprs import cut_repr
 
 PAGE = 65_536
 BytesLike: TypeAlias = bytes | bytearray | memoryview

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import wasmtime
 
+from arkml.base.terminal import harmless
 from arkml.errors import Frame, GuestError, GuestExit, GuestTrap, StackExhausted
 from arkml.runtime import bindings
 from arkml.runtime.module.normalize import CodePlaces
 from arkml.runtime.shim.render import NAME as SHIM
-from arkml.terminal import harmless
 
 _SHOWN_FRAMES = 24
 _OUT_OF_BOUNDS = wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS

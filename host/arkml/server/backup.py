@@ -17,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
+from arkml.base.files import open_file, sync_directory
 from arkml.errors import HiveError, ProtocolError, UsageError
-from arkml.files import open_file, sync_directory
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.files import DOCUMENT_NAME

@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import Best
-from arkml.loggers import SafeLogger
 from arkml.server.document import Document
 from arkml.server.policy_versions import PolicyVersion, PolicyVersions
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from arkml.base.files import sync_directory, write_atomic
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
-from arkml.files import sync_directory, write_atomic
 from arkml.hive.protocol.runs import MAX_NAMES, Best, RunInfo, RunRequest, Status
 from arkml.server.creators import Creator
 from arkml.server.files import DOCUMENT_NAME, read_object

@@ -8,9 +8,9 @@ import sqlite3
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, InvalidSettings, ProtocolError
 from arkml.hive.protocol.runs import Refusal
-from arkml.loggers import SafeLogger
 
 _log = SafeLogger(__name__)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.histograms import (
     SHOWN_BINS,
     Histogram,
@@ -19,7 +20,6 @@ from arkml.hive.protocol.histograms import (
     thin_histograms,
 )
 from arkml.hive.protocol.reports import HOUR, MINUTE, ReportClock
-from arkml.loggers import SafeLogger
 from arkml.server.report_files import ReportFiles, ReportKind
 
 _log = SafeLogger(__name__)

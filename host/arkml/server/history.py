@@ -6,11 +6,11 @@ import time
 from collections import deque
 from pathlib import Path
 
+from arkml.base.files import write_atomic
+from arkml.base.loggers import SafeLogger
 from arkml.errors import ProtocolError
-from arkml.files import write_atomic
 from arkml.hive.protocol.page import HistoryEntry, HistoryKind
 from arkml.hive.protocol.runs import Best, Status
-from arkml.loggers import SafeLogger
 from arkml.server.learner_events import (
     CheckpointSaved,
     LearnerEnded,

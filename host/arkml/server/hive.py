@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
-from arkml.loggers import SafeLogger
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import OneTimeTokens
 from arkml.server.checkpoints import checkpoint_exists

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.reports import Report
-from arkml.loggers import SafeLogger
 from arkml.server.metrics_files import MetricsFiles
 
 _log = SafeLogger(__name__)

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from arkml.terminal import harmless
+from arkml.base.terminal import harmless
 
 LOG_NAME, FORMER_NAME = "learner.log", "learner.log.1"
 _MOST_BYTES = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_process import LearnerProcess
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import RunRequest, Status
-from arkml.loggers import SafeLogger
 from arkml.server.document import Document, pack_document, write_document
 from arkml.server.files import DOCUMENT_NAME
 from arkml.server.history import RunHistory

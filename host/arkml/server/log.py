@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from arkml.files import sync_directory
+from arkml.base.files import sync_directory
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.server.session_counts import SessionCounts, write_counts

@@ -6,7 +6,7 @@ import logging
 import re
 from contextvars import ContextVar
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 
 _log = SafeLogger(__name__)
 

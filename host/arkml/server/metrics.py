@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.reports import Point, Report, ReportClock
 from arkml.hive.protocol.results import EvaluationReport
-from arkml.loggers import SafeLogger
 from arkml.server.best_policy import mean, standard_deviation
 from arkml.server.index import Index
 from arkml.server.metrics_files import MetricsFiles

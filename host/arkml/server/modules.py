@@ -10,8 +10,8 @@ from pathlib import Path
 
 from starlette.types import Receive
 
+from arkml.base.files import write_atomic
 from arkml.errors import HiveRefused
-from arkml.files import write_atomic
 from arkml.hive.protocol.runs import ModuleReply, require_sha256
 from arkml.server.usage import DiskUse
 

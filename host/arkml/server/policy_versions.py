@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.base.files import write_atomic
 from arkml.errors import HiveError
-from arkml.files import write_atomic
 from arkml.server.files import inside, read_object
 from arkml.server.learner_events import PolicyFile
 

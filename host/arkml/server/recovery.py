@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
 from arkml.hive.protocol.segments import (
     Place,
@@ -14,7 +15,6 @@ from arkml.hive.protocol.segments import (
     find_record,
     segment_name,
 )
-from arkml.loggers import SafeLogger
 from arkml.server.log import FIRST, LogContents, LogWriter, Segment
 from arkml.server.session_counts import SessionCounts, read_counts
 

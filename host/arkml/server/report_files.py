@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from arkml.files import write_atomic
+from arkml.base.files import write_atomic
 from arkml.hive.protocol.reports import DAY, HOUR, MINUTE
 
 T = TypeVar("T")

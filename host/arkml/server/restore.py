@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from arkml.base.files import open_file, sync_directory
 from arkml.errors import HiveError, ProtocolError, UsageError
-from arkml.files import open_file, sync_directory
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.wire import MAX_COUNT
 from arkml.server.access.token_file import TokenEntry, TokenFile

@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.wire import Nothing, WireStruct
-from arkml.loggers import SafeLogger
 from arkml.server.access.callers import SAFE_METHODS, AccessRole, Caller, caller_in
 from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.packing import packed
 from arkml.server.run import Run
-from arkml.terminal import harmless
 
 _log = SafeLogger(__name__)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.results import EvaluationReport
@@ -21,7 +22,6 @@ from arkml.hive.protocol.runs import (
     Status,
 )
 from arkml.hive.protocol.sessions import SessionState
-from arkml.loggers import SafeLogger
 from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
 from arkml.server.histograms import RunHistograms

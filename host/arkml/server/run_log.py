@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place
-from arkml.loggers import SafeLogger
 from arkml.server.log import LogWriter
 from arkml.server.recovery import open_log
 from arkml.server.session_counts import SessionCounts

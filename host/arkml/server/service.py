@@ -18,12 +18,12 @@ from pathlib import Path
 
 import uvicorn
 
-from arkml.descriptors import room_for_connections
+from arkml.base.descriptors import room_for_connections
+from arkml.base.host_names import authority_of, is_loopback
+from arkml.base.loggers import SafeLogger
+from arkml.base.parent_watch import watch_parent
 from arkml.errors import HiveError, UsageError
 from arkml.hive.tracing import tracing
-from arkml.loggers import SafeLogger
-from arkml.loopback import authority_of, is_loopback
-from arkml.parent_watch import watch_parent
 from arkml.server.app import make_app
 from arkml.server.connections import HiveConfig
 from arkml.server.errors import FULL

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from arkml.base.files import write_atomic
 from arkml.errors import HiveError
-from arkml.files import write_atomic
 from arkml.hive.protocol.rows import Header
 from arkml.server.files import read_object
 

@@ -11,10 +11,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.runs import Status
-from arkml.loggers import SafeLogger
 from arkml.server.learner_events import (
     LearnerEnded,
     LearnerFailing,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arkml.base.files import sync_directory, write_atomic
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
-from arkml.files import sync_directory, write_atomic
-from arkml.loggers import SafeLogger
 from arkml.server.files import DOCUMENT_NAME, read_object
 
 _log = SafeLogger(__name__)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused
-from arkml.loggers import SafeLogger
 
 _log = SafeLogger(__name__)
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
-from arkml.loggers import SafeLogger
 from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.log_lines import begin_run
 from arkml.server.worker_pool import WorkerPool

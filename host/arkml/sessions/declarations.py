@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSpec
 from arkml.hive.protocol.settings import MAX_CHOICES
-from arkml.short_reprs import cut_repr
 
 ANY = "*"
 """The name under which a behavior is declared that has no declaration of its own."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import AbiError, GuestMemoryFull, Unavailable
-from arkml.loggers import SafeLogger
 from arkml.sessions import results
 from arkml.sessions.futures import ResultType
 from arkml.sessions.gateway import RunGateway

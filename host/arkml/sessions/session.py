@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Protocol
 from weakref import WeakSet
 
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
 from arkml.errors import InvalidArguments
 from arkml.hive.protocol.masks import PREFIX
-from arkml.loggers import SafeLogger
 from arkml.policies.masks import ChoiceMasks
 from arkml.policies.onnx import takes_masks
 from arkml.policies.policy import Policy

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from arkml.abi.buffers import DisplayText
 from arkml.abi.codes import LogLevel
-from arkml.loggers import SafeLogger
-from arkml.terminal import harmless
+from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
 
 TRACE = 5
 logging.addLevelName(TRACE, "TRACE")

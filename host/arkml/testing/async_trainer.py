@@ -14,7 +14,7 @@ from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.sync_model import SyncModel
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 
 __all__ = [
     "TestAct",

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState, SnapshotFormat
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import short_repr
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable
 from arkml.policies.library import BranchesOf, PartsOf, PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
-from arkml.sealed import Sealed
 from arkml.sessions.session import Origin, Ready
-from arkml.short_reprs import short_repr
 
 
 @dataclass(frozen=True, slots=True)

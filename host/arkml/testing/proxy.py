@@ -9,8 +9,8 @@ from arkml.abi.catalog import APIS
 from arkml.abi.codes import ErrorCode
 from arkml.abi.render import wat
 from arkml.abi.schema import Api
+from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
-from arkml.sealed import Sealed
 
 PAGE = 1 << 16
 UNTOUCHED = b"?"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from arkml.closing import Closing, Unclosed
+from arkml.base.closing import Closing, Unclosed
+from arkml.base.sealed import Sealed
 from arkml.errors import GuestError
 from arkml.guests.calls import Reply
 from arkml.guests.counts import Statistics
@@ -20,7 +21,6 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.sealed import Sealed
 from arkml.testing.worker import WorkThread
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import HiveUnreachable, Unavailable
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
 from arkml.limits import Limits

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.base.output_files import write_file
 from arkml.errors import UsageError
-from arkml.output_files import write_file
 from arkml.training.results import Series
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.output_files import make_directory, path_of
+from arkml.base.short_reprs import cut_repr
 from arkml.demonstrations.files import read_demonstrations
 from arkml.errors import HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
-from arkml.output_files import make_directory, path_of
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
-from arkml.short_reprs import cut_repr
 from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files

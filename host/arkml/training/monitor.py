@@ -9,7 +9,8 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.terminal import harmless
 from arkml.errors import (
     ArkmlError,
     GuestError,
@@ -23,7 +24,6 @@ from arkml.errors import (
 )
 from arkml.hive.protocol.runs import OVER, RunInfo, Status
 from arkml.hive.transport import GONE
-from arkml.terminal import harmless
 from arkml.training.results import (
     EVALUATION_RETURN,
     TRAINING_RETURN,

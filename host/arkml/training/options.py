@@ -10,16 +10,16 @@ from numbers import Real
 from pathlib import Path
 from typing import get_args
 
+from arkml.base.host_names import is_loopback
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.hive.address import Address
 from arkml.hive.protocol.results import MAX_EPISODES
 from arkml.hive.protocol.workers import environment_seed
 from arkml.limits import Limits, keep_whole, require_seed, whole_number
-from arkml.loopback import is_loopback
 from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
-from arkml.short_reprs import cut_repr
 from arkml.training.origin import TrainingOrigin
 from arkml.training.tasks import Task
 from arkml.training.tracker_clients import TrackerName, require_tracker

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.base.output_files import make_directory, path_of, write_file
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import ORIGIN_FILE
-from arkml.output_files import make_directory, path_of, write_file
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
 """Text that names a run of a hive, or its checkpoint; the path of a file has a dot or a slash."""

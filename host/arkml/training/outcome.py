@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
 from arkml.hive.protocol.runs import OVER
-from arkml.terminal import harmless
 from arkml.training.monitor import RunMonitor
 from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN, PolicyKind, Series
 

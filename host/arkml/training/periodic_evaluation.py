@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.errors import GuestError, HiveError
-from arkml.loggers import SafeLogger
 from arkml.runs.evaluation import vanishing
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.results import Evaluation

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arkml.base.output_files import write_file
 from arkml.errors import HiveError, UsageError
-from arkml.output_files import write_file
 from arkml.runs.access import HiveGrant, RunIdentity
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.output_files import path_of
+from arkml.base.short_reprs import short_repr
 from arkml.demonstrations.dataset import DemonstrationSet, row_columns
 from arkml.demonstrations.files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, own_source, read_source
 from arkml.limits import Limits, require_seed, require_whole
-from arkml.output_files import path_of
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.evaluation import EpisodeRecorder, play_episodes
-from arkml.short_reprs import short_repr
 from arkml.training.evaluator import make_evaluating
 from arkml.training.tasks import compile_module, find_task
 

@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.short_reprs import short_repr
 from arkml.errors import ArkmlError
 from arkml.guests.counts import Statistics
 from arkml.hive.protocol.results import EvaluationReport
-from arkml.short_reprs import short_repr
 
 TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
 """

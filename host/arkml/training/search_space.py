@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSettings, UsageError
 from arkml.hive.protocol.settings import Settings
 from arkml.runs.settings import LearnerSettings, require_valid
-from arkml.short_reprs import cut_repr
 
 _KEYS = {"low", "high", "log", "int"}
 _FIXED = ("features", "actions", "branches", "other")  # the guest decides

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from arkml.base.output_files import make_directory, write_file
 from arkml.errors import HiveError, UsageError
-from arkml.output_files import make_directory, write_file
 from arkml.training.search_space import Range, SearchSpace
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from arkml.base.terminal import listed
 from arkml.errors import EntryPointMissing, GuestError, ModuleError
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
-from arkml.terminal import listed
 
 if TYPE_CHECKING:
     from arkml.host import Host

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
-from arkml.short_reprs import cut_repr
 
 TrackerName = Literal["wandb", "mlflow"]
 """The name of a tracker, of its package and of the extra that installs it."""

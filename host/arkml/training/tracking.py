@@ -10,8 +10,8 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import TYPE_CHECKING
 
-from arkml.closing import Closing
-from arkml.terminal import harmless
+from arkml.base.closing import Closing
+from arkml.base.terminal import harmless
 from arkml.training.results import ProgressFunction, TrainingProgress
 from arkml.training.tracker_clients import Tracker, open_tracker
 

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as TimedOut
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import HiveError, HiveRefused, InvalidArguments, RunGone
 from arkml.hive.protocol.runs import OVER
 from arkml.hive.transport import GONE

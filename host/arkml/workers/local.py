@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import worker_environment
 from arkml.workers.process_group import ProcessGroup, ended_by

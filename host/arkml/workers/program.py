@@ -15,8 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from arkml.base.parent_watch import watch_parent
 from arkml.errors import Unavailable, UsageError
-from arkml.parent_watch import watch_parent
 from arkml.workers.environment import PARENT
 
 REFUSED = 2

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Any
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.errors import Unavailable, UsageError
-from arkml.loggers import SafeLogger
 from arkml.workers.environment import ONE_THREAD
 from arkml.workers.local import LocalPlacement
 from arkml.workers.program import package_version

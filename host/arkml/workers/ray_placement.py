@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import Unavailable
 from arkml.workers.local import LocalWorker, job_line
 from arkml.workers.ray_cluster import RayCluster, lost

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
 from arkml.batches import Floats
@@ -24,7 +25,6 @@ from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.host import Source, own_source
 from arkml.limits import keep_whole
-from arkml.marks import Marks
 
 GuestStep = Step[Floats, Floats]
 

@@ -14,9 +14,9 @@ from gymnasium.wrappers import RescaleAction
 
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
+from arkml.base.short_reprs import short_repr
 from arkml.errors import UsageError
 from arkml.limits import keep_whole
-from arkml.short_reprs import short_repr
 
 _CHOICES = (spaces.MultiDiscrete, spaces.MultiBinary)
 

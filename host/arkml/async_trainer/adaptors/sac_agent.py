@@ -15,10 +15,10 @@ from arkml.async_trainer.adaptors.sac_rows import SacReplayBuffer
 from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.sync_model import SyncModel
+from arkml.base.files import write_atomic
 from arkml.batches import Floats
 from arkml.demonstrations.npz import DAMAGE
 from arkml.errors import UsageError
-from arkml.files import write_atomic
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import State
 from arkml.learning.networks import Network, answer

@@ -8,7 +8,7 @@ from typing import Any
 
 from arkml.async_trainer.core.configurable import Configurable
 from arkml.async_trainer.core.record import Record
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 
 
 class Policy(Sealed, ABC):

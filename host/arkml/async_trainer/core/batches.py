@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.async_trainer.core.buffers import BatchBase
+from arkml.base.short_reprs import short_repr
 from arkml.errors import UsageError
-from arkml.short_reprs import short_repr
 
 Indices = npt.NDArray[np.int64]
 ObsBatch = TypeVar("ObsBatch", bound=BatchBase)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.async_trainer.core.configurable import Configurable
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 
 
 class ExperienceBufferBase(Sealed, ABC):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from arkml.async_trainer.core.config_builder import ConfigBuilder
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
-from arkml.short_reprs import cut_repr
 
 CONFIG = "config"
 """Key in the metadata of a field whose value is a configuration itself: its class."""

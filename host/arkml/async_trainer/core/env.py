@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.async_trainer.core.record import Record
-from arkml.sealed import Sealed
-from arkml.short_reprs import short_repr
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import short_repr
 
 Flags = npt.NDArray[np.int8]
 

@@ -13,8 +13,8 @@ from arkml.async_trainer.core.config_files import check_whole
 from arkml.async_trainer.core.configurable import class_of
 from arkml.async_trainer.core.env import Env
 from arkml.async_trainer.core.record import Record
+from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
-from arkml.sealed import Sealed
 
 Rows = npt.NDArray[np.intp]
 

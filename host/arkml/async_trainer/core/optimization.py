@@ -11,9 +11,9 @@ from arkml.async_trainer.core.buffers import ReplayBufferBase
 from arkml.async_trainer.core.evaluator import Evaluator
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
+from arkml.base.learning_loop import LearningLoop
+from arkml.base.loggers import SafeLogger
 from arkml.errors import UsageError
-from arkml.loggers import SafeLogger
-from arkml.turns import LearningLoop
 
 log = SafeLogger(__name__)
 

@@ -15,8 +15,8 @@ from arkml.async_trainer.core.config_files import (
     check_number,
     check_whole,
 )
+from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
-from arkml.sealed import Sealed
 
 WeightNormalizer = Literal["All", "Batch"]
 """Weights are divided by the largest of all samples in the buffer, or of those in the batch."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.sealed import Sealed
 from arkml.errors import ArkmlError, UsageError
-from arkml.sealed import Sealed
 
 RecordValue = float | str | datetime | npt.NDArray[np.float32]
 """A scalar, a text, a time, or an array of one to three dimensions."""

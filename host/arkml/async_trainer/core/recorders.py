@@ -8,8 +8,8 @@ from pathlib import Path
 
 from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.record import Record, RecordStorage
+from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
-from arkml.sealed import Sealed
 
 
 class Recorder(Sealed, ABC):

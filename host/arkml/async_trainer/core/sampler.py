@@ -13,8 +13,8 @@ from arkml.async_trainer.core.batches import samples_of
 from arkml.async_trainer.core.buffers import ExperienceBufferBase, StepProcessor
 from arkml.async_trainer.core.env import Env, Step
 from arkml.async_trainer.core.record import Record
+from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
-from arkml.sealed import Sealed
 
 
 class Sampler(Sealed):

@@ -15,8 +15,8 @@ from arkml.async_trainer.core.optimization import OptimizationLoop, check_warmup
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.core.sampler import Sampler
-from arkml.sealed import Sealed
-from arkml.turns import take_turn
+from arkml.base.learning_loop import take_turn
+from arkml.base.sealed import Sealed
 
 _MILLISECONDS = 1_000.0
 

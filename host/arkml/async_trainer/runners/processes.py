@@ -31,7 +31,7 @@ from arkml.async_trainer.runners.message_codec import (
 )
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, ActorStat, Waits
 from arkml.async_trainer.runners.shared_state import ActorCounters, SharedState, anonymous_file
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import worker_environment
 from arkml.workers.process_group import ProcessGroup, ended_by

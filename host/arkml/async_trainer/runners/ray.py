@@ -12,7 +12,7 @@ from arkml.async_trainer.messages import PushedItemMessage
 from arkml.async_trainer.runners.message_codec import decode_arrived, encode_job, encode_model
 from arkml.async_trainer.runners.ray_actor import Counts, Wishes
 from arkml.async_trainer.runners.runner import CHANNEL, ActorEnded, ActorJob, ActorStat, Waits
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import Unavailable
 from arkml.workers.ray_cluster import RayCluster, lost
 

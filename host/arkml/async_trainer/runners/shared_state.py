@@ -6,7 +6,7 @@ import mmap
 import os
 import tempfile
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.errors import UsageError
 
 ACTORS = 4_096

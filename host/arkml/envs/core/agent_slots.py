@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision, Ids
 from arkml.envs.core.id_search import Places, earlier_of, places_of
@@ -16,7 +17,6 @@ from arkml.envs.core.transitions import (
     IS_LIVE_AFTER,
     RUNS_ON,
 )
-from arkml.marks import Marks
 
 GuestIds = npt.NDArray[np.uint64]
 States = npt.NDArray[np.uint32]

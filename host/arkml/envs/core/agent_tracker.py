@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import Marks
 from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
 from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, highest_of, match
 from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, choice_masks
@@ -30,7 +31,6 @@ from arkml.envs.core.id_search import Places
 from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
 from arkml.errors import Unavailable, UsageError
 from arkml.hive.protocol.masks import PREFIX
-from arkml.marks import Marks
 from arkml.policies.agents import AGENTS
 from arkml.runtime.columns.row_list import Listed
 from arkml.runtime.kept_bytes import KeptBytes

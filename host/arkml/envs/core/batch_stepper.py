@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from arkml.arrays import Marks, are_all, every, some
 from arkml.batches import Floats
 from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.decisions import Behavior, Decision, Step, choice_masks
@@ -21,7 +22,6 @@ from arkml.envs.core.world import Pace
 from arkml.errors import GuestCancelled, GuestError
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
-from arkml.marks import Marks, are_all, every, some
 from arkml.runtime.account import WorkKind
 from arkml.runtime.columns.region import Region
 from arkml.runtime.lockstep import Frames, Places

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.errors import UsageError
 from arkml.limits import whole_number
-from arkml.short_reprs import cut_repr
 
 _SEEDS = 1 << 63  # guests take them as an i64
 _DRAWN = 1 << 31  # drawn ones fit an i32 too, which `configure` may take

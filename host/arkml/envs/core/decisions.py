@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
+from arkml.base.short_reprs import short_repr
 from arkml.batches import NO_METADATA, Floats, MetadataLog
 from arkml.envs.core.id_search import Places, positions_in
 from arkml.envs.core.specs import Spec
 from arkml.errors import GuestError, UsageError
 from arkml.hive.protocol.masks import masked_choice
-from arkml.marks import Marks
 from arkml.sessions.session import Origin
-from arkml.short_reprs import short_repr
 
 Ids = npt.NDArray[np.int32]
 

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from arkml.base.files import read_file
+from arkml.base.output_files import path_of
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
-from arkml.files import read_file
 from arkml.hive.protocol.settings import guest_settings
-from arkml.output_files import path_of
 from arkml.sessions.declarations import (
     ANY,
     SECTION,

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.closing import Closing
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
 from arkml.envs.core.env_instance import EnvInstance, Pending

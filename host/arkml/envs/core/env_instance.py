@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from arkml.base.closing import Closing
 from arkml.batches import Batch, Floats
-from arkml.closing import Closing
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
 from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
 from arkml.envs.core.declarations import Declarations

@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from arkml.abi.codes import ExperimentStatus
+from arkml.base.loggers import SafeLogger, notice
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.envs.core.decisions import Behavior, Demonstrations
 from arkml.envs.core.declarations import Declarations
@@ -20,7 +21,6 @@ from arkml.envs.core.specs import Spec
 from arkml.errors import GuestMemoryFull, InvalidArguments, InvalidSpec, NotFound, Unavailable
 from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.limits import MIB
-from arkml.loggers import SafeLogger, notice
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
 from arkml.policies.policy import Policy

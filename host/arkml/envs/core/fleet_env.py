@@ -7,8 +7,9 @@ from typing import Unpack
 
 import numpy as np
 
+from arkml.arrays import Marks, some
+from arkml.base.closing import Closing
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.batch_stepper import BatchStepper
 from arkml.envs.core.coercion import drawn_seed, seed_of
@@ -23,7 +24,6 @@ from arkml.envs.core.submit_loop import frames_ahead
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
 from arkml.limits import number_of_guests
-from arkml.marks import Marks, some
 
 
 class FleetEnv(Closing):

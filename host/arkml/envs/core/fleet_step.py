@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.id_search import Places
 from arkml.errors import GuestError, UsageError
-from arkml.marks import Marks
 
 
 @dataclass(slots=True)

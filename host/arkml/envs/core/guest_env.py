@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
 from arkml.envs.core.decisions import Decision, Demonstrations, Step
 from arkml.envs.core.declarations import Declaring
 from arkml.envs.core.env_core import EnvCore
@@ -22,7 +23,6 @@ from arkml.limits import Limits
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike, bytes_of
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.sealed import Sealed
 
 IDLE_CALLS = 1_000
 

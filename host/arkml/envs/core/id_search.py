@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.marks import Marks
+from arkml.arrays import Marks
 
 Keys = npt.NDArray[Any]
 Places = npt.NDArray[np.intp]

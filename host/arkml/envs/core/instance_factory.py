@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from arkml.closing import Closing, Unclosed
+from arkml.base.closing import Closing, Unclosed
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.agent_tracker import AgentNumbers
 from arkml.envs.core.declarations import Declarations, Declaring
 from arkml.envs.core.env_instance import EnvInstance
@@ -20,7 +21,6 @@ from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.run_request import TrainingRequest
-from arkml.short_reprs import cut_repr
 
 _KEPT_BYTES = 16 << 10  # of the request of an instance, for the next one
 

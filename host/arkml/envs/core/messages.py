@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import EntryPointMissing
 from arkml.guests.calls import CallLoop
 from arkml.limits import RUN_SECONDS
-from arkml.loggers import SafeLogger
 from arkml.runtime.compiled_module import CompiledModule
 
 log = SafeLogger(__name__)

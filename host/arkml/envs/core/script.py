@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from arkml.base.loggers import SafeLogger, notice
 from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
@@ -13,7 +14,6 @@ from arkml.guests.calls import CallLoop
 from arkml.guests.frame_loop import FrameLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
 from arkml.limits import whole_number
-from arkml.loggers import SafeLogger, notice
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind

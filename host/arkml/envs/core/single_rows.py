@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks, are_all, every
 from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
-from arkml.marks import Marks, are_all, every
 from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab

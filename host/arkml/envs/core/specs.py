@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from arkml.arrays import every
+from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
-from arkml.marks import every
-from arkml.short_reprs import short_repr
 
 Bounds = tuple[float, ...]
 """Bounds, one for each value."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.batches import MetadataLog
 from arkml.envs.core.id_search import Places
 from arkml.hive.protocol.runs import MAX_NAMES
-from arkml.marks import Marks
 
 _MOST_WAITING = 64  # together they are entered in little more time than one of them
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import UsageError
 from arkml.guests.frame_loop import frames_between
 from arkml.limits import real_number
-from arkml.sealed import Sealed
-from arkml.short_reprs import cut_repr
 
 ORIGIN = 946_684_800_000_000_000
 """Nanoseconds from the Unix epoch to January 1, 2000, the time at which every instance starts."""

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import short_repr
 from arkml.envs.llapi.exception import UnityActionException
-from arkml.sealed import Sealed
-from arkml.short_reprs import short_repr
 
 
 class _ActionTupleBase(Sealed, ABC):

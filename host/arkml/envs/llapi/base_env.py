@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
 from arkml.envs.llapi.actions import ActionSpec, ActionTuple, _ActionTupleBase
 from arkml.envs.llapi.specs import (
     BehaviorMapping,
@@ -23,7 +24,6 @@ from arkml.envs.llapi.steps import (
     TerminalStep,
     TerminalSteps,
 )
-from arkml.sealed import Sealed
 
 __all__ = [
     "ActionSpec",

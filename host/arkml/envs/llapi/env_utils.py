@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.envs.llapi.exception import UnityEnvironmentException
-from arkml.loggers import SafeLogger
 
 logger = SafeLogger(__name__)
 

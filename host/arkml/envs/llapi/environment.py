@@ -12,7 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from arkml.closing import Unclosed
+from arkml.base.closing import Unclosed
+from arkml.base.loggers import SafeLogger
 from arkml.envs.llapi import env_utils, handshake
 from arkml.envs.llapi.base_env import (
     ActionTuple,
@@ -46,7 +47,6 @@ from arkml.envs.llapi.rpc_utils import (
 )
 from arkml.envs.llapi.side_channel import DefaultTrainingAnalyticsSideChannel, SideChannel
 from arkml.envs.llapi.side_channel.side_channel_manager import SideChannelManager
-from arkml.loggers import SafeLogger
 
 logger = SafeLogger(__name__)
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from arkml.base.loggers import SafeLogger
 from arkml.envs.core.world import Pace
 from arkml.envs.llapi.side_channel import DefaultTrainingAnalyticsSideChannel, IncomingMessage
 from arkml.envs.llapi.side_channel.engine_configuration_channel import (
@@ -21,7 +22,6 @@ from arkml.envs.llapi.side_channel.side_channel_manager import frame, frames
 from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
 from arkml.errors import UsageError
 from arkml.limits import MIB
-from arkml.loggers import SafeLogger
 
 logger = SafeLogger(__name__)
 

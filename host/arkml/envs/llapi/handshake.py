@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
 from arkml.envs import llapi
 from arkml.envs.llapi.communicator_objects.capabilities_pb2 import UnityRLCapabilitiesProto
 from arkml.envs.llapi.communicator_objects.unity_rl_initialization_input_pb2 import (
@@ -14,8 +16,6 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 im
 )
 from arkml.envs.llapi.exception import UnityEnvironmentException
 from arkml.limits import MIB
-from arkml.loggers import SafeLogger
-from arkml.terminal import harmless
 
 PLAYER_BYTES = 64 * MIB
 """The longest message of a player, which has the observations of all its agents, or images."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from arkml.base.loggers import SafeLogger
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.llapi.communicator_objects.command_pb2 import QUIT, RESET
 from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
@@ -15,7 +16,6 @@ from arkml.envs.llapi.player_line import TrainerLine
 from arkml.errors import ArkmlError, UsageError
 from arkml.host import Host, Source
 from arkml.limits import PLAYER_AREAS
-from arkml.loggers import SafeLogger
 
 logger = SafeLogger(__name__)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.llapi.communicator_objects.agent_action_pb2 import AgentActionProto
 from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
@@ -25,8 +27,6 @@ from arkml.envs.llapi.player_messages import (
 from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
 from arkml.envs.llapi.specs import BehaviorName, BehaviorSpec
 from arkml.host import Host, Source
-from arkml.loggers import SafeLogger
-from arkml.terminal import harmless
 
 logger = SafeLogger(__name__)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import grpc
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.host_names import grpc_proxy_options
+from arkml.base.loggers import SafeLogger
 from arkml.envs.llapi import handshake
 from arkml.envs.llapi.communicator_objects.header_pb2 import HeaderProto
 from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
@@ -24,8 +26,6 @@ from arkml.envs.llapi.exception import (
     UnityEnvironmentException,
 )
 from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
-from arkml.loggers import SafeLogger
-from arkml.loopback import grpc_proxy_options
 
 logger = SafeLogger(__name__)
 

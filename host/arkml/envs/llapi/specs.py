@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from enum import Enum, IntFlag
 from typing import NamedTuple
 
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import short_repr
 from arkml.envs.llapi.actions import ActionSpec
-from arkml.sealed import Sealed
-from arkml.short_reprs import short_repr
 
 BehaviorName = str
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import short_repr
 from arkml.envs.llapi.specs import BehaviorSpec
-from arkml.sealed import Sealed
-from arkml.short_reprs import short_repr
 
 AgentId = int
 GroupId = int

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
 from arkml.errors import InvalidActions
 from arkml.limits import whole_number
-from arkml.short_reprs import cut_repr
 
 
 def refused(text: str) -> EnvironmentError:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
+from arkml.base.sealed import Sealed
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
-from arkml.marks import Marks
-from arkml.sealed import Sealed
 
 _LITTLE = np.dtype("<f4")
 _CHOICES = 256  # values of a byte

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.options import GuestEnvOptions
@@ -28,7 +29,6 @@ from arkml.envs.relayrl.traits import (
     VectorEnvStep,
 )
 from arkml.host import Source
-from arkml.marks import Marks
 
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""

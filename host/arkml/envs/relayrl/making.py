@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
 from arkml.batches import Floats
-from arkml.closing import Closing
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
@@ -15,7 +16,6 @@ from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
 from arkml.envs.relayrl.seat import Seat
 from arkml.host import Source
-from arkml.sealed import Sealed
 
 _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 

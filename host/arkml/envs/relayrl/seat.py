@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.options import GuestEnvOptions
@@ -17,7 +18,6 @@ from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvInfo
 from arkml.errors import ArkmlError, UsageError
 from arkml.host import Source
-from arkml.marks import Marks
 
 
 class _Kept(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
+from arkml.base.short_reprs import short_repr
 from arkml.envs.relayrl.kinds import (
     EnvDType,
     EnvInfo,
@@ -16,7 +17,6 @@ from arkml.envs.relayrl.kinds import (
     EnvTchDType,
     Tensor,
 )
-from arkml.short_reprs import short_repr
 
 __all__ = [
     "DynScalarEnvironment",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 
+from arkml.base.loggers import SafeLogger
 from arkml.envs.core.decisions import Behavior
 from arkml.errors import ArkmlError, NotTrainable
 from arkml.guest_trials.learning.spans import SpanRow
@@ -15,7 +16,6 @@ from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest
 from arkml.hive.protocol.sessions import ON_POLICY
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.session import RunSession
-from arkml.loggers import SafeLogger
 from arkml.runs.version_loader import VersionLoader
 
 log = SafeLogger(__name__)

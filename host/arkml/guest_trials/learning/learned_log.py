@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.guest_trials.learning.spans import SpanRow, SpanRules
 from arkml.guest_trials.learning.trial_rows import TrialRows
 from arkml.hive import give_way
-from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import is_hosted
 from arkml.trials.core.outputs import Entries, Entry, EntryKind, Logged

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.errors import UsageError
 from arkml.guest_trials.learning.class_run import ClassRun, Offer, planned_run
 from arkml.guest_trials.learning.learned_log import LearnedLog
@@ -16,7 +17,6 @@ from arkml.hive import give_way
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunRequest
-from arkml.loggers import SafeLogger
 from arkml.trials.server.orchestrator import TrialLog
 
 log = SafeLogger(__name__)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import msgspec
 from msgspec import Meta, field
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import ArkmlError, InvalidSettings
 from arkml.hive.protocol.wire import WireStruct
-from arkml.short_reprs import cut_repr
 
 KEY = "arkml"
 """The key of a guest's configuration whose object holds settings; the rest is the guest's own."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
-from arkml.marks import Marks
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
 

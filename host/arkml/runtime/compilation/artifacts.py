@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from arkml.loggers import SafeLogger, notice
+from arkml.base.loggers import SafeLogger, notice
+from arkml.base.user_cache import cache_base, processor
 from arkml.runtime.bindings import WASMTIME
 from arkml.runtime.compilation.compiler import DETAILS, settings
-from arkml.user_cache import cache_base, processor
 
 logger = SafeLogger(__name__)
 

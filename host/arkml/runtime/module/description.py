@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from arkml.abi.catalog import APIS
+from arkml.base.short_reprs import short_repr
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import SPEC, Binary, ExternKind
 from arkml.runtime.module.startup import Startup, find_wrappers, startup_of
 from arkml.runtime.module.wasm_types import ExternalType, FunctionType, MemoryType
-from arkml.short_reprs import short_repr
 
 NOTHING = FunctionType()
 BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))

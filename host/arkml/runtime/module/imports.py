@@ -10,10 +10,10 @@ from typing import TypeAlias
 from arkml.abi.catalog import find
 from arkml.abi.layout import results, slots
 from arkml.abi.schema import Function
+from arkml.base.terminal import harmless
 from arkml.errors import LinkError
 from arkml.runtime.module.description import ImportInfo
 from arkml.runtime.module.wasm_types import FunctionType, MemoryType
-from arkml.terminal import harmless
 
 WASI_MODULE = "wasi_snapshot_preview1"
 UNAVAILABLE_API = 2

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from arkml.base.loggers import SafeLogger, notice
+from arkml.base.terminal import harmless
 from arkml.errors import InvalidArguments
-from arkml.loggers import SafeLogger, notice
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.clocks import Clocks, MachineClocks
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.streams import ProgramOutput, Stdin
-from arkml.terminal import harmless
 
 logger = SafeLogger(__name__)
 

@@ -11,14 +11,14 @@ from typing import Any, BinaryIO
 
 import wasmtime
 
+from arkml.base.output_files import path_of
+from arkml.base.short_reprs import short_repr
 from arkml.errors import UsageError
-from arkml.output_files import path_of
 from arkml.runtime import bindings
 from arkml.runtime.module.imports import WASI_MODULE
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.wasi.shim import CHOSEN, FREE, OURS, SHADOWED, VIRTUAL, WAITING
-from arkml.short_reprs import short_repr
 
 _STREAMS = 3  # descriptors that every guest has
 _MOST = (1 << 31) - 1

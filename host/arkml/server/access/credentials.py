@@ -6,9 +6,9 @@ import time
 from functools import partial
 from pathlib import Path
 
+from arkml.base.host_names import is_loopback
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, UsageError
-from arkml.loggers import SafeLogger
-from arkml.loopback import is_loopback
 from arkml.server.access.callers import AccessRole, Caller
 from arkml.server.access.token_file import TokenEntry, TokenFile
 from arkml.server.access.worker_tokens import WorkerGrant, WorkerTokens, digest_of

@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.access import CallerInfo
 from arkml.hive.protocol.documents import parse_object
-from arkml.loggers import SafeLogger
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import Caller
 from arkml.server.access.credentials import OPEN, Credentials

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from arkml.base.host_names import HostRule
 from arkml.errors import UsageError
 from arkml.hive.address import Address
-from arkml.loopback import HostRule
 from arkml.server.access.callers import SAFE_METHODS
 from arkml.server.options import ServeOptions
 

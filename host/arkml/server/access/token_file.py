@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from arkml.base.files import open_file, write_atomic
 from arkml.errors import HiveError, ProtocolError, UsageError
-from arkml.files import open_file, write_atomic
 from arkml.hive.protocol.documents import parse_object
 from arkml.server.access.callers import AccessRole
 from arkml.server.access.worker_tokens import digest_of

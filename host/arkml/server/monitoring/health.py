@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.server.hive import Hive
 
 HEALTH_PATH, READY_PATH = "/healthz", "/readyz"

@@ -8,8 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
+from arkml.base.terminal import harmless
 from arkml.server.log_lines import known_fields
-from arkml.terminal import harmless
 
 LogFormat = Literal["text", "json"]
 LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)

@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from arkml.loopback import authority_of
+from arkml.base.host_names import authority_of
 from arkml.trials.core.error import TrialError
 
 GRPC: Final = "grpc"

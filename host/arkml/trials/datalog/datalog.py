@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.errors import UsageError
-from arkml.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import EntryKind, Logged
 from arkml.trials.datalog.database import (

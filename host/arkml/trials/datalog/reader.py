@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
 from arkml.trials.core.error import TrialError
 from arkml.trials.datalog.database import FAILURES, FILE, KINDS, connect, problem
 from arkml.trials.wire.common_pb2 import TrialParams, TrialState

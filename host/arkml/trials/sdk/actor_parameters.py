@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from google.protobuf.message import Message
 
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all
 from arkml.trials.sdk.specs import ActorClass, CogSettings

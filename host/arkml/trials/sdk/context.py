@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
 from arkml.trials.sdk.addresses import Endpoint, LocalServer, ServedEndpoint, ServerPlace

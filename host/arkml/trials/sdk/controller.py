@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 
 from google.protobuf.message import Message
 
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.parameters import TrialParameters
 from arkml.trials.sdk.trial_info import ActorInfo, TrialInfo, TrialState

@@ -8,8 +8,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.events import (
     ActorStatus,

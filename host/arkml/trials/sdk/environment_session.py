@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError, Message
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.mail import AUTO
 from arkml.trials.core.receivers import Receivers

@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from arkml.short_reprs import short_repr
+from arkml.base.short_reprs import short_repr
 from arkml.trials.wire import common_pb2 as common
 
 _TYPES = Default()  # of all generated modules that this program has imported

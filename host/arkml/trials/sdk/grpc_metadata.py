@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 
 _Value: TypeAlias = str | bytes

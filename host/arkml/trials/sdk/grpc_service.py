@@ -9,8 +9,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from arkml.loggers import SafeLogger
-from arkml.loopback import grpc_proxy_options, proxy_note
+from arkml.base.host_names import grpc_proxy_options, proxy_note
+from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import ActorTaken, TrialError
 from arkml.trials.grpc_aio import insecure_channel
 from arkml.trials.grpc_streams import QueuedSender, cancel, read_all

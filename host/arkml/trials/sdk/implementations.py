@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
 from arkml.trials.sdk.datalog_session import DatalogSession

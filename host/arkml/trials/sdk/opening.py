@@ -8,7 +8,7 @@ from typing import Any, Final, Generic
 
 from google.protobuf.message import DecodeError
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.session import END, HEARTBEAT, LAST, LAST_ACK, NORMAL, In, Out
 from arkml.trials.streams import Receiver, Sender

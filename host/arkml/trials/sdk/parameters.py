@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_parameters import ActorParameters, ActorsList
 from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all

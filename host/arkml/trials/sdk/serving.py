@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from arkml.loopback import authority_of, bare_host
+from arkml.base.host_names import authority_of, bare_host
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_aio import new_server
 from arkml.trials.grpc_streams import QueuedSender, read_all

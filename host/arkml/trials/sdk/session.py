@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.mail import AUTO
 from arkml.trials.sdk.events import EventType, RecvEvent, RecvMessage, pack

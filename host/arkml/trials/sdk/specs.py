@@ -7,7 +7,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 
 

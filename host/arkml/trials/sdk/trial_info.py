@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from arkml.short_reprs import short_repr
+from arkml.base.short_reprs import short_repr
 from arkml.trials.wire import lifecycle_pb2 as lifecycle
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import grpc
 
-from arkml.loopback import grpc_proxy_options, proxy_note
+from arkml.base.host_names import grpc_proxy_options, proxy_note
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_aio import insecure_channel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from arkml.loopback import authority_of
+from arkml.base.host_names import authority_of
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import EntryKind, Logged
 from arkml.trials.server.orchestrator import TrialLog

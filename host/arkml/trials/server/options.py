@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from arkml.short_reprs import short_repr
+from arkml.base.short_reprs import short_repr
 from arkml.trials.core.endpoints import CLIENT, TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.wire.common_pb2 import TrialParams

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
 from typing import Protocol
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting, is_hosted

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import grpc
 
-from arkml.loggers import SafeLogger
-from arkml.loopback import authority_of
-from arkml.sealed import Sealed
+from arkml.base.host_names import authority_of
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting
 from arkml.trials.grpc_aio import new_server

@@ -11,6 +11,8 @@ import numpy as np
 from gymnasium import error, spaces
 from numpy.typing import NDArray
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     ActionTuple,
@@ -20,8 +22,6 @@ from arkml.envs.llapi.base_env import (
     TerminalSteps,
 )
 from arkml.envs.llapi.exception import UnityActionException
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
 
 logger = SafeLogger(__name__)
 

@@ -7,11 +7,11 @@ from typing import Any
 from gymnasium import error, spaces
 from numpy.typing import NDArray
 
-from arkml.closing import Closing
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
 from arkml.envs.llapi.base_env import ActionTuple, BaseEnv
 from arkml.envs.llapi.envs.env_helpers import agent_id_to_behavior, unwrap_batch_steps
 from arkml.envs.llapi.envs.unity_spaces import action_row, action_space, observation_space
-from arkml.sealed import Sealed
 
 
 class UnityPettingzooBaseEnv(Sealed, Closing):

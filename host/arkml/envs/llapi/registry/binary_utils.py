@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from arkml.base.loggers import SafeLogger
 from arkml.envs.llapi.env_utils import validate_environment_path
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry import download
 from arkml.envs.llapi.registry.archives import ArchiveLimits, extract
-from arkml.loggers import SafeLogger
 
 logger = SafeLogger(__name__)
 

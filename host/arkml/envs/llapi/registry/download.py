@@ -14,8 +14,8 @@ from urllib.request import url2pathname
 
 import httpx
 
+from arkml.base.files import open_file
 from arkml.envs.llapi.exception import UnityRegistryException
-from arkml.files import open_file
 
 _REDIRECTS = 5
 _BLOCK = 1 << 16

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from arkml.base.loggers import SafeLogger
 from arkml.envs.llapi.base_env import BaseEnv
 from arkml.envs.llapi.registry.base_registry_entry import BaseRegistryEntry
 from arkml.envs.llapi.registry.binary_utils import get_local_binary_path
-from arkml.loggers import SafeLogger
 
 logger = SafeLogger(__name__)
 

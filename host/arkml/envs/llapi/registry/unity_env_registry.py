@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry.base_registry_entry import BaseRegistryEntry
 from arkml.envs.llapi.registry.manifests import entries
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
 
 logger = SafeLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from arkml.sealed import Sealed
+from arkml.base.sealed import Sealed
 
 
 class IncomingMessage(Sealed):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from arkml.loggers import SafeLogger
-from arkml.sealed import Sealed
+from arkml.base.loggers import SafeLogger
+from arkml.base.sealed import Sealed
 
 logger = SafeLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 
+from arkml.base.sealed import Sealed
 from arkml.envs.llapi.side_channel.incoming_message import IncomingMessage
 from arkml.envs.llapi.side_channel.outgoing_message import OutgoingMessage
-from arkml.sealed import Sealed
 
 
 class SideChannel(Sealed, ABC):

@@ -7,9 +7,9 @@ import struct
 import uuid
 from collections.abc import Sequence
 
+from arkml.base.loggers import SafeLogger
 from arkml.envs.llapi.exception import UnityEnvironmentException
 from arkml.envs.llapi.side_channel import IncomingMessage, SideChannel
-from arkml.loggers import SafeLogger
 
 logger = SafeLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from arkml.loopback import HostRule
+from arkml.base.host_names import HostRule
 from arkml.trials.core.endpoints import CLIENT, TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.frames import CallRefused, CallStatus

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access
 from arkml.trials.server.web.actor_calls import ActorCalls, ActorOpening

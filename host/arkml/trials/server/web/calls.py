@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from arkml.loggers import SafeLogger
+from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import ActorTaken, TrialError
 from arkml.trials.server.web.connections import connection_in
 from arkml.trials.server.web.frames import (

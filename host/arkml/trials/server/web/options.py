@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from arkml.loopback import host_in, is_loopback
+from arkml.base.host_names import host_in, is_loopback
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 

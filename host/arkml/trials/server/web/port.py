@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import uvicorn
 
-from arkml.loopback import authority_of, listening_authority
+from arkml.base.host_names import authority_of, listening_authority
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access, Grant
 from arkml.trials.server.web.app import make_web_app

@@ -7,8 +7,8 @@ import os
 import threading
 from pathlib import Path
 
+from arkml.base.files import write_atomic
 from arkml.errors import UsageError
-from arkml.files import write_atomic
 
 
 def path_of(path: str | os.PathLike[str], what: str) -> Path:
