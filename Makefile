@@ -232,13 +232,13 @@ lint: $(READY) ## Lint, format and types
 
 check: lint sources ## Lint, types, import contracts, generated files, the public API
 	@$(VENV)/bin/lint-imports
-	@$(RUN) -m arkml.abi.generate --check
-	@$(RUN) -m arkml.protoc --check
-	@$(RUN) -m arkml.trials.generate.cogment_api --check
-	@$(RUN) -m arkml.trials.diagram --check
-	@$(RUN) -m tests.public_api.generate --check
-	@$(RUN) -m tests.public_api.complete
-	@$(RUN) -m arkml.server.openapi --check
+	@$(RUN) -m tools.abi.generate --check
+	@$(RUN) -m tools.protoc --check
+	@$(RUN) -m tools.cogment_api --check
+	@$(RUN) -m tools.trial_states --check
+	@$(RUN) -m tools.public_api.generate --check
+	@$(RUN) -m tools.public_api.complete
+	@$(RUN) -m tools.openapi --check
 
 bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="--quick --only learning"
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
@@ -260,12 +260,12 @@ docs: $(SITE) ## Build the site into build/docs; a warning or a link to nothing 
 	@echo "build/docs/index.html"
 
 generate: $(READY) ## Rewrite what is derived: ABI tables, messages of players, routes, the public API
-	@$(RUN) -m arkml.abi.generate
-	@$(RUN) -m arkml.protoc
-	@$(RUN) -m arkml.trials.generate.cogment_api
-	@$(RUN) -m arkml.trials.diagram
-	@$(RUN) -m arkml.server.openapi
-	@$(RUN) -m tests.public_api.generate
+	@$(RUN) -m tools.abi.generate
+	@$(RUN) -m tools.protoc
+	@$(RUN) -m tools.cogment_api
+	@$(RUN) -m tools.trial_states
+	@$(RUN) -m tools.openapi
+	@$(RUN) -m tools.public_api.generate
 
 fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py

@@ -5,8 +5,8 @@ from tests.conformance import scripted_guest
 from tests.conformance.checked_guest import CheckedGuest
 
 from arkml import Host
+from arkml.abi import wat
 from arkml.abi.catalog import APIS
-from arkml.abi.render import wat
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from arkml.abi.catalog import APIS
 from arkml.abi.layout import results, slots
-from arkml.abi.render.wat import import_
+from arkml.abi.wat import import_
 
 SLOTS = 16
 STEP = struct.Struct(f"<II{SLOTS}Q")

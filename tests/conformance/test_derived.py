@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import wasmtime
+from tools.abi import assemblyscript, c, markdown, rust
+from tools.abi.generate import derived, main, stale, write
 
+from arkml.abi import wat as proxies
 from arkml.abi.catalog import APIS, FOREIGN
-from arkml.abi.generate import derived, main, stale, write
 from arkml.abi.layout import placed, results, slots
-from arkml.abi.render import assemblyscript, c, markdown, rust, wat
 from arkml.abi.schema import Pad
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,7 @@ def test_the_check_names_what_is_out_of_date(tmp_path, monkeypatch, capsys):
 
 
 def test_the_proxy_imports_and_exports_every_function_with_its_type(engine):
-    proxy = wasmtime.Module(engine, wat.proxy((*APIS, *FOREIGN)))
+    proxy = wasmtime.Module(engine, proxies.proxy((*APIS, *FOREIGN)))
     expected = {
         f"{api.module}.{api.symbol(function)}": (
             [slot.wasm for slot in slots(function)],
@@ -79,7 +80,7 @@ def test_the_proxy_imports_and_exports_every_function_with_its_type(engine):
 
 
 def test_a_proxy_holds_only_the_apis_it_was_made_of(engine):
-    proxy = wasmtime.Module(engine, wat.proxy(APIS[:1], pages=3))
+    proxy = wasmtime.Module(engine, proxies.proxy(APIS[:1], pages=3))
 
     assert {i.module for i in proxy.imports} == {"ark-core-v0"}
     assert [e.type.limits.min for e in proxy.exports if e.name == "memory"] == [3]

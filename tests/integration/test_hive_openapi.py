@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.integration.hive_service import Service, request, rows, start_hive
 from tests.waiting import eventually
+from tools.openapi import PATH, document
 
 from arkml.hive.protocol.rows import encode
 from arkml.hive.protocol.runs import ModuleReply, Refusal
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.server.app import OPERATIONS
-from arkml.server.openapi import PATH, document
 
 EMPTY = b"\0asm\1\0\0\0"
 """A module with nothing in it."""

@@ -53,7 +53,7 @@ OWNERS = {
     "gymnasium": ("arkml.envs", "arkml.async_trainer.adaptors"),
     "pettingzoo": ("arkml.envs",),
     "grpc": ("arkml.envs.llapi", "arkml.trials"),
-    "grpc_tools": ("arkml.protoc", "arkml.trials.generate"),
+    "grpc_tools": ("arkml.trials.generate",),
     "PIL": ("arkml.envs",),
     "stable_baselines3": ("arkml.envs.sb3",),
     "yaml": ("arkml.async_trainer.core.config_files", "arkml.envs.llapi", "arkml.trials"),

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from arkml.server import openapi
+from tools import openapi
+
 from arkml.server.app import routes_of
 
 ROOT = Path(__file__).parents[2]

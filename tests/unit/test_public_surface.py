@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.public_api.surface import EVERYTHING, MEMBERS, NOT_MADE_BY_PROGRAMS, SURFACE
+from tools.public_api.surface import EVERYTHING, MEMBERS, NOT_MADE_BY_PROGRAMS, SURFACE
 
 import arkml
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.public_api.surface import EVERYTHING, SURFACE
+from tools.public_api.surface import EVERYTHING, SURFACE
 
 from arkml import GuestEnv, Host
 from arkml.async_trainer import SyncModel

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import cogment_api
 
 from arkml.trials.core.error import TrialError
-from arkml.trials.generate import cogment_api, generate
+from arkml.trials.generate import generate
 from arkml.trials.generate.spec_file import LARGEST
 
 PROJECT = Path(__file__).parents[1] / "trials_project"

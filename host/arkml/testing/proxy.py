@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from arkml.abi import wat
 from arkml.abi.catalog import APIS
 from arkml.abi.codes import ErrorCode
-from arkml.abi.render import wat
 from arkml.abi.schema import Api
 from arkml.base.sealed import Sealed
 from arkml.errors import UsageError

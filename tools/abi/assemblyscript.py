@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import assert_never
 
 from arkml.abi.layout import leaves_by_pointer, output_name, placed, struct_size
-from arkml.abi.render.text import NOTICE, comment, enums, handles, sentence, structs, upper_snake
 from arkml.abi.schema import (
     Api,
     Block,
@@ -25,6 +24,7 @@ from arkml.abi.schema import (
     Str,
     Struct,
 )
+from tools.abi.text import NOTICE, comment, enums, handles, sentence, structs, upper_snake
 
 TYPES = "types.ts"
 """The file that the others import their types from."""

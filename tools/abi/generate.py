@@ -1,8 +1,8 @@
 """
 The generator of the files derived from the tables; it writes them or checks that they are current.
 
-    python -m arkml.abi.generate            write the files, below the working directory
-    python -m arkml.abi.generate --check    exit with 1 and name the files that are out of date
+    python -m tools.abi.generate            write the files, below the working directory
+    python -m tools.abi.generate --check    exit with 1 and name the files that are out of date
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from arkml.abi.catalog import APIS, FOREIGN
-from arkml.abi.render import assemblyscript, c, markdown, rust, wat
-from arkml.abi.render.text import NOTICE
-from arkml.generated_files import GeneratedFiles, command
+from tools.abi import assemblyscript, c, markdown, rust, wat
+from tools.abi.text import NOTICE
+from tools.generated_files import GeneratedFiles, command
 
 _FOLDERS = ("guest_abi", "docs/abi")
 

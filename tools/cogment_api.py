@@ -1,8 +1,8 @@
 """
 The messages of trials in JavaScript, with their types: writes them, or checks them.
 
-    python -m arkml.trials.generate.cogment_api            write
-    python -m arkml.trials.generate.cogment_api --check    exit 1 and name what is out of date
+    python -m tools.cogment_api            write
+    python -m tools.cogment_api --check    exit 1 and name what is out of date
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from arkml.generated_files import GeneratedFiles, command
 from arkml.trials.generate.javascript_codecs import module_path, module_text
 from arkml.trials.generate.messages import compile_messages
 from arkml.trials.generate.typescript_declarations import declaration_path, declaration_text
+from tools.generated_files import GeneratedFiles, command
 
 WIRE = "arkml/trials/wire/"
 PROTOS = ("actor.proto", "guest.proto", "lifecycle.proto", "players.proto")

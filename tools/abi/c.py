@@ -7,16 +7,6 @@ from enum import IntEnum
 from typing import assert_never
 
 from arkml.abi.layout import leaves_by_pointer, output_name, placed, struct_size
-from arkml.abi.render.text import (
-    NOTICE,
-    capacities,
-    comment,
-    enums,
-    handles,
-    sentence,
-    structs,
-    upper_snake,
-)
 from arkml.abi.schema import (
     U32,
     Api,
@@ -39,6 +29,16 @@ from arkml.abi.schema import (
     Str,
     Struct,
     Text,
+)
+from tools.abi.text import (
+    NOTICE,
+    capacities,
+    comment,
+    enums,
+    handles,
+    sentence,
+    structs,
+    upper_snake,
 )
 
 TYPES = "ark_types.h"

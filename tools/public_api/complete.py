@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import griffe
-from tests.public_api.generate import ROOT, loaded, members_of, public_objects
+from tools.public_api.generate import ROOT, loaded, members_of, public_objects
 
 FOREIGN = (
     "arkml.envs.gymnasium_", "arkml.envs.pettingzoo_env", "arkml.envs.vector_env", "arkml.envs.sb3",

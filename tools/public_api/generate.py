@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import griffe
-from tests.public_api.surface import EVERYTHING, MEMBERS, NOT_MADE_BY_PROGRAMS, SURFACE
+from tools.public_api.surface import EVERYTHING, MEMBERS, NOT_MADE_BY_PROGRAMS, SURFACE
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.txt"

@@ -1,8 +1,8 @@
 """
 The OpenAPI document of a hive, from its routes and their structs.
 
-    python -m arkml.server.openapi            write docs/hive_openapi.json of the working directory
-    python -m arkml.server.openapi --check    exit 1 if that is out of date
+    python -m tools.openapi            write docs/hive_openapi.json of the working directory
+    python -m tools.openapi --check    exit 1 if that is out of date
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from arkml.generated_files import GeneratedFiles, command
 from arkml.hive.protocol.rows import CONTENT_TYPE
 from arkml.hive.protocol.runs import PROTOCOL, ModuleReply, Refusal
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
@@ -26,6 +25,7 @@ from arkml.server.module_routes import MODULE_PATH
 from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH
 from arkml.server.monitoring.metrics import METRICS_PATH
 from arkml.server.routes import JSON, PREFIX, TEXT, WASM, Operation
+from tools.generated_files import GeneratedFiles, command
 
 PATH = "docs/hive_openapi.json"
 

@@ -1,8 +1,8 @@
 """
 The page of the documentation with the states of trials, drawn from the tables of `core/states.py`.
 
-    python -m arkml.trials.diagram            write docs/trial_states.md and docs/trial_states.svg
-    python -m arkml.trials.diagram --check    exit 1 and name what is out of date
+    python -m tools.trial_states            write docs/trial_states.md and docs/trial_states.svg
+    python -m tools.trial_states --check    exit 1 and name what is out of date
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from arkml.generated_files import GeneratedFiles, command
 from arkml.trials.core.states import (
     ACTOR,
     ENVIRONMENT,
@@ -23,6 +22,7 @@ from arkml.trials.core.states import (
     TrialCause,
 )
 from arkml.trials.wire.common_pb2 import TrialState
+from tools.generated_files import GeneratedFiles, command
 
 PAGE, DRAWING = "docs/trial_states.md", "docs/trial_states.svg"
 

@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import assert_never
 
 from arkml.abi.layout import leaves_by_pointer, output_name, placed, struct_size
-from arkml.abi.render.text import NOTICE, capacities, comment, enums, handles, sentence, structs
 from arkml.abi.schema import (
     U32,
     Api,
@@ -31,6 +30,7 @@ from arkml.abi.schema import (
     Struct,
     Text,
 )
+from tools.abi.text import NOTICE, capacities, comment, enums, handles, sentence, structs
 
 _PREAMBLE = f"""\
 // {NOTICE}

@@ -1,21 +1,11 @@
-"""The WebAssembly text of all imports, and of a proxy module that forwards to them."""
+"""The WebAssembly text of imports, and of a proxy module that forwards to them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from arkml.abi.layout import results, slots
-from arkml.abi.render.text import NOTICE, comment
 from arkml.abi.schema import Api, Function
-
-
-def imports(apis: Sequence[Api]) -> str:
-    """Render a module that consists of imports, to copy lines from."""
-    lines = [f";; {NOTICE}", "(module"]
-    for api in apis:
-        lines += ["", *comment(f"{api.module}: {api.doc}", ";;", "  ")]
-        lines += [f"  {import_(api, function)}" for function in api.functions]
-    return "\n".join([*lines, ")", ""])
 
 
 def proxy(apis: Sequence[Api], *, pages: int = 1) -> str:

@@ -15,8 +15,6 @@ from arkml.abi.layout import (
     struct_align,
     struct_size,
 )
-from arkml.abi.render.text import NOTICE, sentence
-from arkml.abi.render.wat import signature
 from arkml.abi.schema import (
     F64,
     Api,
@@ -42,6 +40,8 @@ from arkml.abi.schema import (
     Struct,
     Text,
 )
+from arkml.abi.wat import signature
+from tools.abi.text import NOTICE, sentence
 
 _LANES = {
     Lane.HOST: "one call of the host",
