@@ -115,7 +115,7 @@ def is_of_handler(error: BaseException) -> bool:
     """
     Return whether a signal handler has raised an error, by its traceback.
 
-    Handlers run within any function of the main thread, and what they raise is no error of it.
+    Handlers run within any function of the main thread, which has not failed by what they raise.
     """
     handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     place = error.__traceback__
