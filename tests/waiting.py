@@ -1,7 +1,12 @@
 """The wait of tests for what another thread, process or task does."""
 
 import asyncio
+import os
+import signal
+import threading
 import time
+
+from arkml.guests.guest import calls_of
 
 PATIENCE = 300.0
 """Seconds until a test has failed that waits for what does not come; plenty on a loaded machine."""
@@ -36,3 +41,15 @@ async def tasks_left(before, timeout=PATIENCE):
     """
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     return (await asyncio.wait(left, timeout=timeout))[1] if left else left
+
+
+def signal_in_call(guest, number=signal.SIGINT):
+    """Send this process a signal from a thread, once a guest is in a call, and has run a little."""
+
+    def send():
+        while not calls_of(guest).is_in_call:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=send, daemon=True).start()

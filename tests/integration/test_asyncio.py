@@ -218,17 +218,18 @@ async def test_a_late_task_does_not_keep_the_budget_of_an_early_one(host):
 def test_ctrl_c_ends_an_awaited_sleep_and_the_loop():
     """SIGINT comes 100 ms after the guest fell asleep."""
     script = """
-import asyncio, os, signal, threading
+import asyncio
 from arkml import Host
 from arkml.runtime.wasi.linking import WasiGrant
 from tests.integration.guest_text import ACTOR, SLEEPER
+from tests.waiting import signal_in_call
 
 async def main():
     await guest.call_async("sleep", 3_600_000_000_000)
 
 with Host(wasi=WasiGrant()) as host:
     guest = host.load(SLEEPER)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    signal_in_call(guest)
     try:
         asyncio.run(main())
     except KeyboardInterrupt:
@@ -246,18 +247,19 @@ with Host(wasi=WasiGrant()) as host:
 def test_ctrl_c_ends_a_call_of_a_host_that_was_made_inside_the_loop():
     """asyncio's own handler cancels the task that the loop runs."""
     script = """
-import asyncio, os, signal, threading
+import asyncio
 from arkml import Host
 from arkml.errors import GuestCancelled
 from arkml.runtime.wasi.linking import WasiGrant
 from tests.integration.guest_text import ACTOR, SLEEPER
+from tests.waiting import signal_in_call
 
 async def main(text, *arguments):
     with Host(wasi=WasiGrant()) as host:
         guest = host.load(text)
         if text is ACTOR:
             guest.call("open")
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        signal_in_call(guest)
         try:
             await guest.call_async(*arguments, budget=None)
         finally:

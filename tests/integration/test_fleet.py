@@ -960,14 +960,14 @@ def test_a_fleet_of_one_acts_like_a_guest(host):
 
 def test_ctrl_c_drops_a_whole_fleet():
     script = """
-import os, signal, threading
 from arkml import Host
 from tests.integration.guest_text import ACTOR
+from tests.waiting import signal_in_call
 with Host() as host:
     for name in ("spin", "submit_for_ever"):
         fleet = host.fleet(ACTOR, 5)
         fleet.call("open")
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        signal_in_call(fleet.guests[0])
         try:
             fleet.call(name, budget=None)
         except KeyboardInterrupt:

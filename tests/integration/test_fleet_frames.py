@@ -497,16 +497,16 @@ def test_an_interrupt_drops_the_guests_inside_of_the_frame_and_no_other(fleet):
 
 def test_ctrl_c_drops_the_guest_that_spins_and_the_others_live():
     script_ = f"""
-import os, signal, threading
 from arkml import Host
 from tests.integration import test_fleet_frames as our
+from tests.waiting import signal_in_call
 with Host() as host:
     fleet = host.fleet(our.PLAYER, 4)
     fleet.call("open")
     fleet.update()
     for number, guest in enumerate(fleet.guests):
         our.script(guest, our.SPIN if number == 1 else our.SKIP)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    signal_in_call(fleet.guests[1])
     try:
         fleet.update(budget=None)
     except KeyboardInterrupt:

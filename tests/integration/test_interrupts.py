@@ -325,9 +325,10 @@ with Host() as host:
 def test_a_handler_of_the_embedder_hears_the_signal_in_a_call_too():
     """Who replaces SIGINT's handler decides what it means; one that raises ends the call."""
     script = """
-import logging, os, signal, threading
+import logging, signal
 from arkml import Host
 from tests.integration.guest_text import ACTOR
+from tests.waiting import signal_in_call
 
 class Stop(BaseException):
     pass
@@ -342,7 +343,7 @@ with Host() as host:
     for name in ("spin", "push_for_ever", "submit_for_ever") * 3:
         guest = host.load(ACTOR)
         guest.call("open")
-        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+        signal_in_call(guest)
         try:
             guest.call(name, budget=None)
         except Stop:
@@ -371,8 +372,8 @@ with Host() as host:
             ended.append("cancelled")
     thread = threading.Thread(target=run)
     thread.start()
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         time.sleep(3600)
     except KeyboardInterrupt:
         print("interrupted", ended)
@@ -446,8 +447,8 @@ with Host() as host:
         assert all(isinstance(error, GuestFailed) for error in found.failures.values())
         fleet.close()
     guest = host.load(ACTOR)
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         while True:
             guest.call("answer")
     except KeyboardInterrupt:
