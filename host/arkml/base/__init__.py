@@ -1,1 +1,1 @@
-"""The floor of every house: files, streams, names of hosts, processes; depends on nothing."""
+"""The floor of every house: files, streams, names of hosts, and processes."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 _ITEMS = 6  # of a list or mapping
 _LETTERS = 200

@@ -8,11 +8,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from arkml.base.closing import Closing
 from arkml.base.output_files import make_directory, write_file
 from arkml.errors import HiveError, UsageError
 from arkml.training.search_space import Range, SearchSpace
@@ -46,7 +46,7 @@ class TrialResult:
         return values | dict(self.document)
 
 
-class Sweep:
+class Sweep(Closing):
     """
     The trials of one sweep, kept in a directory by Optuna: as JSON lines, never pickles.
 
@@ -75,17 +75,6 @@ class Sweep:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def begun(self) -> int:
