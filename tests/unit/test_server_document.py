@@ -7,10 +7,9 @@ import pytest
 
 from arkml.errors import HiveError
 from arkml.hive.protocol.masks import mask_names
-from arkml.hive.protocol.runs import MAX_NAMES, Best, Role, RunRequest
+from arkml.hive.protocol.runs import DOCUMENT_NAME, MAX_NAMES, Best, Role, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.document import Document, pack_document, read_document
-from arkml.server.files import DOCUMENT_NAME
 from arkml.server.sessions import Sessions
 
 WRONG = (None, True, -1, 1.5, "text", [], ["x"], {}, {"x": 1}, 10**300, [[1]], [None])

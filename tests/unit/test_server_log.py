@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arkml.base.files import lock_file
 from arkml.errors import HiveError
 from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
-from arkml.server.files import inside, lock
+from arkml.server.files import inside
 from arkml.server.recovery import open_log
 from arkml.server.session_counts import SessionCounts
 
@@ -422,12 +423,12 @@ def test_counts_add_up_what_a_header_says():
 
 
 def test_a_directory_is_locked_by_one_only(tmp_path):
-    held = lock(tmp_path / "lock")
-    with pytest.raises(HiveError, match="in use"):
-        lock(tmp_path / "lock")
+    held = lock_file(tmp_path / "lock")
+    with pytest.raises(BlockingIOError):
+        lock_file(tmp_path / "lock")
     os.close(held)
 
-    os.close(lock(tmp_path / "lock"))
+    os.close(lock_file(tmp_path / "lock"))
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "", ".", "a/../../x", "a\0b", None, 3])

@@ -116,6 +116,23 @@ def _keep_mode(path: Path, descriptor: int) -> None:
         os.fchmod(descriptor, path.stat().st_mode & 0o7777)
 
 
+def lock_file(path: Path) -> int:
+    """
+    Lock a file exclusively, for as long as the returned file descriptor or a copy of it is open.
+
+    Raises BlockingIOError if another process holds the lock, and OSError.
+    """
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def named(name: str | Path, text: str) -> str:
     """Return `text` with the name of its file, which it may have already."""
     return text if Path(name).name in text else f"{name}: {text}"

@@ -20,8 +20,8 @@ from typing import IO, Any
 from arkml.base.files import open_file, sync_directory
 from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.hive.protocol.documents import parse_object
+from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.hive.protocol.segments import end_of_damaged, read_records
-from arkml.server.files import DOCUMENT_NAME
 from arkml.server.session_counts import COUNTS_NAME
 from arkml.server.upgrade import DATA_VERSION
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import time
 from pathlib import Path
 from typing import Any
 
+from arkml.base.files import lock_file
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
-
-DOCUMENT_NAME = "run.json"
-"""The file with the state of a run, in its directory."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -24,30 +20,19 @@ def read_object(path: Path) -> dict[str, Any]:
         raise HiveError(f"{path} cannot be read: {error}") from error
 
 
-def lock(path: Path) -> int:
-    """
-    Lock a file exclusively, for as long as the returned file descriptor or a copy of it is open.
-
-    Raises HiveError if another process holds the lock.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise HiveError(f"{path.parent} is in use by another hive") from None
-    return descriptor
-
-
 async def lock_within(path: Path, seconds: float) -> int:
-    """Lock a file as `lock` does, and wait for `seconds` until others leave it."""
+    """
+    Lock a file as `lock_file` does, and wait for `seconds` until others leave it.
+
+    Raises HiveError if another hive still holds the lock.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return lock(path)
-        except HiveError:
+            return lock_file(path)
+        except BlockingIOError:
             if time.monotonic() > deadline:
-                raise
+                raise HiveError(f"{path.parent} is in use by another hive") from None
         await asyncio.sleep(0.05)
 
 

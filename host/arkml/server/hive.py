@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.masks import mask_names
-from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
+from arkml.hive.protocol.runs import DOCUMENT_NAME, OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import OneTimeTokens
@@ -31,7 +31,7 @@ from arkml.server.document import (
     read_document,
     write_new,
 )
-from arkml.server.files import DOCUMENT_NAME, lock_within
+from arkml.server.files import lock_within
 from arkml.server.index import Index
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool

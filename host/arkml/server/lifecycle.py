@@ -10,9 +10,8 @@ from pathlib import Path
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused
-from arkml.hive.protocol.runs import RunRequest, Status
+from arkml.hive.protocol.runs import DOCUMENT_NAME, RunRequest, Status
 from arkml.server.document import Document, pack_document, write_document
-from arkml.server.files import DOCUMENT_NAME
 from arkml.server.history import RunHistory
 from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent

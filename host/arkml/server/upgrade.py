@@ -12,7 +12,8 @@ from typing import Any
 from arkml.base.files import sync_directory, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
-from arkml.server.files import DOCUMENT_NAME, read_object
+from arkml.hive.protocol.runs import DOCUMENT_NAME
+from arkml.server.files import read_object
 
 _log = SafeLogger(__name__)
 

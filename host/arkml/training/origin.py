@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from arkml.base.output_files import make_directory, path_of, write_file
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import ORIGIN_FILE
+
+CHECKPOINTS = "arkml.checkpoints"
+"""The group of entry points with the function that reads a learner's checkpoint."""
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
 """Text that names a run of a hive, or its checkpoint; the path of a file has a dot or a slash."""
@@ -71,9 +75,10 @@ class TrainingOrigin:
 
 def _checked(source: Path) -> bytes:
     """Return the content of a checkpoint. Raises CheckpointDamaged, and HiveError without hive."""
-    try:
-        from arkml.learning.checkpoints import read_checkpoint
-    except ImportError as error:
-        raise HiveError(f"a checkpoint needs the extra 'hive': {error}") from error
-    read_checkpoint(source)
-    return source.read_bytes()
+    for reader in entry_points(group=CHECKPOINTS):
+        try:
+            reader.load()(source)
+        except ImportError as error:
+            raise HiveError(f"a checkpoint needs the extra 'hive': {error}") from error
+        return source.read_bytes()
+    raise HiveError("a checkpoint needs the extra 'hive': pip install 'arkml[hive]'")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arkml.base.output_files import write_file
-from arkml.errors import HiveError, UsageError
+from arkml.errors import UsageError
+from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.runs.access import HiveGrant, RunIdentity
 
 if TYPE_CHECKING:
@@ -128,22 +129,16 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _first_run(data: Path) -> RunIdentity | None:
     """Return the first run of a hive, None without one. Raises UsageError for a damaged one."""
-    from arkml.server.document import NewerRun, read_document
-    from arkml.server.files import DOCUMENT_NAME
-
-    documents = []
+    runs: list[tuple[int, RunIdentity]] = []
     for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
         try:
-            documents.append(read_document(path.parent))
-        except NewerRun as error:
-            raise UsageError(str(error)) from None
-        except (OSError, HiveError):
+            document = json.loads(path.read_bytes())
+            request = document["request"]
+            run = _identity({**request["settings"], **request})
+            runs.append((int(document["started_at"]), run))
+        except (OSError, KeyError, TypeError, ValueError):
             raise UsageError(f"{path} does not say which training is to be resumed") from None
-    if not documents:
-        return None
-    request = min(documents, key=lambda document: document.started_at).request
-    widths = request.settings
-    return RunIdentity(request.game, request.name, widths.features, widths.actions)
+    return min(runs, key=lambda run: run[0])[1] if runs else None
 
 
 def _identity(record: dict[str, Any]) -> RunIdentity:

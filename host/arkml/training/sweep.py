@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arkml.base.closing import Closing
+from arkml.base.files import lock_file
 from arkml.base.output_files import make_directory, write_file
-from arkml.errors import HiveError, UsageError
+from arkml.errors import UsageError
 from arkml.training.search_space import Range, SearchSpace
 
 if TYPE_CHECKING:
@@ -173,11 +174,9 @@ def draw_trials(results: list[TrialResult]) -> bytes:
 
 
 def _locked(directory: Path) -> int:
-    from arkml.server.files import lock
-
     try:
-        return lock(directory / _LOCK)
-    except HiveError:
+        return lock_file(directory / _LOCK)
+    except BlockingIOError:
         raise UsageError(f"{directory} is in use by another sweep") from None
 
 

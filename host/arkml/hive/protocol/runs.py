@@ -39,6 +39,9 @@ BATCH_SECONDS = 0.05
 LEAST_AHEAD, MOST_AHEAD = 256, 2_048
 """Rows that a learner admits beyond what its updates allow, so that no host waits for each body."""
 
+DOCUMENT_NAME = "run.json"
+"""The file with the state of a run, in its directory."""
+
 ORIGIN_FILE = "origin.safetensors"
 """
 A checkpoint that an embedded hive was given as a file, in its directory; a `RunRequest` names it.
