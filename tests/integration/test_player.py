@@ -549,7 +549,7 @@ def test_bad_options_are_said_to(words, text):
 
 
 def test_a_player_without_grpc_says_what_to_install(monkeypatch):
-    from arkml.cli.mlagents_player import require_grpc
+    from arkml.envs.llapi.command import require_grpc
     from arkml.errors import UsageError
 
     monkeypatch.setitem(sys.modules, "grpc", None)

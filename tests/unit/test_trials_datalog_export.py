@@ -11,13 +11,13 @@ from tests.unit.datalog_parts import action, observations, reward, trial_params
 from arkml.abi.codes import EpisodeState
 from arkml.demonstrations.files import read_demonstrations, write_demonstrations
 from arkml.errors import UsageError
+from arkml.guest_trials.learning.datalog_export import DemonstrationExport
+from arkml.guest_trials.learning.vectors import Vectors
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import Entry, EntryKind
 from arkml.trials.datalog.datalog import Datalog
-from arkml.trials.datalog.export import DemonstrationExport
 from arkml.trials.datalog.message_types import Spaces
 from arkml.trials.datalog.reader import DatalogReader
-from arkml.trials.datalog.vectors import Vectors
 from arkml.trials.wire.common_pb2 import TrialState
 
 INITIAL, RUNNING, TERMINAL, INTERRUPTED = (

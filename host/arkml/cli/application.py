@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated
 
 import typer
@@ -29,22 +30,28 @@ _EPILOG = epilog(
 """,
 )
 
+COMMANDS = "arkml.commands"
+"""
+The group of entry points by which other packages add commands.
+
+An entry point has the name of its command, and a function that takes the typer.Typer to add it to.
+"""
+
 # The module of each command, which is imported for that command and for the help of all.
 _COMMANDS = {
     "run": "run",
     "train": "train_command",
     "sweep": "sweep",
     "record": "record_command",
-    "hive": "hive",
-    "report": "report_command",
-    "trials": "trials",
-    "player": "mlagents_player",
     "smoke": "smoke",
     "inspect": "inspect_command",
     "describe": "describe",
     "pack": "pack",
     "bench": "bench",
 }
+
+_EXTRAS = {"hive": "hive", "report": "hive", "trials": "trials", "player": "unity"}
+"""The extra that installs the package of a command."""
 
 _INTERRUPTED = 130
 """The exit code that typer returns where KeyboardInterrupt came while it read the words."""
@@ -63,10 +70,36 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_main)
-    wanted = _COMMANDS.get(words[0]) if words else None
-    for module in _COMMANDS.values() if wanted is None else (wanted,):
-        import_module(f"arkml.cli.{module}").register(app)
+    for register in _registrars(words[0] if words else ""):
+        register(app)
     return app
+
+
+def _registrars(wanted: str) -> list[Callable[[typer.Typer], None]]:
+    """Return what adds the wanted command, or all if there is none by that name."""
+    if wanted in _COMMANDS:
+        return [_own(wanted)]
+    others = {point.name: point for point in entry_points(group=COMMANDS)}  # takes 20 ms
+    if wanted in others:
+        return [_load(others[wanted])]
+    if wanted in _EXTRAS:
+        raise UsageError(f"{wanted} is a command of arkml[{_EXTRAS[wanted]}]: install that")
+    return [*map(_own, _COMMANDS), *(_load(others[name]) for name in sorted(others))]
+
+
+def _own(name: str) -> Callable[[typer.Typer], None]:
+    register: Callable[[typer.Typer], None] = import_module(f"arkml.cli.{_COMMANDS[name]}").register
+    return register
+
+
+def _load(point: EntryPoint) -> Callable[[typer.Typer], None]:
+    try:
+        register: Callable[[typer.Typer], None] = point.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"the command {point.name} cannot be imported from {point.value}: {error}"
+        ) from error
+    return register
 
 
 def _print_version(wanted: bool) -> None:

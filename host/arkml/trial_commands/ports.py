@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
-    from arkml.cli.trials_service import TrialPorts
+    from arkml.trial_commands.service import TrialPorts
     from arkml.trials.server.web.options import WebOptions
     from arkml.trials.wire.common_pb2 import TrialParams
 

@@ -13,21 +13,21 @@ import typer
 
 from arkml.base.host_names import bare_host
 from arkml.cli import options
-from arkml.cli import trial_guest_options as guests
 from arkml.cli.exits import Job
 from arkml.cli.logs import LogOptions, json_line
-from arkml.cli.trial_learning_options import Learn, LearnRewards, TrialsHive, TrialsRuns
-from arkml.cli.trials_export import Data, require_trials
-from arkml.cli.trials_limits import datalog_options, trials_options
-from arkml.cli.trials_ports import (
+from arkml.cli.values import LAST_PORT, whole_number
+from arkml.errors import UsageError
+from arkml.trial_commands import guest_options as guests
+from arkml.trial_commands.export import Data, require_trials
+from arkml.trial_commands.learning_options import Learn, LearnRewards, TrialsHive, TrialsRuns
+from arkml.trial_commands.limits import datalog_options, trials_options
+from arkml.trial_commands.ports import (
     WebPortOptions,
     check_ports,
     grpc_host,
     refuse_directory,
     refuse_tls,
 )
-from arkml.cli.values import LAST_PORT, whole_number
-from arkml.errors import UsageError
 
 if TYPE_CHECKING:
     pass
@@ -348,15 +348,15 @@ def serve(
         refuse_directory(directory_endpoint)
         refuse_tls(private_key or root_cert or trust_chain)
         require_trials()
-        from arkml.cli import trials_service
+        from arkml.trial_commands import service
 
         address = grpc_host(own_host, is_open=grpc_open, has_web=actor_web_port > 0)
-        ports = trials_service.TrialPorts(address, lifecycle_port, actor_port, prometheus_port)
+        ports = service.TrialPorts(address, lifecycle_port, actor_port, prometheus_port)
         check_ports(ports, actor_web_port)
         web = WebPortOptions(
             own_host, actor_web_port, tls_cert, tls_key, allow_host, allow_origin, allow_endpoint
         )
-        settings = trials_service.ServedTrials(
+        settings = service.ServedTrials(
             ports=ports,
             trials=trials_options(params, hooks, tuple(limit or ())),
             datalog=datalog_options(kept_trials, most_bytes),
@@ -377,7 +377,7 @@ def serve(
                 settings = replace(settings, trials=trials, hosting=hosting, learning=learning)
             port = web.options(settings.trials.params, has_page=guest is not None)
             settings = replace(settings, web=port)
-            return 128 + trials_service.serve(settings, partial(_announce, as_json=as_json))
+            return 128 + service.serve(settings, partial(_announce, as_json=as_json))
 
     return job
 

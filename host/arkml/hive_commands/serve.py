@@ -12,8 +12,11 @@ import typer
 from arkml.base.loggers import SafeLogger
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, exit_code, sentence
-from arkml.cli.hive_access import PublicUrl, TlsCert, TlsKey, TrustedProxy
-from arkml.cli.hive_limits import (
+from arkml.cli.launch import TOKEN, require_hive
+from arkml.cli.values import whole_number
+from arkml.errors import ArkmlError, UsageError
+from arkml.hive_commands.access import PublicUrl, TlsCert, TlsKey, TrustedProxy
+from arkml.hive_commands.limits import (
     BodyTimeout,
     HeaderTimeout,
     MaxDisk,
@@ -25,9 +28,6 @@ from arkml.cli.hive_limits import (
     SessionHours,
     server_limits,
 )
-from arkml.cli.launch import TOKEN, require_hive
-from arkml.cli.values import whole_number
-from arkml.errors import ArkmlError, UsageError
 
 if TYPE_CHECKING:
     from arkml.server.options import ServeOptions, WorkerOptions

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arkml.base.host_names import bare_host
-from arkml.cli import options, trial_guest_options
+from arkml.cli import options
 from arkml.cli.exits import Job
 from arkml.cli.logs import LogOptions
-from arkml.cli.trial_guest_options import GuestChoice, GuestTrialsChoice
-from arkml.cli.trial_learning_options import Learn, LearnRewards, TrialsHive, TrialsRuns
-from arkml.cli.trials_export import Data, require_trials
-from arkml.cli.trials_ports import PAGE, TOKEN
 from arkml.cli.values import LAST_PORT, whole_number
 from arkml.errors import UsageError
+from arkml.trial_commands import guest_options
+from arkml.trial_commands.export import Data, require_trials
+from arkml.trial_commands.guest_options import GuestChoice, GuestTrialsChoice
+from arkml.trial_commands.learning_options import Learn, LearnRewards, TrialsHive, TrialsRuns
+from arkml.trial_commands.ports import PAGE, TOKEN
 
 if TYPE_CHECKING:
     from arkml.trials.server.web.options import WebOptions
@@ -53,15 +54,15 @@ def play(
     configure: options.Configure = None,
     configure_numbers: options.ConfigureNumbers = None,
     spec: options.Declaration = None,
-    limit: trial_guest_options.GuestLimits = None,
-    wasi: trial_guest_options.Wasi = False,
-    policy: trial_guest_options.Policies = None,
-    policy_output: trial_guest_options.PolicyOutputs = None,
-    deterministic: trial_guest_options.Deterministic = False,
-    tick_rate: trial_guest_options.TickRate = None,
-    away: trial_guest_options.Away = None,
-    end_on: trial_guest_options.EndOn = None,
-    seed: trial_guest_options.Seed = None,
+    limit: guest_options.GuestLimits = None,
+    wasi: guest_options.Wasi = False,
+    policy: guest_options.Policies = None,
+    policy_output: guest_options.PolicyOutputs = None,
+    deterministic: guest_options.Deterministic = False,
+    tick_rate: guest_options.TickRate = None,
+    away: guest_options.Away = None,
+    end_on: guest_options.EndOn = None,
+    seed: guest_options.Seed = None,
     hive: TrialsHive = None,
     run: TrialsRuns = None,
     learn: Learn = None,
@@ -120,14 +121,14 @@ def play(
 
     def job() -> int:
         require_trials()
-        from arkml.cli import played_trials
+        from arkml.trial_commands import played
 
         web = _web_options(host, port, tls_cert, tls_key, tuple(allow_host or ()))
         LogOptions(log_level, debug=debug).start()
-        settings = played_trials.PlayedTrials(
+        settings = played.PlayedTrials(
             guest=chosen, web=web, data=None if no_record else data, is_opened=is_opened
         )
-        return 128 + played_trials.serve(settings, _print)
+        return 128 + played.serve(settings, _print)
 
     return job
 

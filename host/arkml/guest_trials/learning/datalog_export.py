@@ -22,11 +22,11 @@ from arkml.demonstrations.dataset import (
     outside,
     require_choices,
 )
+from arkml.guest_trials.learning.vectors import Vectors
 from arkml.trials.core.error import TrialError
 from arkml.trials.datalog.message_types import Spaces
 from arkml.trials.datalog.reader import DatalogReader, TrialRecord
 from arkml.trials.datalog.samples import GIVEN, TickSample, samples
-from arkml.trials.datalog.vectors import Vectors
 from arkml.trials.wire.common_pb2 import ActorParams, TrialState
 
 _TERMINATING = TrialState.Name(TrialState.TERMINATING)

@@ -13,9 +13,9 @@ import typer
 
 from arkml.cli.files import read_module
 from arkml.cli.launch import HostGrants, open_host, read_policy
-from arkml.cli.trial_learning_options import learning_options
 from arkml.cli.values import one_of, rate, read_configuration, read_limits, whole_number
 from arkml.errors import UsageError
+from arkml.trial_commands.learning_options import learning_options
 
 if TYPE_CHECKING:
     from arkml.envs.core.options import GuestEnvOptions

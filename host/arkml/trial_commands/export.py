@@ -13,9 +13,9 @@ import typer
 from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.trial_learning_options import LearnRewards
 from arkml.cli.units import counted
 from arkml.errors import UsageError
+from arkml.trial_commands.learning_options import LearnRewards
 
 if TYPE_CHECKING:
     from arkml.demonstrations.dataset import DemonstrationSet
@@ -165,7 +165,7 @@ def _demonstrations(
         raise UsageError(f"trial {other[0].id!r} is exported by the spec of its project: --spec")
     if rewards is not None:
         raise UsageError("--learn-rewards is for trials of a guest: others have those of all")
-    from arkml.trials.datalog.export import DemonstrationExport
+    from arkml.guest_trials.learning.datalog_export import DemonstrationExport
     from arkml.trials.datalog.message_types import read_spaces
 
     made = DemonstrationExport(read_spaces(spec), actor)

@@ -12,9 +12,9 @@ from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.logs import LogOptions
-from arkml.cli.trial_guest_options import GuestChoice
-from arkml.cli.trials_export import require_trials
 from arkml.cli.units import counted
+from arkml.trial_commands.export import require_trials
+from arkml.trial_commands.guest_options import GuestChoice
 
 _EPILOG = options.epilog(
     "arkml trials spec c_reach.wasm",

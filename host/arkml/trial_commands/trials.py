@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arkml.base.terminal import harmless
-from arkml.cli import options, trials_export, trials_play, trials_serve, trials_spec
+from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.trials_export import Data, open_log
 from arkml.cli.units import counted, duration
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
+from arkml.trial_commands import export, play, serve, spec
+from arkml.trial_commands.export import Data, open_log
 
 if TYPE_CHECKING:
     from arkml.trials.datalog.reader import DatalogReader, TrialRecord
@@ -56,12 +57,12 @@ def register(app: typer.Typer) -> None:
             "arkml trials spec c_reach.wasm",
         ),
     )
-    trials_serve.register(trials)
+    serve.register(trials)
     for command in (list_, show):
         trials.command(command.__name__.rstrip("_"))(command)
-    trials_play.register(trials)
-    trials_export.register(trials)
-    trials_spec.register(trials)
+    play.register(trials)
+    export.register(trials)
+    spec.register(trials)
     trials.command("rm")(rm)
     app.add_typer(trials)
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arkml.base.output_files import write_file
-from arkml.cli import hive_token, options
+from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.hive_backup import backup, restore
 from arkml.cli.launch import TOKEN
-from arkml.cli.serve import serve
 from arkml.cli.units import counted, size
 from arkml.errors import UsageError
+from arkml.hive_commands import tokens
+from arkml.hive_commands.backup import backup, restore
+from arkml.hive_commands.serve import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +64,7 @@ def register(app: typer.Typer) -> None:
     )
     for command in (serve, list_, show, stop, metrics, snapshot, export, rm, backup, restore):
         hive.command(command.__name__.rstrip("_"))(command)
-    hive_token.register(hive)
+    tokens.register(hive)
     app.add_typer(hive)
 
 

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from arkml.base.host_names import authority_of
 from arkml.base.terminal import harmless
-from arkml.cli.trial_guest_options import GuestTrialsChoice, open_hosting, open_learning
-from arkml.cli.trials_service import EndingSignals, open_log
 from arkml.errors import GuestError
 from arkml.guest_trials.hosting import GuestHosting
 from arkml.guest_trials.learning.trial_learning import TrialLearning
+from arkml.trial_commands.guest_options import GuestTrialsChoice, open_hosting, open_learning
+from arkml.trial_commands.service import EndingSignals, open_log
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import HOSTED
 from arkml.trials.datalog.datalog import DatalogOptions
