@@ -231,7 +231,6 @@ lint: $(READY) ## Lint, format and types
 	@$(RUN) -m mypy
 
 check: lint sources ## Lint, types, import contracts, generated files, the public API
-	@$(VENV)/bin/lint-imports
 	@$(RUN) -m tools.abi.generate --check
 	@$(RUN) -m tools.protoc --check
 	@$(RUN) -m tools.cogment_api --check

@@ -150,7 +150,7 @@ def _first_view() -> tuple[float, float]:
 
 def _load(client: httpx.Client, run: str) -> int:
     """Load what a page loads, and return the bytes on the wire."""
-    folder = Path(__file__).parents[2] / "host" / "arkml" / "server" / "page" / "site"
+    folder = Path(__file__).parents[2] / "host" / "hive" / "arkml" / "server" / "page" / "site"
     names = [f"curve/{number}" for number in range(IN_VIEW)]
     curves = {"names": json.dumps(names), "x": "rows", "points": "1000"}
     paths = [path.name for path in folder.iterdir()]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from tools.houses import PYTHONPATH
 
 from arkml.trials.datalog.reader import DatalogReader
 from arkml.trials.datalog.samples import samples
@@ -65,7 +66,7 @@ def process_of(command, *options, **environment):
     process = subprocess.Popen(
         [sys.executable, "-m", "arkml", "trials", command, *map(str, options)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "host"), **environment},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
     )  # fmt: skip
     try:
         yield process

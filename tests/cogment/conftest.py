@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.houses import PYTHONPATH
 
 from arkml.trials.generate import generate
 
 HERE = Path(__file__).parent
-HOST = HERE.parents[1] / "host"
 PATIENCE = 60
 ORIGINAL, OURS = "cogment", "arkml.trials"
 
@@ -43,7 +43,7 @@ class Participants:
     @contextlib.asynccontextmanager
     async def started(self, package, command, **given):
         pipe = asyncio.subprocess.PIPE
-        environment = {**os.environ, "PYTHONPATH": str(HOST) if package == OURS else ""}
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH if package == OURS else ""}
         process = await asyncio.create_subprocess_exec(
             self.programs[package], HERE / "participant.py", package, self.folders[package],
             command, json.dumps(given), stdout=pipe, stderr=pipe, env=environment,
@@ -94,7 +94,7 @@ async def serving_trials(data, *options):
         sys.executable, "-m", "arkml", "trials", "serve", "--lifecycle-port", "0",
         "--actor-port", "0", "--data", data, "--log-level", "warning", *map(str, options),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(HOST)},
+        stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
     try:
         line = await asyncio.wait_for(process.stderr.readline(), PATIENCE)

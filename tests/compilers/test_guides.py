@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from tests.compilers.building import ROOT, regenerate
+from tools.houses import PYTHONPATH
 
 from arkml import Host
 from arkml.guests.guest import INITIALIZERS
@@ -49,7 +50,7 @@ def shell(programs, tmp_path):
     """Runs shell lines in a folder that holds what the guide says it holds."""
     shutil.copytree(ROOT / "guest_abi", tmp_path / "guest_abi")
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    host = [str(ROOT / "host"), os.environ.get("PYTHONPATH", "")]
+    host = [PYTHONPATH, os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",

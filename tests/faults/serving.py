@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.houses import PYTHONPATH
+
 from arkml.runs.access import HiveGrant
 
 ROOT = Path(__file__).parents[2]
@@ -18,9 +20,7 @@ CLOCK = Path(__file__).with_name("clock")
 
 def environment(**more):
     """That of this process, with the package and its tests on Python's path."""
-    path = os.pathsep.join(
-        filter(None, (str(ROOT / "host"), str(ROOT), os.environ.get("PYTHONPATH")))
-    )
+    path = os.pathsep.join(filter(None, (PYTHONPATH, str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **more}
 
 

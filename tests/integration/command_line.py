@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import prefork
+from tools.houses import PYTHONPATH
 
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.parsing import parse
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 GUESTS = ROOT / "fixtures" / "guests"
 POLICIES = ROOT / "fixtures" / "policies"
 CORRIDOR = GUESTS / "c_corridor.wasm"  # declares "corridor": two branches of four choices, masked
-PATH = os.pathsep.join(map(str, (ROOT / "host", ROOT / "tests" / "drawn_learner")))
+PATH = os.pathsep.join((PYTHONPATH, str(ROOT / "tests" / "drawn_learner")))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": PATH, "PYTHONWARNINGS": "error"}
 
 LOOP = '(module (memory (export "memory") 1) (func (export "ark_applet_update") (loop (br 0))))'

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests import prefork
+from tools.houses import PYTHONPATH
 
 ROOT = Path(__file__).parents[2]
 GUESTS = ROOT / "fixtures" / "guests"
@@ -231,7 +232,7 @@ SLEEPER = module(
 )
 """A guest that sleeps through WASI."""
 
-_ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "host"), str(ROOT)))}
+_ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((PYTHONPATH, str(ROOT)))}
 
 WITH_NNEF = module(
     data(MODEL, NNEF),

@@ -17,6 +17,7 @@ import pytest
 from tests.module_bombs import BOMBS, REAL, body, branches, change, get, module, wide_loops
 from tests.programs import write_program
 from tests.waiting import eventually
+from tools.houses import PYTHONPATH
 
 from arkml import Host
 from arkml.errors import ModuleRejected, ModuleTooComplex
@@ -27,7 +28,7 @@ from arkml.runtime.module.complexity import BYTES_PER_MB
 
 ROOT = Path(__file__).parents[2]
 COUNT = os.environ.get("ARKML_HOSTILE_MODULES", "40")
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "host"), str(ROOT)))}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((PYTHONPATH, str(ROOT)))}
 OUTCOMES = ("refused", "quick", "slow")
 _ALLOWED, _ORDINARY = 1.0, 2.2e-6  # seconds for a MB or less, and for a byte of ordinary code
 STACK = 1 << 19

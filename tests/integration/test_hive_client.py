@@ -29,6 +29,7 @@ from tests.integration.scripted_hive import (
     take,
 )
 from tests.waiting import eventually
+from tools.houses import PYTHONPATH
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.address import Address
@@ -661,7 +662,7 @@ def test_a_program_that_logs_everything_hears_of_its_own_requests_and_not_of_our
     script = LOUD.format(root=str(root))
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(root / "host")},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
     ours, theirs = done.stdout.split("of the program:")
 

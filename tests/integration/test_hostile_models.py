@@ -13,6 +13,7 @@ from pathlib import Path
 
 import onnxruntime
 import pytest
+from tools.houses import PYTHONPATH
 
 from arkml.limits import Limits
 from arkml.policies.vetting import vet
@@ -27,7 +28,7 @@ BLOCK_SECONDS = SLOW * 0.1  # what one run of some rows is to take
 
 @pytest.fixture(scope="module")
 def verdicts():
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "host")}
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
     run = subprocess.run(
         [sys.executable, ROOT / "fixtures" / "hostile" / "judge.py"],
         env=environment,
@@ -101,7 +102,7 @@ def generated():
     judge = ROOT / "fixtures" / "hostile" / "judge_generated.py"
     run = subprocess.run(
         [sys.executable, judge, count],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "host")},
+        env=os.environ | {"PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         check=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.integration.guest_text import MODEL, NNEF, WITH_NNEF, data
+from tools.houses import PYTHONPATH
 
 from arkml.abi.codes import ErrorCode
 from arkml.base.child_time import add_child_seconds, take_child_seconds
@@ -157,7 +158,7 @@ def test_a_child_ends_with_its_parent():
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", script, ASSETS / "plain.nnef.crvo"],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "host")},
+        env=os.environ | {"PYTHONPATH": PYTHONPATH},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -337,7 +338,7 @@ def test_a_child_that_uses_up_its_time_on_the_processor_is_ended():
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "host")},
+        env=os.environ | {"PYTHONPATH": PYTHONPATH},
         timeout=300,
         check=False,
     )

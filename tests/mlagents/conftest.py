@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import ENVIRONMENT, ROOT
+from tools.houses import PYTHONPATH
 
 from arkml.envs.llapi.player_bundle import write_bundle
 
@@ -25,7 +26,7 @@ class Originals:
         run = subprocess.run(
             [self.programs / program, *map(str, words)], capture_output=True, text=True, cwd=cwd,
             timeout=SECONDS, check=False, env={**ENVIRONMENT, "OMP_NUM_THREADS": "1",
-            "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT / "host")},
+            "PYTHONWARNINGS": "ignore", "PYTHONPATH": PYTHONPATH},
         )  # fmt: skip
         assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
         return run.stdout

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pufferlib import vector
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT
+from tools.houses import PYTHONPATH
 
 pytestmark = pytest.mark.puffer
 PROGRAM = ROOT / "examples" / "environments" / "puffer_env.py"
@@ -59,7 +60,7 @@ def test_workers_write_into_the_shared_memory_of_the_trainer():
 def test_the_program_plays_on_to_its_end():
     run = subprocess.run(
         [sys.executable, PROGRAM, CARTPOLE], capture_output=True, text=True, timeout=120,
-        check=False, env={**ENVIRONMENT, "PYTHONPATH": str(ROOT / "host")},
+        check=False, env={**ENVIRONMENT, "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
 
     assert run.returncode == 0, run.stderr[-3000:]

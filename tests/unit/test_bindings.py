@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import wasmtime
 import wasmtime._func
+from tools.houses import PYTHONPATH
 from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
 
@@ -19,7 +20,7 @@ from arkml.runtime import bindings, epochs, suspension
 from arkml.runtime.shim import control as at
 
 ROOT = Path(__file__).parents[2]
-RUNTIME = ROOT / "host" / "arkml" / "runtime"
+RUNTIME = ROOT / "host" / "arkml" / "arkml" / "runtime"
 SOURCES = {
     path.name: path.read_text()
     for folder in (RUNTIME, RUNTIME / "compilation")
@@ -397,7 +398,7 @@ try:
 except UsageError as error:
     print(error)
 """
-    path = os.pathsep.join((str(tmp_path), str(ROOT / "host")))
+    path = os.pathsep.join((str(tmp_path), PYTHONPATH))
     run = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": path},

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.houses import SOURCE_ROOTS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("", "docs", "docs/abi", "docs/api", "docs/decisions", "docs/operations", "guest_abi")
@@ -53,11 +54,8 @@ def test_a_heading_that_comes_twice_has_two_anchors():
 def test_files_that_the_architecture_names_exist():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|md))?)`", text))
-    missing = {
-        name
-        for name in named
-        if not any((top / name).exists() for top in (ROOT, ROOT / "host/arkml"))
-    }
+    tops = (ROOT, *(root / "arkml" for root in SOURCE_ROOTS))
+    missing = {name for name in named if not any((top / name).exists() for top in tops)}
 
     assert len(named) > 40
     assert missing == set()

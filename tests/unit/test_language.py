@@ -12,7 +12,7 @@ from tests.language import OPENINGS, WORDS
 from arkml.abi.catalog import APIS, FOREIGN, INTERNAL
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "host" / "arkml"
+SOURCE = ROOT / "host"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if "_pb2" not in path.name)  # generated
 GUIDES = sorted(
     [ROOT / "README.md", ROOT / "ARCHITECTURE.md"]
@@ -26,7 +26,7 @@ PENDING_GUIDES: set[str] = set()
 
 
 def name_of(path):
-    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts[2:])
 
 
 def parsed(paths):

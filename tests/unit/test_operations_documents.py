@@ -132,8 +132,8 @@ def test_the_unit_is_hardened_and_leaves_the_end_to_the_hive():
 
 @pytest.mark.parametrize("name", ["arkml-hive.service", "Containerfile"])
 def test_commands_of_the_unit_and_the_image_have_options_that_there_are(name):
-    command = (ROOT / "host/arkml/hive_commands/serve.py").read_text()
-    limits = (ROOT / "host/arkml/hive_commands/limits.py").read_text()
+    command = (ROOT / "host/hive/arkml/hive_commands/serve.py").read_text()
+    limits = (ROOT / "host/hive/arkml/hive_commands/limits.py").read_text()
     known = set(re.findall(r"\b([a-z_]+): (?:Annotated|Max|Session|Header|Body)", command + limits))
     text = (HERE / name).read_text()
     lines = [line for line in text.splitlines() if line.startswith(("ExecStart=", "CMD ["))]

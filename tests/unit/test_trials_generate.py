@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from tools import cogment_api
+from tools.houses import PYTHONPATH
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.generate import generate
 from arkml.trials.generate.spec_file import LARGEST
 
 PROJECT = Path(__file__).parents[1] / "trials_project"
-HOST = Path(__file__).parents[2] / "host"
 SPEC = (PROJECT / "cogment.yaml").read_text()
 READ = """
 import json
@@ -61,7 +61,7 @@ def test_python_settings_have_all_actor_classes_and_their_types(tmp_path):
     written = generate(PROJECT / "cogment.yaml", python=tmp_path / "out")
     run = subprocess.run(
         [sys.executable, "-c", READ], cwd=tmp_path / "out", capture_output=True, text=True,
-        check=True, env={**os.environ, "PYTHONPATH": str(HOST)},
+        check=True, env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
 
     assert {path.relative_to(tmp_path / "out").as_posix() for path in written} == {

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import griffe
+from tools.houses import merge
 from tools.public_api.generate import ROOT, loaded, members_of, public_objects
 
 FOREIGN = (
@@ -34,12 +37,14 @@ def public_paths() -> dict[str, str]:
 
 def symbols() -> list[Mapping[str, Any]]:
     """Return what pyright says of the names of the package."""
-    run = subprocess.run(
-        [sys.executable, "-m", "basedpyright", "--verifytypes", "arkml", "--ignoreexternal",
-         "--outputjson", "--pythonpath", sys.executable],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "host")},  # it does not read all .pth files
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as merged:  # it does not look for parts of a package
+        merge(Path(merged))
+        run = subprocess.run(
+            [sys.executable, "-m", "basedpyright", "--verifytypes", "arkml", "--ignoreexternal",
+             "--outputjson", "--pythonpath", sys.executable],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": merged},
+        )  # fmt: skip
     found: list[Mapping[str, Any]] = json.loads(run.stdout)["typeCompleteness"]["symbols"]
     return found
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import griffe
+from tools.houses import merge
 from tools.public_api.surface import EVERYTHING, MEMBERS, NOT_MADE_BY_PROGRAMS, SURFACE
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +30,9 @@ _STARS = {
 
 def loaded() -> griffe.Module:
     """Return the package as griffe reads it, without importing it."""
-    package = griffe.load("arkml", search_paths=[ROOT / "host"], resolve_aliases=True)
+    with tempfile.TemporaryDirectory() as merged:
+        merge(Path(merged))
+        package = griffe.load("arkml", search_paths=[merged], resolve_aliases=True)
     assert isinstance(package, griffe.Module)
     return package
 

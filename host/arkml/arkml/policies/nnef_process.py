@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from struct import unpack, unpack_from
 
 from arkml.base.child_time import add_child_seconds
+from arkml.base.source_roots import source_roots
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.nnef_child import LENGTH_BYTES, TIME_BYTES
 
@@ -165,8 +166,7 @@ class Child:
 
 def _started(seconds: float) -> subprocess.Popen[bytes]:
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (source_roots(), environment.get("PYTHONPATH"))))
     return subprocess.Popen(
         # -P: modules are not looked for in the working directory
         [sys.executable, "-P", "-m", "arkml.policies.nnef_child", str(math.ceil(seconds))],

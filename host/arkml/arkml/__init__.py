@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     )
 
     __version__: str
+
+# The packages of the repository have source roots of their own; installed, they share a folder.
+__path__ = extend_path(__path__, __name__)
 
 __all__ = [
     "RUN_SECONDS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     )
     from arkml.testing.proxy import Proxy, proxy_text
     from arkml.testing.threaded import ThreadedGuest, ThreadedHost
+
+__path__ = extend_path(__path__, __name__)
 
 __all__ = [
     "ConstantPolicy",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from arkml.base.source_roots import source_roots
 
 ONE_THREAD = dict.fromkeys(
     (
@@ -29,8 +30,7 @@ PARENT = "ARKML_PARENT"
 
 def environment() -> dict[str, str]:
     """Return the environment of a process of this package, which imports it from here."""
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (source_roots(), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path}
 
 

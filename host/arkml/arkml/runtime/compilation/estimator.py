@@ -11,9 +11,13 @@ import os
 import sys
 
 
-def main(root: str, seconds: str, size: str, packages: str) -> None:
-    """Check the module on standard input; `root` holds this package, `packages` what it needs."""
-    sys.path[:] = [*sys.path[1:], root, packages]  # the first is the folder of this file
+def main(roots: str, seconds: str, size: str, packages: str) -> None:
+    """Check the module on standard input; `roots` hold this package, `packages` what it needs."""
+    sys.path[:] = [
+        *sys.path[1:],
+        *roots.split(os.pathsep),
+        packages,
+    ]  # the first is the folder of this file
     from arkml.errors import ModuleError, ModuleTooComplex
     from arkml.runtime.compilation.compiler import COMPILED, REFUSED, TOO_COMPLEX, answer, limit
     from arkml.runtime.module.complexity import check

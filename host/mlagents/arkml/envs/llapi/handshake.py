@@ -15,11 +15,10 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 im
     UnityRLInitializationOutputProto,
 )
 from arkml.envs.llapi.exception import UnityEnvironmentException
-from arkml.limits import MIB
 
-PLAYER_BYTES = 64 * MIB
+PLAYER_BYTES = 64 << 20
 """The longest message of a player, which has the observations of all its agents, or images."""
-TRAINER_BYTES = 16 * MIB
+TRAINER_BYTES = 16 << 20
 """The longest message of a trainer; protobuf takes thirty times that to read it, at worst."""
 
 API_VERSION = "1.5.0"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import wasmtime
 
+from arkml.base.source_roots import source_roots
 from arkml.errors import ModuleRejected, ModuleTooComplex
 from arkml.runtime.compilation import compiler, estimator
 from arkml.runtime.interrupts import GUARD
@@ -50,7 +51,7 @@ def check_in_child(wasm: bytes, name: str, deadline: float) -> None:
     """
     size = len(wasm)
     limits = math.ceil(_SECONDS_PER_MB * max(1.0, size / _MB)), _BASE_BYTES + _ESTIMATE_BYTES * size
-    _answered(wasm, name, [estimator.__file__, str(Path(__file__).parents[3])], limits, deadline)
+    _answered(wasm, name, [estimator.__file__, source_roots()], limits, deadline)
 
 
 def _answered(

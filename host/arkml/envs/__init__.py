@@ -1,1 +1,0 @@
-"""Guests behind the environment interfaces of other people's learners."""
