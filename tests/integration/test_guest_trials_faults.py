@@ -185,17 +185,17 @@ OF_TRIALS = ("Trial", "TrialTask", "GuestEnvironment", "TrialGuest", "EnvInstanc
 
 
 def objects_of_trials():
-    """The names of the types of objects that only live trials have."""
+    """The objects that only live trials have."""
     gc.collect()
-    names = [type(one).__name__ for one in gc.get_objects()]
-    return [name for name in names if name in OF_TRIALS]
+    return [one for one in gc.get_objects() if type(one).__name__ in OF_TRIALS]
 
 
-async def remains(server):
-    """Count threads, files and tasks, once the workers have freed the guests."""
+async def remains(server, others):
+    """Count threads, files and tasks, once the workers have freed the guests; not other tests'."""
     server.orchestrator._ended.clear()
+    known = set(map(id, others))
     async with asyncio.timeout(PATIENCE):
-        while objects_of_trials():
+        while any(id(one) not in known for one in objects_of_trials()):
             await asyncio.sleep(0.01)
     return {
         "threads": threading.active_count(),
@@ -231,13 +231,14 @@ async def one_of_many(server, number):
 
 
 async def test_two_hundred_trials_that_began_and_ended_in_any_way_leave_nothing_behind(tmp_path):
+    others = objects_of_trials()
     async with served(WALKERS, tmp_path, THREE, tick_rate=0.0, stand_ins=steering()) as server:
         for number in range(20):
             await one_of_many(server, number)
-        before = await remains(server)
+        before = await remains(server, others)
         for first in range(20, 220, 10):
             await asyncio.gather(*(one_of_many(server, first + number) for number in range(10)))
-        after = await remains(server)
+        after = await remains(server, others)
 
     assert after.pop("threads") <= before.pop("threads")  # grpc ends some of its own meanwhile
     assert after == before

@@ -101,7 +101,9 @@ def test_a_hive_that_is_killed_and_comes_back_has_every_row_once_as_the_export_h
     assert session.ledger.accepted == 2_006
     assert session.failure is None
     warnings = [one.message for one in caplog.records if one.levelname == "WARNING"]
-    assert [text.partition(":")[0] for text in warnings] == ["the hive is gone", "the hive is back"]
+    told = [text.partition(":")[0] for text in warnings]
+    # Once for the kill, and where the machine is so busy that the hive answers late, again.
+    assert told == ["the hive is gone", "the hive is back"] * max(1, len(told) // 2)
 
 
 def test_demonstrations_that_were_exported_are_stored_as_those_that_were_learned_live(

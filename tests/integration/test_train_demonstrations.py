@@ -68,7 +68,7 @@ def test_the_command_warns_of_rows_that_it_leaves_out(tmp_path, shown):
     config.write_text(json.dumps(QUICK))
     ended = arkml(
         "train", SPARSE, "--frames", "10", "--demonstrations", tmp_path / "rows.npz",
-        "--out", tmp_path / "out", "--config", config, "--json",
+        "--out", tmp_path / "out", "--config", config, "--limit", "run_seconds=none", "--json",
     )  # fmt: skip
 
     assert ended.status == 0, ended.err

@@ -11,6 +11,7 @@ from arkml.errors import ArkmlError, GuestTrap, NotFound, NothingLearned, RunAbo
 from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 from arkml.policies.constant import zeros
+from arkml.training import outcome
 from arkml.training.results import TrainingFailed
 
 REACH = GUESTS / "c_reach.wasm"
@@ -43,8 +44,9 @@ def hive(tmp_path_factory):
 
 
 @pytest.fixture
-def train(hive, tmp_path):
-    """Train by a learner that misbehaves."""
+def train(hive, tmp_path, monkeypatch):
+    """Train by a learner that misbehaves, on a hive that may be slow, and is there."""
+    monkeypatch.setattr(outcome, "_PATIENCE_GONE", outcome._PATIENCE)
     address = hive.locate()
 
     def train(misbehavior, guest=REACH, **options):

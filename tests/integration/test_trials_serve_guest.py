@@ -37,7 +37,7 @@ trial_params:
 def test_threads_change_sooner_and_collections_are_rare_while_a_guest_plays_trials():
     before = gc.get_threshold(), sys.getswitchinterval()
     with prompt_ticks():
-        assert gc.get_threshold()[0] > 10 * before[0][0]
+        assert gc.get_threshold()[0] >= 10 * before[0][0]
         assert sys.getswitchinterval() < before[1]
 
     assert (gc.get_threshold(), sys.getswitchinterval()) == before
