@@ -11,6 +11,7 @@ SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py test_language.py)
 LEARNING := tests/integration tests/unit/test_learning_compilation_cache.py
 SWEEPS := $(addprefix tests/integration/,test_hostile_models.py test_trials_faults.py test_worst_case.py)
+HOUSES := base arkml hive trials play mlagents border
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
 TORCHRL := .venv-torchrl
@@ -34,7 +35,7 @@ SOAK ?= 3600
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick quick-tests sources lint check bench bench-sbx fixtures generate fuzz soak audit release test-compilers \
   test-faults test-browser test-cogment test-learn test-mlagents test-operations test-puffer test-ray test-sweeps test-torchrl test-trackers test-slow \
-  test-under-load test-workers docs clean
+  test-under-load test-wheels test-workers docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -216,8 +217,11 @@ $(AUDIT)/.ready: tests/audit/requirements.txt
 	@$(AUDIT)/bin/pip install --quiet --disable-pip-version-check -r tests/audit/requirements.txt
 	@touch $@
 
-release: $(RELEASE)/.ready ## Build the wheel and the sdist into dist/ with tools whose hashes are pinned
-	@$(RELEASE)/bin/hatchling build -d dist
+test-wheels: $(READY) ## Each package, installed alone from its wheel, does what it is for; four minutes
+	@$(RUN) -m pytest -m wheels tests/wheels
+
+release: $(RELEASE)/.ready ## Build seven wheels and sdists into dist/ with tools whose hashes are pinned
+	@for house in $(HOUSES); do (cd host/$$house && $(abspath $(RELEASE))/bin/hatchling build -d $(abspath dist)) || exit; done
 
 $(RELEASE)/.ready: .ci/release.txt
 	@$(PYTHON) -m venv $(RELEASE)

@@ -28,11 +28,12 @@ include_patterns = [
     "examples/environments/README.md",
     "examples/evolution/README.md",
     "guest_abi/README.md",
+    "host/*/README.md",
     "fixtures/fuzz/README.md",
     "fixtures/guests/README.md",
     "fixtures/trajectories/README.md",
 ]
-exclude_patterns = [".*", "build", "host", "tests", "**/node_modules", "docs/theme"]
+exclude_patterns = [".*", "build", "host/*/arkml", "tests", "**/node_modules", "docs/theme"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "command_line"]
 

@@ -68,7 +68,7 @@ def test_a_target_that_a_node_cannot_import_is_a_sentence(own_cluster):
 
 @pytest.mark.usefixtures("own_cluster")
 def test_another_version_of_the_package_is_refused_and_both_are_named(monkeypatch):
-    monkeypatch.setattr("arkml.workers.ray_cluster.package_version", lambda: "9.9.9")
+    monkeypatch.setattr("arkml.workers.ray_cluster.RELEASE", "9.9.9")
     with RayRunner() as runner:
         runner.start(job())
         runner.publish(0, 0)

@@ -52,12 +52,15 @@ def test_a_heading_that_comes_twice_has_two_anchors():
 
 
 def test_files_that_the_architecture_names_exist():
-    text = (ROOT / "ARCHITECTURE.md").read_text()
+    """By their path in the repository or the package, or in the room that a README is about."""
+    pages = [ROOT / "ARCHITECTURE.md", *(root / "README.md" for root in SOURCE_ROOTS)]
+    text = "\n".join(page.read_text() for page in pages)
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|md))?)`", text))
-    tops = (ROOT, *(root / "arkml" for root in SOURCE_ROOTS))
+    tops = [ROOT, *(root / "arkml" for root in SOURCE_ROOTS)]
+    tops += [room for top in tops[1:] for room in top.iterdir() if room.is_dir()]
     missing = {name for name in named if not any((top / name).exists() for top in tops)}
 
-    assert len(named) > 40
+    assert len(named) > 10
     assert missing == set()
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "host"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if "_pb2" not in path.name)  # generated
 GUIDES = sorted(
-    [ROOT / "README.md", ROOT / "ARCHITECTURE.md"]
+    [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *ROOT.glob("host/*/README.md")]
     + [path for room in ("docs", "guest_abi", "fixtures") for path in (ROOT / room).rglob("*.md")]
 )
 MODELS = ("httpx", "httpcore", "h11", "wasmtime", "starlette", "gymnasium")

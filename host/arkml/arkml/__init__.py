@@ -168,7 +168,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     elif name == "__version__":
-        value = import_module("importlib.metadata").version("arkml")
+        value = import_module("arkml.base.release").RELEASE
     else:
         raise AttributeError(f"module 'arkml' has no attribute {name!r}")
     globals()[name] = value

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from arkml.base.closing import Closing
+from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import worker_environment
 from arkml.workers.process_group import ProcessGroup, ended_by
-from arkml.workers.program import package_version
 
 OnLine = Callable[[str, str], None]
 """Called with the name of a worker and a line that it has written to its standard error."""
@@ -209,7 +209,7 @@ class LocalPlacement(Closing):
 def job_line(job: Mapping[str, Any]) -> bytes:
     """Return a job as a line of JSON, with the version of this package. Raises UsageError."""
     try:
-        text = json.dumps({"version": package_version(), **job}, separators=(",", ":"))
+        text = json.dumps({"version": RELEASE, **job}, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise UsageError(f"the job of a worker must consist of JSON values: {error}") from error
     return text.encode() + b"\n"

@@ -11,11 +11,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from arkml.base.parent_watch import watch_parent
+from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import PARENT
 
@@ -102,14 +102,9 @@ def end_with_parent(on_stop: Callable[[], None]) -> None:
     watch_parent(0, parent, stop)
 
 
-def package_version() -> str:
-    """Return the version of this package."""
-    return metadata.version("arkml")
-
-
 def check_same_package(job: Mapping[str, Any]) -> None:
     """Check the `version` of the package that made a job. Raises Unavailable."""
-    here = package_version()
+    here = RELEASE
     if (version := job.get("version", here)) != here:
         raise Unavailable(
             f"the job was made by arkml {version}, and the package here is arkml {here}: install"

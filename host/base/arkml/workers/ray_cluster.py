@@ -16,10 +16,10 @@ from typing import Any
 
 from arkml.base.closing import Closing
 from arkml.base.loggers import SafeLogger
+from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import ONE_THREAD
 from arkml.workers.local import LocalPlacement
-from arkml.workers.program import package_version
 
 _log = SafeLogger(__name__)
 
@@ -131,7 +131,7 @@ class RayCluster(Closing):
         actor = self.ray.remote(_host_class())
         return actor.options(
             max_restarts=0, max_task_retries=0, max_concurrency=threads, **options
-        ).remote(package_version(), sys.path if self.is_own else [], target, arguments)
+        ).remote(RELEASE, sys.path if self.is_own else [], target, arguments)
 
     def _join_own(self) -> None:
         token = secrets.token_hex(16)
@@ -232,13 +232,15 @@ def _host_class() -> type[Any]:
             self, version: str, paths: list[str], target: str, arguments: tuple[Any, ...]
         ) -> None:
             import sys
-            from importlib import import_module, metadata
+            from importlib import import_module
 
             sys.path += [path for path in paths if path not in sys.path]
 
             try:
-                here = f"arkml {metadata.version('arkml')}"
-            except metadata.PackageNotFoundError:
+                from arkml.base.release import RELEASE
+
+                here = f"arkml {RELEASE}"
+            except ModuleNotFoundError:
                 here = "no arkml"
             self.object: Any = None
             self.refusal = ""
@@ -275,7 +277,7 @@ def _check_installed() -> None:
         raise UsageError("Ray is not installed: pip install 'arkml[ray]'") from None
     if not version.startswith(f"{RAY}."):
         raise UsageError(
-            f"Ray {version} is installed, and arkml {package_version()} works with Ray {RAY}: pip"
+            f"Ray {version} is installed, and arkml {RELEASE} works with Ray {RAY}: pip"
             " install 'arkml[ray]'"
         )
 

@@ -77,12 +77,11 @@ def command(
 def _report(
     names: Sequence[str], hive: str, data: Sequence[Path], output: Path, *, as_json: bool
 ) -> int:
-    from importlib.metadata import version
-
+    from arkml.base.release import RELEASE
     from arkml.reports.page import make_page
 
     runs = _read(names, hive, data)
-    page = make_page(runs, version("arkml"))
+    page = make_page(runs, RELEASE)
     write_file(output, page)
     if as_json:
         ids = [run.info.id for run in runs]

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 from arkml.base.files import open_file, sync_directory
+from arkml.base.release import RELEASE
 from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import DOCUMENT_NAME
@@ -124,7 +124,7 @@ class _Archive:
         manifest = {
             "format": FORMAT,
             "data_version": DATA_VERSION,
-            "release": version("arkml"),
+            "release": RELEASE,
             "created_at": begun,
             "files": self._entries,
         }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from arkml.base.release import RELEASE
 
 if TYPE_CHECKING:
     from arkml.trials.core.error import ActorTaken, CogmentError, TrialError
@@ -74,7 +75,7 @@ __all__ = [
     "make_logger",
 ]
 
-__version__: str = version("arkml")
+__version__: str = RELEASE
 
 # Imported when first asked for: the core and its messages are used without gRPC.
 _HOMES = {

@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from arkml.base.release import RELEASE
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import Status
 from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.hive import Hive
 from arkml.server.monitoring.request_counts import BOUNDS, SCOPE_KEY, RequestCounts
 from arkml.server.run import Run
-from arkml.workers.program import package_version
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -260,7 +260,7 @@ def families(figures: HiveFigures) -> Iterator[Metric]:
     """Yield what a scrape shows, as families of the library, which escapes labels."""
     yield _family(
         "gauge", "arkml_hive_info", "1, with the version of arkml.", "version",
-        [((package_version(),), 1)],
+        [((RELEASE,), 1)],
     )  # fmt: skip
     yield _family(
         "gauge", "arkml_runs", "Runs by their status.", "status",

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from arkml.base.release import RELEASE
 from arkml.server.packing import takes_gzip
 
 INDEX: Final = "index.html"
@@ -108,7 +109,7 @@ class SiteFiles:
             return content
         script = self._plotly.name if self._plotly is not None else ""
         content = content.replace(b"{plotly}", script.encode())
-        return content.replace(b"{release}", version("arkml").encode())
+        return content.replace(b"{release}", RELEASE.encode())
 
 
 def _read(path: Path, content: bytes, caching: str) -> _File:

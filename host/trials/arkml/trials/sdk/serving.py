@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from arkml.base.host_names import authority_of, bare_host
+from arkml.base.release import RELEASE
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_aio import new_server
 from arkml.trials.grpc_streams import QueuedSender, read_all
@@ -90,7 +90,7 @@ class _Service:
     async def Version(self, request: VersionRequest, context: Any) -> VersionInfo:  # noqa: ARG002, N802
         """Return the versions of what answers here."""
         info = VersionInfo()
-        info.versions.add(name="arkml", version=version("arkml"))
+        info.versions.add(name="arkml", version=RELEASE)
         info.versions.add(name="grpc", version=grpc.__version__)
         return info
 

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Protocol
 
 from arkml.base.loggers import SafeLogger
+from arkml.base.release import RELEASE
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting, is_hosted
@@ -179,7 +180,7 @@ class Orchestrator:
     async def versions(self) -> dict[str, str]:
         """Return versions by the names of components (CG-9)."""
         return {
-            "orchestrator": metadata.version("arkml"),
+            "orchestrator": RELEASE,
             "cogment-api": API_VERSION,
             "grpc": metadata.version("grpcio"),
         }
