@@ -51,6 +51,13 @@ def test_epsilon_is_told_by_its_name(name):
     assert found.roles.observations == (OBS,)
 
 
+def test_of_two_inputs_of_noise_none_is_drawn():
+    noises = [Port("epsilon_0", (3,)), Port("epsilon_1", (3,))]
+
+    with pytest.raises(InvalidArguments, match="epsilon_0: 3, epsilon_1: 3"):
+        signature([OBS, *noises], [ACTIONS])
+
+
 def test_epsilon_of_another_width_than_the_actions_is_refused():
     with pytest.raises(InvalidArguments, match="epsilon of width 2 for 3 actions"):
         signature([OBS, Port("epsilon", (2,))], [ACTIONS])
@@ -280,10 +287,43 @@ def test_a_variable_with_a_number_may_act():
     assert chosen([Port("var_12", (3,)), Port("var_7", (1,))]) == ("var_12", "var_7")
 
 
-def test_two_values_are_none():
-    found = signature([OBS], [ACTIONS, Port("critic1", (1,)), Port("critic2", (1,))])
+@pytest.mark.parametrize(
+    "names", [("critic1", "critic2"), ("value_0", "value_1"), ("values", "values_1")]
+)
+def test_two_values_are_none(names):
+    found = signature([OBS], [ACTIONS, *(Port(name, (1,)) for name in names)])
 
     assert found.values is None
+
+
+@pytest.mark.parametrize(
+    "names", [("action_0", "action_1"), ("action", "action_1"), ("actions_0", "actions_1")]
+)
+@pytest.mark.parametrize("branches", [(2, 3), (2, 2), (2, 4)])
+def test_actions_with_numbers_are_the_heads_of_branches(names, branches):
+    heads = [Port(name, (width,)) for name, width in zip(names, branches, strict=True)]
+    found = signature([OBS], heads, 8, 2, branches)
+
+    assert [port.name for port in found.acting] == list(names)
+    assert found.branches == branches
+
+
+def test_heads_of_which_the_first_is_as_wide_as_the_branches_are_many_act_by_their_scores():
+    heads = [Port(f"action_{number}", (width,)) for number, width in enumerate((3, 2, 2))]
+
+    assert signature([OBS], heads, 8, 3, (3, 2, 2)).acting == tuple(heads)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("action_0", "action_1"), ("action", "action_1"), ("actions_0", "actions_1"),
+     ("continuous_actions_0", "continuous_actions_1")],
+)  # fmt: skip
+def test_of_actions_that_differ_in_numbers_alone_none_acts(names):
+    ports = [Port(name, (3,)) for name in names]
+
+    assert f"2 outputs that could be the 3 actions ({names[0]}: 3, {names[1]}: 3)" in refusal(ports)
+    assert "--policy-output NAME" in refusal(ports, 6)
 
 
 CHOICES = Port("discrete_actions", (2,), "int64")

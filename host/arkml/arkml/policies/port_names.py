@@ -190,6 +190,11 @@ def words(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def unnumbered(name: str) -> tuple[str, ...]:
+    """Return the words of a name without its numbers: those of `head_2` are those of `head_0`."""
+    return tuple(word for word in words(name) if not word.isdigit())
+
+
 def numbers_of(name: str) -> tuple[int, ...]:
     """Return the numbers of a name: that of `head_2` is 2."""
     return tuple(int(word) for word in words(name) if word.isdigit())

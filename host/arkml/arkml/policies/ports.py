@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from arkml.policies.port_names import Meaning, meaning
+from arkml.policies.port_names import Meaning, meaning, unnumbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ class Layout:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     twins: tuple[tuple[str, str], ...] = ()
+
+
+def by_stem(ports: Sequence[Port]) -> dict[str, Port]:
+    """Return ports by their stems, but for those that differ in numbers alone from another one."""
+    counts = Counter(unnumbered(port.name) for port in ports)
+    return {port.stem: port for port in ports if counts[unnumbered(port.name)] == 1}
 
 
 def listed(ports: Iterable[Port]) -> str:

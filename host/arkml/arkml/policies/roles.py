@@ -14,7 +14,7 @@ from arkml.policies.port_names import (
     is_observation,
     state_name,
 )
-from arkml.policies.ports import Layout, Parts, Port, listed
+from arkml.policies.ports import Layout, Parts, Port, by_stem, listed
 
 _MASKS = ("action_masks", "action_mask")
 _MOST_BY_SHAPE = 8  # inputs among which the states are looked for by their widths
@@ -106,7 +106,7 @@ def _roles(layout: Layout, recurrent: Pairs) -> Roles:
     fed = {source for source, _ in recurrent}
     back = {target for source, target in recurrent if not _acts(source, target)}
     free = [port for port in layout.inputs if port not in fed]
-    epsilon = next((port for port in free if port.stem == "epsilon"), None)
+    epsilon = by_stem(free).get("epsilon")
     masks = tuple(port for port in free if port.stem in _MASKS)
     return Roles(
         tuple(port for port in free if port != epsilon and port not in masks),
@@ -168,10 +168,12 @@ def _with_twins(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Port]:
 def _with_last_action(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Port]:
     """Add the input of the last action, which is fed back from the output that acts."""
     found = dict(pairs)
+    named = by_stem(layout.outputs)
+    exact = [named[name] for name in ("action", "actions") if name in named]
     for source in layout.inputs:
         fitting = [p for p in layout.outputs if p.shape == source.shape]
         targets = [p for p in fitting if is_action(p.name)]
-        targets = [p for p in targets if p.stem in ("action", "actions")] or targets
+        targets = [p for p in targets if p in exact] or targets
         targets = targets or [p for p in fitting if p.meaning in (Meaning.ACTIONS, Meaning.UNKNOWN)]
         if source not in found and is_last_action(source.name) and len(targets) == 1:
             found[source] = targets[0]

@@ -13,9 +13,9 @@ from arkml.policies.port_names import (
     is_discrete,
     is_no_head,
     numbers_of,
-    words,
+    unnumbered,
 )
-from arkml.policies.ports import Parts, Port, listed
+from arkml.policies.ports import Parts, Port, by_stem, listed
 from arkml.policies.roles import Roles
 
 _EXACT = ("actions", "action")
@@ -130,6 +130,8 @@ class _Outputs:
 
     def __init__(self, ports: Sequence[Port], wanted: Wanted) -> None:
         self._ports = ports
+        self._named = by_stem(ports)
+        self._agents = [port for stem, port in self._named.items() if stem in _AGENTS]
         self._wanted = wanted
 
     def acting(self) -> tuple[Port, ...]:
@@ -137,13 +139,14 @@ class _Outputs:
         wanted = self._wanted
         if wanted.outputs:
             return self._given(wanted.outputs)
-        raw = [port for port in self._ports if wanted.raw and port.stem == _RAW]
-        if raw and raw[0].width == wanted.num_actions:
-            return (raw[0],)
+        raw = self._named.get(_RAW) if wanted.raw else None
+        if raw is not None and raw.width == wanted.num_actions:
+            return (raw,)
         agents = self._of_agents()
-        exact = [port for port in self._fitting() if port.stem in _EXACT]
-        if exact:
-            return (min(exact, key=lambda port: _EXACT.index(port.stem)),)
+        fitting = self._fitting()
+        exact = [self._named[name] for name in _EXACT if name in self._named]
+        if exact := [port for port in exact if port in fitting]:
+            return (exact[0],)
         return agents or self._mixed() or (self._only(),)
 
     def _given(self, names: Sequence[str]) -> tuple[Port, ...]:
@@ -167,7 +170,7 @@ class _Outputs:
 
     def _of_agents(self) -> tuple[Port, ...]:
         """Return the actions of ML-Agents: continuous, choices, or both."""
-        named = {port.stem: port for port in self._ports}
+        named = self._named
         order = (_MEAN, _SAMPLED) if self._wanted.deterministic else (_SAMPLED, _MEAN)
         chosen = (_LIKELIEST, _CHOSEN) if self._wanted.deterministic else (_CHOSEN, _LIKELIEST)
         parts = [next((named[name] for name in names if name in named), None)
@@ -189,7 +192,7 @@ class _Outputs:
         free = [
             port
             for port in self._unexplained()
-            if port.stem not in _AGENTS and not is_no_head(port.name)
+            if port not in self._agents and not is_no_head(port.name)
         ]
         choices = self._parts(free)
         if not choices or (len(choices) == 1 and len(choices[0]) == 1 and not wanted.continuous):
@@ -268,7 +271,7 @@ class _Outputs:
 
     def _only(self) -> Port:
         """Return the one output that can be the actions. Raises InvalidArguments."""
-        fitting = [port for port in self._fitting() if port.stem not in _AGENTS]
+        fitting = [port for port in self._fitting() if port not in self._agents]
         if self._wanted.branches:  # a logit for each branch is no choice
             fitting = [p for p in fitting if not _has_scores(p) or self._is_scored(p)]
         for among in (
@@ -324,7 +327,9 @@ class _Outputs:
         return [
             port
             for port in self._ports
-            if port.meaning not in apart and port.stem not in {*DESCRIPTIVE, _RAW}
+            if port.meaning not in apart
+            and port.stem not in DESCRIPTIVE
+            and port != self._named.get(_RAW)
         ]
 
     def _fitting(self) -> list[Port]:
@@ -355,8 +360,8 @@ class _Outputs:
                 "; a guest that declares its branches (arkml.spec) gets the choice of the highest"
                 " of such scores"
             )
-        fitting = [port for port in self._ports if self._fits(port.width)]
-        return f"{text}; {WAY_OUT}" if fitting else text
+        widths = [*(port.width for port in self._ports), _sum(self._unexplained())]
+        return f"{text}; {WAY_OUT}" if any(map(self._fits, widths)) else text
 
     def _ambiguous(self, ports: Sequence[Port]) -> str:
         wanted = self._wanted
@@ -390,9 +395,10 @@ def _values(outputs: Sequence[Port], acting: Sequence[Port]) -> Port | None:
         for port in outputs
         if port not in acting and port.width == 1 and not port.is_whole and port.stem not in known
     ]
+    named = by_stem(rest)
     for name in _VALUES:
-        if named := [port for port in rest if port.stem == name]:
-            return named[0]
+        if name in named:
+            return named[name]
     for kind in (Meaning.VALUE, Meaning.UNKNOWN):
         if found := [port for port in rest if port.meaning is kind]:
             return found[0] if len(found) == 1 else None
@@ -415,7 +421,7 @@ def _alike_in_name(ports: Sequence[Port]) -> list[Port]:
     """Return the outputs whose names differ in numbers alone, if these are more than one."""
     groups: dict[tuple[str, ...], list[Port]] = {}
     for port in ports:
-        if name := tuple(word for word in words(port.name) if not word.isdigit()):
+        if name := unnumbered(port.name):
             groups.setdefault(name, []).append(port)
     found = [group for group in groups.values() if len(group) > 1]
     return found[0] if len(found) == 1 else []
