@@ -276,6 +276,62 @@ def test_names_that_do_not_say_that_they_act_are_no_better_than_none(other, is_f
     assert "2 outputs" in refusal(ports if is_first else ports[::-1], 2)
 
 
+@pytest.mark.parametrize(
+    "other",
+    ["obs_mean", "state_mean", "running_mean", "next_obs_mean", "target_action", "expert_actions",
+     "action_target", "pre_tanh_action", "raw_action", "unscaled_action", "action_embed",
+     "actor_core"],
+)  # fmt: skip
+@pytest.mark.parametrize("width", [1, 2])
+def test_further_words_make_of_a_name_for_actions_one_of_two(other, width):
+    ports = [Port("output", (width,)), Port(other, (width,))]
+    words = refusal(ports, width)
+
+    assert f"could be the {width} actions (output: {width}, {other}: {width})" in words
+    assert "--policy-output NAME" in words
+    assert signature([OBS], [ports[1]], 8, width).acting == (ports[1],)
+
+
+@pytest.mark.parametrize(
+    "port",
+    [Port("policy_version", (1,)), Port("policy_id", (1,), "int64"), Port("action_cov", (1,))],
+)
+def test_figures_about_a_policy_are_neither_actions_nor_a_value(port):
+    found = signature([OBS], [port, Port("output", (1,))], 8, 1)
+
+    assert [acting.name for acting in found.acting] == ["output"]
+    assert found.values is None
+
+
+@pytest.mark.parametrize("branches", [(4,), (4, 4)])
+def test_numbers_of_policies_are_no_choices(branches):
+    count = len(branches)
+    ports = [Port("policy_id", (count,), "int64"), Port("logits", (sum(branches),))]
+
+    assert signature([OBS], ports, 8, count, branches).acting == (ports[1],)
+
+
+@pytest.mark.parametrize("made", ["squashed", "tanh", "sample", "mode", "squashed_output"])
+def test_a_mean_does_not_act_beside_what_is_made_of_it(made):
+    ports = [Port(made, (2,)), Port("mean", (2,)), Port("log_std", (2,))]
+
+    assert f"2 outputs that could be the 2 actions ({made}: 2, mean: 2)" in refusal(ports, 2)
+    assert f"({made}: 2, mean: 2" in refusal([*ports, Port("logits", (3,))], 3, (3,))
+
+
+def test_scores_do_not_act_beside_others_that_may():
+    ports = [Port("q_values", (4,)), Port("action_dist_inputs", (4,))]
+
+    assert "2 outputs that could be the 1 actions" in refusal(ports, 1, (4,))
+    assert signature([OBS], ports[1:], 8, 1, (4,)).branches == (4,)
+
+
+def test_a_state_with_the_name_of_an_operator_is_found_by_its_width():
+    pairs = paired([("obs", (8,)), ("x", (4,))], [("linear", (2,)), ("tanh", (4,))], 8)
+
+    assert pairs == [("x", "tanh")]
+
+
 def test_two_critics_beside_the_actions_do_not_act():
     ports = [Port("q1", (1,)), Port("53", (1,)), Port("q2", (1,))]
 

@@ -24,6 +24,7 @@ class Meaning(Enum):
     """The meaning of an output by its name."""
 
     ACTIONS = "actions"
+    PERHAPS = "actions, or something about them"
     SCORES = "scores of choices"
     VALUE = "value"
     ASIDE = "figures beside the actions"
@@ -48,6 +49,9 @@ _ASIDE = frozenset(
         "variance",
         "logvar",
         "deviation",
+        "cov",
+        "covariance",
+        "precision",
         "logprob",
         "logprobs",
         "logp",
@@ -71,12 +75,15 @@ _ASIDE = frozenset(
         "dones",
         "terminated",
         "truncated",
+        "version",
     ]
 )
+_NUMBERED = ("policy", "actor", "model", "agent", "player", "team", "group", "episode", "env")
 _ASIDE_PAIRS = frozenset(
     {
         *(("log", word) for word in ("std", "stds", "sigma", "scale", "var", "variance")),
         *(("log", word) for word in ("prob", "probs", "probability", "probabilities", "p")),
+        *((word, number) for word in _NUMBERED for number in ("id", "ids", "idx", "index")),
     }
 )
 _SCORES = frozenset(
@@ -115,6 +122,28 @@ _ACTIONS = frozenset(
         "ctrl",
     ]
 )
+_DISCRETE = frozenset(["discrete", "categorical", "choice", "choices", "branch", "branches"])
+_KINDS = _DISCRETE | frozenset(
+    ["continuous", "deterministic", "out", "outs", "output", "outputs", "final"]
+)
+"""Words beside which a word for actions still says that they are the ones that act."""
+
+_MADE = frozenset(
+    [
+        "squashed",
+        "tanh",
+        "clipped",
+        "clamped",
+        "bounded",
+        "scaled",
+        "sample",
+        "samples",
+        "sampled",
+        "mode",
+    ]
+)
+"""Words for what is made of a mean, which may act in its place."""
+
 _LAYERS = frozenset(
     ["hidden", "latent", "latents", "feature", "features", "embedding", "embeddings"]
 )
@@ -141,8 +170,6 @@ _ABOUT_ACTIONS = _LAYERS | frozenset(
     ]
 )
 """Words beside which a word for actions says nothing: `actor_hidden`, `action_low`."""
-
-_DISCRETE = frozenset(["discrete", "categorical", "choice", "choices", "branch", "branches"])
 
 _SIDES = frozenset(
     [
@@ -213,8 +240,10 @@ def meaning(name: str) -> Meaning:
         return Meaning.SCORES
     if own & _VALUE:
         return Meaning.VALUE
-    says_actions = own & _ACTIONS and not own & _ABOUT_ACTIONS
-    return Meaning.ACTIONS if says_actions else Meaning.UNKNOWN
+    if own & _ABOUT_ACTIONS or not own & _ACTIONS:
+        return Meaning.UNKNOWN
+    others = {word for word in own - _ACTIONS - _KINDS if not word.isdigit()}
+    return Meaning.PERHAPS if others else Meaning.ACTIONS
 
 
 @lru_cache(maxsize=512)
@@ -247,6 +276,13 @@ def is_observation(name: str) -> bool:
     """Return True if all words of a name say that it is what an agent observes: `obs_0`."""
     found = {word for word in words(name) if not word.isdigit()} - _SIDES
     return bool(found) and found <= _OBSERVATIONS
+
+
+def may_act(name: str) -> bool:
+    """Return True if the name says that it is the actions, may be, or is made of these."""
+    return meaning(name) in (Meaning.ACTIONS, Meaning.PERHAPS) or (
+        meaning(name) is Meaning.UNKNOWN and not _MADE.isdisjoint(words(name))
+    )
 
 
 def is_no_head(name: str) -> bool:

@@ -17,6 +17,7 @@ from arkml.policies.port_names import (
 from arkml.policies.ports import Layout, Parts, Port, by_stem, listed
 
 _MASKS = ("action_masks", "action_mask")
+_MAY_ACT = (Meaning.ACTIONS, Meaning.PERHAPS, Meaning.UNKNOWN)
 _MOST_BY_SHAPE = 8  # inputs among which the states are looked for by their widths
 
 Pairs = tuple[tuple[Port, Port], ...]
@@ -174,7 +175,7 @@ def _with_last_action(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Por
         fitting = [p for p in layout.outputs if p.shape == source.shape]
         targets = [p for p in fitting if is_action(p.name)]
         targets = [p for p in targets if p in exact] or targets
-        targets = targets or [p for p in fitting if p.meaning in (Meaning.ACTIONS, Meaning.UNKNOWN)]
+        targets = targets or [p for p in fitting if p.meaning in _MAY_ACT]
         if source not in found and is_last_action(source.name) and len(targets) == 1:
             found[source] = targets[0]
     return pairs if len(found) == len(layout.inputs) else found

@@ -12,6 +12,7 @@ from arkml.policies.port_names import (
     Meaning,
     is_discrete,
     is_no_head,
+    may_act,
     numbers_of,
     unnumbered,
 )
@@ -200,7 +201,7 @@ class _Outputs:
             return ()
         floats = [p for p in free if not (p.is_whole or _has_scores(p) or is_discrete(p.name))]
         floats = [port for port in floats if port.width == wanted.continuous]
-        floats = [port for port in floats if port.meaning is Meaning.ACTIONS] or floats
+        floats = _called_actions(floats) or floats
         expected = 1 if wanted.continuous else 0
         if len(choices) == 1 and len(floats) == expected:
             return (*floats, *choices[0])
@@ -219,8 +220,8 @@ class _Outputs:
             return
         floats = [port for port in free if not port.is_whole]
         plain = [p for p in floats if p.width == wanted.continuous and not _has_scores(p)]
-        if any(port.meaning is Meaning.ACTIONS for port in self._fitting()):
-            plain = [port for port in plain if port.meaning is Meaning.ACTIONS]
+        if _called_actions(self._fitting()):
+            plain = [port for port in plain if may_act(port.name)]
         for port in plain:
             others = [other for other in floats if other is not port]
             if heads := self._heads(others):
@@ -275,7 +276,7 @@ class _Outputs:
         if self._wanted.branches:  # a logit for each branch is no choice
             fitting = [p for p in fitting if not _has_scores(p) or self._is_scored(p)]
         for among in (
-            [port for port in fitting if port.meaning is Meaning.ACTIONS],
+            _called_actions(fitting),
             self._choices(fitting),
             [port for port in fitting if port.meaning is not Meaning.ACTIONS],
         ):
@@ -302,9 +303,10 @@ class _Outputs:
         plain = [port for port in fitting if port.meaning is not Meaning.ACTIONS]
         whole = [port for port in plain if port.is_whole]
         scores = [port for port in plain if port.meaning is Meaning.SCORES]
-        if whole or scores:
-            return whole or scores
-        return [port for port in plain if self._is_scored(port)]
+        if whole:
+            return whole
+        perhaps = [port for port in plain if port.meaning is Meaning.PERHAPS]
+        return scores + perhaps if scores else [port for port in plain if self._is_scored(port)]
 
     def _is_scored(self, port: Port) -> bool:
         return _is_scored(port.width, self._wanted, (port,))
@@ -313,11 +315,11 @@ class _Outputs:
         """Return True if a nameless output has a float for each branch, and nothing else."""
         wanted = self._wanted
         is_each = bool(wanted.branches) and port.width == len(wanted.branches) == wanted.num_actions
-        return is_each and not port.is_whole and port.meaning is Meaning.UNKNOWN
+        return is_each and not port.is_whole and port.meaning is not Meaning.ACTIONS
 
     def _is_doubtful(self, port: Port) -> bool:
         """Return True if a nameless output of width 1 may be the value beside the actions."""
-        if port.width != 1 or port.is_whole or port.meaning is not Meaning.UNKNOWN:
+        if port.width != 1 or port.is_whole or port.meaning is Meaning.ACTIONS:
             return False
         return len(self._unexplained()) > 1
 
@@ -403,6 +405,13 @@ def _values(outputs: Sequence[Port], acting: Sequence[Port]) -> Port | None:
         if found := [port for port in rest if port.meaning is kind]:
             return found[0] if len(found) == 1 else None
     return None
+
+
+def _called_actions(ports: Sequence[Port]) -> list[Port]:
+    """Return the outputs that are called actions, if one is: others may be these, or about them."""
+    if all(port.meaning is not Meaning.ACTIONS for port in ports):
+        return []
+    return [port for port in ports if may_act(port.name)]
 
 
 def _has_scores(port: Port) -> bool:
