@@ -659,6 +659,59 @@ def test_a_goal_without_a_name_is_no_state_where_the_width_is_unknown():
     assert paired([("obs", (8,)), ("goal", (2,))], [("53", (2,)), ("54", (1,))]) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("last_reward", "reward"),
+        ("value_in", "value"),
+        ("prev_log_prob", "log_prob"),
+        ("done_in", "done_out"),
+        ("prev_action_log_prob", "action_log_prob"),
+        ("episode_starts", "53"),
+        ("last_reward", "53"),
+    ],
+)
+def test_a_figure_is_no_state_of_its_prediction(source, target):
+    inputs, outputs = [OBS, Port(source, (1,))], [Port("action", (2,)), Port(target, (1,))]
+
+    with pytest.raises(InvalidArguments, match=f"masks, flags or figures, .* {source}: 1"):
+        signature(inputs, outputs, 8, 2)
+    assert signature(inputs, outputs, 9, 2).roles.recurrent == ()
+
+
+def test_a_figure_is_no_state_of_what_the_graph_shows_either():
+    inputs, outputs = [("obs", (8,)), ("x", (1,))], [("action", (2,)), ("value", (1,))]
+
+    assert paired(inputs, outputs, twins=(("x", "value"),)) == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("critic_h", "critic_h_next"), ("critic_in", "critic_out"), ("past_v", "present_v"),
+     ("noise_in", "noise_out"), ("step", "step_out"), ("value_state", "next_value_state")],
+)  # fmt: skip
+def test_words_of_figures_may_be_in_the_name_of_a_state(names):
+    source, target = Port(names[0], (4,)), Port(names[1], (4,))
+
+    pairs = signature([OBS, source], [ACTIONS, target]).roles.recurrent
+    assert pairs == ((source, target),)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("avail_actions",), ("mask",), ("episode_starts",), ("seq_lens",),
+     ("action_mask_0", "action_mask_1")],
+)  # fmt: skip
+def test_masks_and_flags_that_nothing_feeds_are_named(names):
+    inputs = [OBS, *(Port(name, (3,)) for name in names)]
+
+    with pytest.raises(InvalidArguments) as caught:
+        signature(inputs, [Port("q", (3,))], 8, 1, (3,))
+    listed = ", ".join(f"{name}: 3" for name in names)
+    assert f"the masks of all choices as one input action_masks: {listed}." in str(caught.value)
+    assert "h_in" not in str(caught.value)
+
+
 def test_an_input_that_reaches_its_twin_alone_is_state():
     inputs, outputs = [("obs", (8,)), ("x", (2,))], [("53", (3,)), ("y", (2,))]
 

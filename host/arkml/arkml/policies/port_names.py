@@ -208,6 +208,53 @@ _BEFORE = frozenset({"prev", "previous", "last", "old"})
 _SPLIT = {"hn": ("h", "n"), "cn": ("c", "n"), "tm": ("t",), "tp": ("t",)}  # torch, h_tm1
 
 
+_OF_STATES = frozenset(
+    [
+        "noise",
+        "step",
+        "steps",
+        "counter",
+        "mask",
+        "masks",
+        "scale",
+        "scales",
+        "var",
+        "q",
+        "v",
+        "critic",
+        "critics",
+    ]
+)
+_NO_STATE = (_ASIDE | _SCORES | _VALUE | {"log", "prob"}) - _OF_STATES
+"""Words for figures that are predictions, or of the step before, but no state by themselves."""
+
+_FLAGS = frozenset(
+    [
+        "mask",
+        "masks",
+        "avail",
+        "available",
+        "legal",
+        "valid",
+        "first",
+        "starts",
+        "episode",
+        "reset",
+        "resets",
+        "done",
+        "dones",
+        "terminal",
+        "terminals",
+        "seq",
+        "len",
+        "lens",
+        "length",
+        "lengths",
+    ]
+)
+"""Words for masks, and for flags and lengths by which trainers cut episodes."""
+
+
 @lru_cache(maxsize=512)
 def words(name: str) -> tuple[str, ...]:
     """Return the words and numbers of a name in lower case: `hiddenOut_1` has three."""
@@ -259,6 +306,17 @@ def state_name(name: str, leniency: int) -> tuple[str, ...]:
     if leniency == 2:
         found = [word for word in found if not (word.isdigit() or word == "n")]
     return tuple(found)
+
+
+def is_figure(name: str) -> bool:
+    """Return True if all words of a name say that it is a reward, value, or other figure."""
+    found = set(unnumbered(name)) - _SIDES - {"action", "actions"}
+    return bool(found) and found <= _NO_STATE
+
+
+def is_flag(name: str) -> bool:
+    """Return True if a word of a name says that it is a mask, or a flag or length of episodes."""
+    return not _FLAGS.isdisjoint(words(name))
 
 
 def is_action(name: str) -> bool:

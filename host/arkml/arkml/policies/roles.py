@@ -10,6 +10,8 @@ from arkml.errors import InvalidArguments
 from arkml.policies.port_names import (
     Meaning,
     is_action,
+    is_figure,
+    is_flag,
     is_last_action,
     is_observation,
     state_name,
@@ -107,8 +109,9 @@ def _roles(layout: Layout, recurrent: Pairs) -> Roles:
     fed = {source for source, _ in recurrent}
     back = {target for source, target in recurrent if not _acts(source, target)}
     free = [port for port in layout.inputs if port not in fed]
-    epsilon = by_stem(free).get("epsilon")
-    masks = tuple(port for port in free if port.stem in _MASKS)
+    named = by_stem(free)
+    epsilon = named.get("epsilon")
+    masks = tuple(port for port in free if port in [named.get(name) for name in _MASKS])
     return Roles(
         tuple(port for port in free if port != epsilon and port not in masks),
         epsilon,
@@ -138,9 +141,14 @@ def _named(layout: Layout) -> dict[Port, Port]:
         targets = _by_state((p for p in layout.outputs if p not in paired), leniency)
         for state, group in sources.items():
             twins = targets.get(state, [])
-            if len(group) == len(twins) == 1 and not _acts(group[0], twins[0]):
+            if len(group) == len(twins) == 1 and _may_be_state(group[0], twins[0]):
                 pairs[group[0]] = twins[0]
     return pairs
+
+
+def _may_be_state(source: Port, target: Port) -> bool:
+    """Return True unless the names say that it is the action before, or a figure as a reward."""
+    return not (_acts(source, target) or is_figure(source.name) or is_figure(target.name))
 
 
 def _by_state(
@@ -160,7 +168,9 @@ def _with_twins(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Port]:
     found = dict(pairs)
     for source, target in layout.twins:
         port, other = inputs[source], outputs[target]
-        if port not in found and other not in found.values() and port.shape == other.shape:
+        is_free = port not in found and other not in found.values()
+        is_figures = is_figure(port.name) or is_figure(other.name)
+        if is_free and port.shape == other.shape and not is_figures:
             found[port] = other
     is_all = len(found) == len(layout.inputs) or len(found) == len(layout.outputs)
     return pairs if is_all else found
@@ -176,14 +186,19 @@ def _with_last_action(layout: Layout, pairs: dict[Port, Port]) -> dict[Port, Por
         targets = [p for p in fitting if is_action(p.name)]
         targets = [p for p in targets if p in exact] or targets
         targets = targets or [p for p in fitting if p.meaning in _MAY_ACT]
-        if source not in found and is_last_action(source.name) and len(targets) == 1:
+        is_last = is_last_action(source.name) and source.meaning is Meaning.UNKNOWN
+        if source not in found and is_last and len(targets) == 1:
             found[source] = targets[0]
     return pairs if len(found) == len(layout.inputs) else found
 
 
 def _alike(layout: Layout, pairs: dict[Port, Port]) -> list[tuple[Port, Port]]:
     """Return the inputs and outputs that are left, whose shape one of either has."""
-    sources = [port for port in layout.inputs if port not in pairs]
+    sources = [
+        port
+        for port in layout.inputs
+        if port not in pairs and not (is_figure(port.name) or is_flag(port.name))
+    ]
     targets = [
         port
         for port in layout.outputs

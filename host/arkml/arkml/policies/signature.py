@@ -11,6 +11,8 @@ from arkml.policies.port_names import (
     DESCRIPTIVE,
     Meaning,
     is_discrete,
+    is_figure,
+    is_flag,
     is_no_head,
     may_act,
     numbers_of,
@@ -121,8 +123,15 @@ def _misfit(roles: Roles, wanted: Wanted) -> str:
         f"the model takes {roles.num_features} features ({listed(roles.observations)}),"
         f" {wanted.num_features} are given"
     )
-    if len(roles.observations) > 1:
+    others = [p for p in roles.observations if is_flag(p.name) or is_figure(p.name)]
+    if len(roles.observations) - len(others) > 1:
         text += "; an input of recurrent state has the name and shape of an output, as h_in, h_out"
+    if others and roles.num_features > wanted.num_features:
+        text += (
+            f"; by their names these are masks, flags or figures, of which the host feeds none but"
+            f" the masks of all choices as one input action_masks: {listed(others)}. The guest has"
+            " them among its features, or the export leaves them out"
+        )
     return text
 
 
