@@ -7,11 +7,14 @@ import pytest
 from tests.unit import policy_models as build
 from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, acted, batch, load
 
+from arkml.abi.codes import SnapshotFormat
+from arkml.batches import MetadataLog
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies import library, load_time, model_cache, onnx_model, pace, run_limit
 from arkml.policies.files import PolicyFile
 from arkml.policies.model_runner import failed
 from arkml.policies.onnx import is_of_guest, session_bytes
+from arkml.policies.training import masks_of
 from arkml.policies.workspace import PolicyWorkspace
 
 POLICIES = Path(__file__).parents[2] / "fixtures" / "policies"
@@ -485,6 +488,69 @@ def test_rows_that_take_turns_see_the_masks_too():
     apart = [acted(other, features[:1_500], ids=first), acted(other, features[1_500:], ids=second)]
 
     assert np.array_equal(together, np.concatenate(apart))
+
+
+def recalling(width):
+    """actions = obs, value = sum of the actions before"""
+    axes = build.numpy_helper.from_array(np.array([1], np.int64), "axes")
+    return build.model(
+        [
+            build.node("Identity", "obs", "actions"),
+            build.node("ReduceSum", "prev_action axes", "value", keepdims=1),
+        ],
+        [build.port("obs", "N", width), build.port("prev_action", "N", width)],
+        [build.port("actions", "N", width), build.port("value", "N", 1)],
+        [axes],
+    )
+
+
+def recalled(policy, features, masked=(), **rows):
+    """The values for `features`, of which the guest masks `masked`, by row and column."""
+    asked = batch(features, policy.num_actions, **rows)
+    if masks := masks_of(policy):
+        masks.begin(len(asked))
+        places = np.array([row for row, _ in masked], np.intp)
+        names = tuple(name for _, name in masked)
+        masks.mask(MetadataLog(places, names, np.arange(len(names)), np.ones(len(names))))
+    policy.act(asked)
+    return asked.values.tolist()
+
+
+def playing(data, width, branches):
+    """The policy in ONNX bytes, of a guest with these branches."""
+    library_ = library.PolicyLibrary(build.CACHE)
+    return library_.load(data, SnapshotFormat.ONNX, width, width, lambda *_: branches)
+
+
+def test_the_action_before_is_the_one_that_was_taken_under_masks():
+    policy = playing(recalling(2), 2, (4, 4))
+    masked = [(0, "mask/0/3"), (0, "mask/1/3")]
+    recalled(policy, [[3, 3], [3, 3]], masked)
+
+    assert recalled(policy, [[9, -1], [1.4, 2]]) == [0, 6]
+    assert recalled(policy, [[0, 0], [0, 0]]) == [0, 3]
+
+
+def test_rows_that_take_turns_see_the_actions_that_were_taken():
+    policy = playing(recalling(1), 1, (4,))
+    masked = [(0, "mask/0/3"), (2, "mask/0/2"), (3, "mask/0/0")]
+
+    assert recalled(policy, [[3], [3], [2], [0]], masked, ids=[1, 2, 1, 1]) == [0, 0, 0, 0]
+    assert recalled(policy, [[2], [2]], ids=[1, 2]) == [1, 3]
+
+
+def test_continuous_actions_before_the_choices_are_recalled_as_they_are():
+    policy = playing(recalling(3), 3, (4,))
+    recalled(policy, [[0.25, -7.5, 3]], [(0, "mask/0/3")])
+
+    assert recalled(policy, [[0, 0, 0]]) == [-7.25]
+
+
+def test_an_action_that_is_not_finite_is_recalled_as_the_zero_of_its_answer():
+    policy = load(recalling(2), 2, 2)
+    recalled(policy, [[np.nan, 2], [np.inf, 1]])
+
+    assert recalled(policy, [[0, 0], [0, 0]]) == [2, 1]
 
 
 def limited(monkeypatch, data, size):

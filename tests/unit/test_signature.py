@@ -647,6 +647,26 @@ def test_what_acts_is_fed_back_as_the_last_action_also_without_a_name():
     assert found.acting == (outputs[0],)
 
 
+def test_the_output_that_is_named_is_fed_back_as_the_last_action():
+    inputs = [OBS, Port("last_action", (2,))]
+    outputs = [Port("action", (2,)), Port("mode", (2,))]
+
+    assert signature(inputs, outputs, 8, 2).roles.recurrent == ((inputs[1], outputs[0]),)
+    assert signature(inputs, outputs, 8, 2, acting=("mode",)).roles.recurrent == (
+        (inputs[1], outputs[1]),
+    )
+
+
+def test_scores_are_not_fed_back_as_the_last_action():
+    inputs, outputs = [OBS, Port("prev_action", (4,))], [Port("policy", (4,))]
+
+    with pytest.raises(InvalidArguments, match=r"\(prev_action: 4\), .* \(policy: 4\) none"):
+        signature(inputs, outputs, 8, 1, (4,))
+    mixed = [Port("mu", (2,)), Port("logits", (3,))]
+    inputs = [OBS, Port("prev_action", (2,))]
+    assert signature(inputs, mixed, 8, 3, (3,)).roles.recurrent == ((inputs[1], mixed[0]),)
+
+
 def test_states_that_could_be_two_are_refused():
     inputs = (OBS, Port("1", (3,)), Port("2", (3, 1)))
     outputs = (ACTIONS, Port("7", (3,)), Port("8", (3, 1)))

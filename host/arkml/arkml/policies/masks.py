@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.base.loggers import SafeLogger
@@ -33,7 +34,7 @@ class ChoiceMasks:
     def __init__(self, branches: Sequence[int], workspace: PolicyWorkspace) -> None:
         self.choices: int = sum(branches)
         self.rows: Floats | None = None
-        self._branches = tuple(branches)
+        self.branches: tuple[int, ...] = tuple(branches)
         self._starts = list(accumulate(branches, initial=0))
         self._last = np.array(branches, np.float32) - 1
         self._columns: dict[str, int | None] = {}
@@ -75,15 +76,34 @@ class ChoiceMasks:
         logged. Where all choices of a branch are masked the choice stays. With `is_sure` all are
         known to exist. NaN and infinities stay, which are counted elsewhere.
         """
+        choices = batch.actions[:, -len(self.branches) :]
         if not is_sure:
-            self._settle(batch)
-        if self.rows is None:
-            return
-        actions = batch.actions
-        first = actions.shape[1] - len(self._branches)
-        for branch, choices in enumerate(self._branches):
-            column, start = actions[:, first + branch], self._starts[branch]
-            allowed = self.rows[:, start : start + choices] != 0
+            self._settle(choices, batch.rows["state"])
+        if self.rows is not None:
+            self._allow(choices, self.rows)
+
+    def hold_some(
+        self,
+        choices: Floats,
+        first: int,
+        rows: npt.NDArray[np.int64] | None,
+        states: npt.NDArray[np.uint32] | None,
+    ) -> None:
+        """
+        Have choices of some branches and rows of a batch be those that `hold` makes of them.
+
+        choices: float32, [n, branches from `first` on]. rows: the rows of the batch that they are
+        of, None for all. states: uint32, [n], of the episodes, None if there are none.
+        """
+        self._settle(choices, states, first)
+        if self.rows is not None:
+            self._allow(choices, self.rows if rows is None else self.rows[rows], first)
+
+    def _allow(self, choices: Floats, masks: Floats, first: int = 0) -> None:
+        """Have the lowest choice that is allowed in the place of each that is masked."""
+        for branch, column in enumerate(choices.T, first):
+            start = self._starts[branch]
+            allowed = masks[:, start : start + self.branches[branch]] != 0
             exists = np.isfinite(column)
             chosen = np.where(exists, column, 0).astype(np.intp)
             wrong = exists & ~allowed[np.arange(len(column)), chosen] & allowed.any(axis=1)
@@ -91,22 +111,25 @@ class ChoiceMasks:
                 column[wrong] = allowed[wrong].argmax(axis=1)
                 self._note_replaced()
 
-    def _settle(self, batch: Batch) -> None:
+    def _settle(
+        self, choices: Floats, states: npt.NDArray[np.uint32] | None, first: int = 0
+    ) -> None:
         """Round choices, and have 0 in the place of those that do not exist."""
-        choices = batch.actions[:, -len(self._branches) :]
         rounded = np.rint(choices)
-        settled = np.minimum(np.maximum(rounded, 0), self._last)
+        last = self._last[first : first + choices.shape[1]]
+        settled = np.minimum(np.maximum(rounded, 0), last)
         is_choice = settled == choices
         if np.count_nonzero(is_choice) == is_choice.size:
             return
         wrong = ~is_choice & np.isfinite(choices)
-        given = choices[wrong & ~np.isin(batch.rows["state"], _ENDED)[:, None]]
+        is_over = False if states is None else np.isin(states, _ENDED)[:, None]
+        given = choices[wrong & ~np.asarray(is_over)]
         if given.size and not self._has_settled:
             self._has_settled = True
             log.warning(
                 "the policy gave %g for a choice, and the branches are of %s choices: such a number"
                 " is rounded, or else the lowest choice that is allowed is taken in its place",
-                given[0], ", ".join(map(str, self._branches)),
+                given[0], ", ".join(map(str, self.branches)),
             )  # fmt: skip
         choices[wrong] = np.where(settled == rounded, np.abs(rounded), 0)[wrong]  # no -0
 
@@ -129,13 +152,13 @@ class ChoiceMasks:
     def _column(self, name: str) -> int | None:
         if name in self._columns:
             return self._columns[name]
-        place = masked_choice(name, self._branches)
+        place = masked_choice(name, self.branches)
         column = None if place is None else self._starts[place[0]] + place[1]
         if place is None and name.startswith(PREFIX) and not self._has_met_unknown:
             self._has_met_unknown = True
             log.warning(
                 "%r masks nothing: the branches are of %s choices", name[:_LONGEST_NAME],
-                ", ".join(map(str, self._branches)),
+                ", ".join(map(str, self.branches)),
             )  # fmt: skip
         if len(name) <= _LONGEST_NAME and len(self._columns) < _MOST_NAMES:
             self._columns[name] = column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +21,14 @@ from arkml.policies.workspace import PolicyWorkspace
 
 Rows = npt.NDArray[np.int64]
 States = npt.NDArray[np.uint32]
+
+Taken = Callable[[Port, Floats, Rows | None, States | None], Floats]
+"""
+The actions that agents take, of those in an output: float32, [n, width].
+
+Its arguments are the output, its numbers, float32, [n, width], the rows of the batch that they are
+of, None for all, and the states of their episodes, None if there are none.
+"""
 
 # As numpy's own numbers: comparing with a member of an enum costs microseconds.
 _TERMINAL = np.uint32(EpisodeState.TERMINAL)
@@ -75,7 +83,7 @@ class ModelRunner:
     order of a batch nor its other rows change a result. `deterministic` makes the noise zero. An
     agent with several rows in a batch takes its steps in row order. `agents` is a table that
     outlives the model, which must then have no recurrent inputs. `snapshot` is the digest of the
-    snapshot that a guest brought.
+    snapshot that a guest brought. `taken` makes of actions those that are fed back.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class ModelRunner:
         workspace: PolicyWorkspace,
         agents: AgentTable | None = None,
         snapshot: bytes | None = None,
+        taken: Taken | None = None,
     ) -> None:
         self.limit = RunLimit(workspace, snapshot)
         self._model = model
@@ -99,6 +108,7 @@ class ModelRunner:
             self._constants.append((roles.epsilon, 0.0))
         # The action that is fed back is fetched by the caller.
         self._targets = [target for _, target in roles.recurrent if target not in roles.outputs]
+        self._taken = taken
         self._inputs = [source for source, _ in roles.recurrent]
         if self._drawn is not None:
             self._inputs.append(self._drawn)
@@ -189,8 +199,18 @@ class ModelRunner:
         floats += min(count, ALIKE) * sum(port.width for port, _ in constants)
         self._workspace.require_batch(count, 4 * floats)
 
-    def _run_recurrent(self, bound: BoundBatch, recurrent: Floats, states: States | None) -> None:
-        """Run with the states `recurrent`, float32, [n, state_width], updated in place."""
+    def _run_recurrent(
+        self,
+        bound: BoundBatch,
+        recurrent: Floats,
+        states: States | None,
+        rows: Rows | None = None,
+    ) -> None:
+        """
+        Run with the states `recurrent`, float32, [n, state_width], updated in place.
+
+        rows: the rows of the batch that these are, None for all.
+        """
         if states is not None:
             recurrent[states == _INITIAL] = 0
         count = len(recurrent)
@@ -198,7 +218,10 @@ class ModelRunner:
             bound.feeds[source.name].reshape(count, -1)[...] = recurrent[:, columns]
         execute(bound.calls)
         for (_, target), columns in zip(self._roles.recurrent, self._columns, strict=True):
-            recurrent[:, columns] = bound.fetches[target.name].reshape(count, -1)
+            found = bound.fetches[target.name].reshape(count, -1)
+            if self._taken is not None and target in self._roles.outputs:
+                found = self._taken(target, found, rows, states)
+            recurrent[:, columns] = found
         if states is not None:
             recurrent[_ended(states)] = 0
 
@@ -222,7 +245,7 @@ class ModelRunner:
                     np.take(bound.feeds[name], rows, axis=0, out=array)
             agents = inverse[rows]
             selected = recurrent[agents]
-            self._run_recurrent(part, selected, None if states is None else states[rows])
+            self._run_recurrent(part, selected, None if states is None else states[rows], rows)
             recurrent[agents] = selected
             for name, array in part.fetches.items():
                 bound.fetches[name][rows] = array

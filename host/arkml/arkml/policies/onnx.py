@@ -12,7 +12,15 @@ from arkml.errors import AbiError, InvalidArguments
 from arkml.policies.agents import AgentTable
 from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.model import Call, Model
-from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed, is_of_model
+from arkml.policies.model_runner import (
+    BoundBatch,
+    ModelRunner,
+    Rows,
+    States,
+    execute,
+    failed,
+    is_of_model,
+)
 from arkml.policies.policy import Policy
 from arkml.policies.ports import Port
 from arkml.policies.signature import Signature
@@ -84,6 +92,7 @@ class OnnxPolicy:
         masks: ChoiceMasks | None = None,
         snapshot: bytes | None = None,
     ) -> None:
+        self._held = masks
         is_masked = bool(signature.roles.masks or signature.branches)
         self._masks = masks if masks is not None and is_masked else None
         if self._masks is not None and signature.roles.masks:
@@ -102,6 +111,7 @@ class OnnxPolicy:
             workspace=workspace,
             agents=agents,
             snapshot=snapshot,
+            taken=self._taken,
         )
         self._limit = self._runner.limit
         self._model = model
@@ -161,6 +171,19 @@ class OnnxPolicy:
             np.copyto(target, source)
         if bound.scores:
             self._choose(bound.scores, batch.actions)
+
+    def _taken(self, port: Port, given: Floats, rows: Rows | None, states: States | None) -> Floats:
+        """Return what agents take of the actions in a port: choices that exist and are allowed."""
+        taken = given.copy()
+        if self._held is not None:
+            acting = self._signature.acting
+            start = sum(before.width for before in acting[: acting.index(port)])
+            first = self.num_actions - len(self._held.branches)
+            choices = taken[:, max(first - start, 0) :]
+            if choices.shape[1]:
+                self._held.hold_some(choices, max(start - first, 0), rows, states)
+        taken[~np.isfinite(taken)] = 0  # as they are answered
+        return taken
 
     def _choose(self, columns: Sequence[Floats], actions: Floats) -> None:
         """

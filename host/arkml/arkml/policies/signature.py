@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from arkml.errors import InvalidArguments
 from arkml.policies.port_names import (
@@ -110,12 +111,36 @@ def find_signature(roles: Roles, wanted: Wanted) -> Signature:
     values = _values(roles.outputs, acting)
     total = sum(port.width for port in acting)
     is_scored = bool(wanted.branches) and _is_scored(total, wanted, acting)
-    signature = Signature(roles, acting, values, wanted.branches if is_scored else ())
+    scored = wanted.branches if is_scored else ()
+    fed_back = _with_acting(roles, acting, total - sum(scored))
+    signature = Signature(fed_back, acting, values, scored)
     if roles.epsilon is not None and roles.epsilon.width != total:
         raise InvalidArguments(
             f"the model takes epsilon of width {roles.epsilon.width} for {total} actions"
         )
     return signature
+
+
+def _with_acting(roles: Roles, acting: Sequence[Port], count: int) -> Roles:
+    """
+    Return the roles with the outputs that act fed back as the last action.
+
+    The first `count` of their columns are actions, the others scores. Raises InvalidArguments if no
+    output of actions has the shape of the input.
+    """
+    ends = accumulate(port.width for port in acting)
+    given = [port for port, end in zip(acting, ends, strict=True) if end <= count]
+    pairs = []
+    for source, target in roles.recurrent:
+        is_state = target not in roles.outputs
+        fitting = [port for port in given if port.shape == source.shape]
+        if not is_state and target not in given and len(fitting) != 1:
+            raise InvalidArguments(
+                f"the model takes the action before ({listed([source])}), and of the outputs that"
+                f" act ({listed(acting)}) none, or more than one, has such actions"
+            )
+        pairs.append((source, target if is_state or target in given else fitting[0]))
+    return replace(roles, recurrent=tuple(pairs))
 
 
 def _misfit(roles: Roles, wanted: Wanted) -> str:
