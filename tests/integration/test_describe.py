@@ -100,6 +100,36 @@ def test_outputs_for_guests_with_branches_are_accepted(width):
     assert "56 acts" in report.acts
 
 
+@pytest.mark.parametrize(
+    ("ports", "sentence"),
+    [
+        ([("fire", 3, False), ("move", 3, False)],
+         "fire (branch 0: the highest score of 3 choices), move (branch 1: the highest score of 3"
+         " choices) act in this order, no value, for guests that declare branches"),
+        ([("pi_1", 2, False), ("pi_0", 4, False), ("v", 1, False)],
+         "pi_0 (branch 0: the highest score of 4 choices), pi_1 (branch 1: the highest score of 2"
+         " choices) act in this order, the value is v, for guests that declare branches"),
+        ([("fire", 1, True), ("move", 1, True)],
+         "fire, move act in this order, no value, for guests that declare branches"),
+    ],
+)  # fmt: skip
+def test_of_an_output_for_each_branch_the_order_is_told(ports, sentence):
+    report = describe(outputs(*ports))
+
+    assert report.verdict == ACCEPTED
+    assert sentence in report.acts
+
+
+@pytest.mark.parametrize("name", ["advantage", "log_probs"])
+def test_the_way_out_is_named_for_scores_that_do_not_act_by_their_names(name):
+    data = outputs((name, 4, False), ("value", 1, False))
+
+    assert f"only {name}: 4, value: 1; say which acts: --policy-output NAME" in (
+        describe(data).verdict
+    )
+    assert describe(data, outputs=(name,)).acts == f"{name} acts, the value is value"
+
+
 def test_outputs_of_several_widths_are_accepted_for_guests_of_each():
     report = describe(outputs(("a", 3, False), ("b", 4, False)))
 

@@ -546,6 +546,12 @@ def test_a_half_of_what_agents_of_both_kinds_do_is_refused(port):
     assert "no output of 3 actions" in refusal([port], 3, (3,))
 
 
+def test_no_output_is_both_the_continuous_actions_and_the_scores_of_a_branch():
+    heads = [Port("action_0", (2,)), Port("action_1", (3,))]
+
+    assert "no output of 2 actions beside choices" in refusal(heads, 4, (2, 3))
+
+
 def test_scores_without_declared_branches_name_the_declaration():
     assert "declares its branches (arkml.spec)" in refusal([Port("logits", (4,))], 1)
 

@@ -15,9 +15,10 @@ from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.onnx_model import OnnxModel
 from arkml.policies.operators.call import ROWS, grows
+from arkml.policies.port_names import Meaning
 from arkml.policies.ports import Layout, Port
 from arkml.policies.roles import Roles, find_roles
-from arkml.policies.signature import Signature, Wanted, find_signature
+from arkml.policies.signature import Signature, Wanted, find_signature, numbered
 from arkml.policies.vetting import examine
 
 ACCEPTED = "accepted"
@@ -220,6 +221,11 @@ def _of_guests(roles: Roles, outputs: tuple[str, ...]) -> Iterator[Signature]:
     asked = [Wanted(None, width, outputs=outputs) for width in widths]
     asked += [Wanted(None, 1, (width,), outputs) for width in widths if width > 1]
     asked += [Wanted(None, p.width, (2,) * p.width, outputs) for p in roles.outputs if p.is_whole]
+    asked += [
+        Wanted(None, continuous + len(branches), branches, outputs)
+        for branches in _branches_of(roles.outputs)
+        for continuous in (0, *widths)
+    ]
     seen = set()
     for wanted in asked:
         with suppress(InvalidArguments):
@@ -227,6 +233,17 @@ def _of_guests(roles: Roles, outputs: tuple[str, ...]) -> Iterator[Signature]:
             if found.acting not in seen:
                 seen.add(found.acting)
                 yield found
+
+
+def _branches_of(ports: tuple[Port, ...]) -> list[tuple[int, ...]]:
+    """Return the branches for which a model may have one of its outputs each."""
+    apart = (Meaning.VALUE, Meaning.ASIDE)
+    floats = [p for p in ports if 1 < p.width <= _MOST_WIDTH and not p.is_whole]
+    heads = [port for port in floats if port.meaning not in apart]
+    scores = [port for port in floats if port.meaning is Meaning.SCORES]
+    found = [tuple(port.width for port in numbered(group)) for group in (heads, scores)]
+    found.append((2,) * len([port for port in ports if port.is_whole and port.width == 1]))
+    return [branches for branches in dict.fromkeys(found) if branches]
 
 
 def _refusal(layout: Layout, outputs: tuple[str, ...]) -> str:

@@ -95,12 +95,20 @@ class Signature:
     @property
     def sentence(self) -> str:
         """The names of what acts, for a log."""
-        acting = " and ".join(port.label for port in self.acting)
-        if self.branches:
-            acting += f" (the highest score of {_joined(self.branches)} choices)"
+        labels = [port.label for port in self.acting]
+        heads = self.acting[-len(self.branches) :] if len(self.branches) > 1 else ()
+        if heads and tuple(port.width for port in heads) == self.branches:
+            labels[-len(heads) :] = [
+                f"{port.label} (branch {branch}: the highest score of {port.width} choices)"
+                for branch, port in enumerate(heads)
+            ]
+        elif self.branches:
+            labels[-1] += f" (the highest score of {_joined(self.branches)} choices)"
+        acting = ", ".join(labels)
         value = "no value" if self.values is None else f"the value is {self.values.label}"
         states = ", ".join(f"{a.label} from {b.label}" for a, b in self.roles.recurrent)
-        return f"{acting} acts, {value}" + (f", states: {states}" if states else "")
+        acts = "acts" if len(labels) == 1 else "act in this order"
+        return f"{acting} {acts}, {value}" + (f", states: {states}" if states else "")
 
 
 def find_signature(roles: Roles, wanted: Wanted) -> Signature:
@@ -235,6 +243,8 @@ class _Outputs:
             return ()
         floats = [p for p in free if not (p.is_whole or _has_scores(p) or is_discrete(p.name))]
         floats = [port for port in floats if port.width == wanted.continuous]
+        if len(choices) == 1:
+            floats = [port for port in floats if port not in choices[0]]
         floats = _called_actions(floats) or floats
         expected = 1 if wanted.continuous else 0
         if len(choices) == 1 and len(floats) == expected:
@@ -278,7 +288,7 @@ class _Outputs:
         scores = [port for port in free if _has_scores(port)]
         parts: list[tuple[Port, ...]] = [(p,) for p in whole if p.width == len(branches)]
         if len(branches) > 1 and [port.width for port in whole] == [1] * len(branches):
-            parts.append(_numbered(whole))
+            parts.append(numbered(whole))
         if parts:  # scores beside choices are those from which they were made
             return parts
         parts = [(port,) for port in scores if port.width == sum(branches)]
@@ -297,7 +307,7 @@ class _Outputs:
 
     def _of_branches(self, ports: Sequence[Port]) -> list[tuple[Port, ...]]:
         """Return these outputs as scores, if there is one of its width for each branch."""
-        branches, ordered = self._wanted.branches, _numbered(ports)
+        branches, ordered = self._wanted.branches, numbered(ports)
         if len(branches) > 1 and len(set(branches)) == len(branches) == len(ports):
             by_width = {port.width: port for port in ports}
             ordered = tuple(by_width[width] for width in branches if width in by_width)
@@ -452,7 +462,7 @@ def _has_scores(port: Port) -> bool:
     return port.meaning is Meaning.SCORES
 
 
-def _numbered(ports: Sequence[Port]) -> tuple[Port, ...]:
+def numbered(ports: Sequence[Port]) -> tuple[Port, ...]:
     """Return outputs by their numbers, where their names differ in these alone: `head_0`."""
     numbers = [numbers_of(port.name) for port in ports]
     if len(_alike_in_name(ports)) < len(ports) or len(set(numbers)) < len(ports):
