@@ -113,8 +113,8 @@ class Signature:
 
 def find_signature(roles: Roles, wanted: Wanted) -> Signature:
     """Find the ports of a policy. Raises InvalidArguments if the model does not fit."""
-    if wanted.num_features not in (None, roles.num_features):
-        raise InvalidArguments(_misfit(roles, wanted))
+    if wanted.num_features is not None and wanted.num_features != roles.num_features:
+        raise InvalidArguments(_misfit(roles, wanted.num_features))
     acting = _Outputs(roles.outputs, wanted).acting()
     values = _values(roles.outputs, acting)
     total = sum(port.width for port in acting)
@@ -151,15 +151,15 @@ def _with_acting(roles: Roles, acting: Sequence[Port], count: int) -> Roles:
     return replace(roles, recurrent=tuple(pairs))
 
 
-def _misfit(roles: Roles, wanted: Wanted) -> str:
+def _misfit(roles: Roles, given: int) -> str:
     text = (
         f"the model takes {roles.num_features} features ({listed(roles.observations)}),"
-        f" {wanted.num_features} are given"
+        f" {given} are given"
     )
     others = [p for p in roles.observations if is_flag(p.name) or is_figure(p.name)]
     if len(roles.observations) - len(others) > 1:
         text += "; an input of recurrent state has the name and shape of an output, as h_in, h_out"
-    if others and roles.num_features > wanted.num_features:
+    if others and roles.num_features > given:
         text += (
             f"; by their names these are masks, flags or figures, of which the host feeds none but"
             f" the masks of all choices as one input action_masks: {listed(others)}. The guest has"
