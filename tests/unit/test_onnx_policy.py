@@ -1,4 +1,6 @@
+import gc
 import signal
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -551,6 +553,19 @@ def test_an_action_that_is_not_finite_is_recalled_as_the_zero_of_its_answer():
     recalled(policy, [[np.nan, 2], [np.inf, 1]])
 
     assert recalled(policy, [[0, 0], [0, 0]]) == [2, 1]
+
+
+def test_a_policy_is_freed_with_its_last_reference_and_not_by_a_collection():
+    policy = playing(recalling(2), 2, (4, 4))
+    recalled(policy, [[1, 2]])
+    acting = weakref.ref(policy.policy)
+    gc.disable()
+    try:
+        del policy
+
+        assert acting() is None
+    finally:
+        gc.enable()
 
 
 def limited(monkeypatch, data, size):

@@ -92,7 +92,6 @@ class OnnxPolicy:
         masks: ChoiceMasks | None = None,
         snapshot: bytes | None = None,
     ) -> None:
-        self._held = masks
         is_masked = bool(signature.roles.masks or signature.branches)
         self._masks = masks if masks is not None and is_masked else None
         if self._masks is not None and signature.roles.masks:
@@ -111,7 +110,7 @@ class OnnxPolicy:
             workspace=workspace,
             agents=agents,
             snapshot=snapshot,
-            taken=self._taken,
+            taken=_Taken(signature, masks),
         )
         self._limit = self._runner.limit
         self._model = model
@@ -171,19 +170,6 @@ class OnnxPolicy:
             np.copyto(target, source)
         if bound.scores:
             self._choose(bound.scores, batch.actions)
-
-    def _taken(self, port: Port, given: Floats, rows: Rows | None, states: States | None) -> Floats:
-        """Return what agents take of the actions in a port: choices that exist and are allowed."""
-        taken = given.copy()
-        if self._held is not None:
-            acting = self._signature.acting
-            start = sum(before.width for before in acting[: acting.index(port)])
-            first = self.num_actions - len(self._held.branches)
-            choices = taken[:, max(first - start, 0) :]
-            if choices.shape[1]:
-                self._held.hold_some(choices, max(start - first, 0), rows, states)
-        taken[~np.isfinite(taken)] = 0  # as they are answered
-        return taken
 
     def _choose(self, columns: Sequence[Floats], actions: Floats) -> None:
         """
@@ -246,6 +232,32 @@ class OnnxPolicy:
         else:
             self._runner.keep(answer)
         return answer
+
+
+class _Taken:
+    """
+    The actions that agents take of what a model gives, as they are fed back.
+
+    These are choices that exist and are allowed, and zero for what is not finite.
+    """
+
+    def __init__(self, signature: Signature, masks: ChoiceMasks | None) -> None:
+        self._masks = masks
+        self._continuous = signature.num_actions - (0 if masks is None else len(masks.branches))
+        starts = accumulate((port.width for port in signature.acting), initial=0)
+        self._starts = dict(zip(signature.acting, starts, strict=False))
+
+    def __call__(
+        self, port: Port, given: Floats, rows: Rows | None, states: States | None
+    ) -> Floats:
+        taken = given.copy()
+        if self._masks is not None:
+            first = self._starts[port] - self._continuous
+            choices = taken[:, max(-first, 0) :]
+            if choices.shape[1]:
+                self._masks.hold_some(choices, max(first, 0), rows, states)
+        taken[~np.isfinite(taken)] = 0  # as they are answered
+        return taken
 
 
 def is_of_guest(policy: Policy) -> bool:
