@@ -33,6 +33,7 @@ from tests.benchmarks import (
     training_costs,
     trials,
     updates,
+    walks,
     workers,
 )
 from tests.benchmarks.bench import Bench
@@ -58,6 +59,7 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         workers,
         operations,
         live,
+        walks,
         page,
         suite_learned,
         environments,

@@ -1,0 +1,256 @@
+"""The functions of ours that seven flows enter, and their files; run as a module for a table."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import httpx
+import numpy as np
+from tests.benchmarks import stepping
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.measuring import Spread
+from tests.benchmarks.rows import AtMost, Row
+from tests.benchmarks.subjects import FIXTURES
+from tests.integration.hive_service import FAKE, request
+from tests.integration.hive_service import rows as body_rows
+from tests.integration.served_guest_trials import Seat, served, started
+from tools.houses import SOURCE_ROOTS
+
+from arkml import Host
+from arkml.hive.protocol.rows import CONTENT_TYPE, encode
+from arkml.learning.algorithm import Layer
+from arkml.learning.normalizer import Scaling
+from arkml.learning.sac_export import SacWeights, to_onnx
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.model_cache import ModelCache
+from arkml.policies.training import TrainingPolicy
+from arkml.server.options import ServeOptions
+from arkml.server.service import HiveService
+
+TOPIC = "walks"
+GROWTH = 1.2
+ROUNDS = 9
+NOTE = (
+    "Functions of ours that one turn of a flow enters, warm, and the files that they are in: the"
+    " median of nine turns, counted by Python's profiler in all threads. A generator counts each"
+    " time that it continues. A flow that grows by a fifth fails."
+)
+WISH = {"join_key": "0" * 8, "features": 3, "actions": 2, "role": "act"}
+_OURS = tuple(str(root) for root in SOURCE_ROOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What one turn of a flow enters."""
+
+    calls: int
+    files: int
+
+
+MEASURED: Mapping[str, Walk] = {
+    "vector step, agents of one guest": Walk(87, 30),
+    "single Gymnasium step": Walk(113, 30),
+    "POST of rows at the server": Walk(243, 31),
+    "tick of a trial with a person": Walk(196, 48),
+    "policy version reaching a host": Walk(3_200, 26),
+    "guest.update": Walk(27, 9),
+    "fleet.update": Walk(40, 11),
+}
+"""The walks when this table was last changed; a change that folds a flow lowers them."""
+
+
+@dataclass(slots=True)
+class Counter:
+    """Counts the functions of ours that are entered while it `is_on`."""
+
+    is_on: bool = False
+    calls: int = 0
+    files: set[str] = field(default_factory=set)
+
+    def note(self, frame: FrameType, event: str, _: Any) -> None:
+        """Note an event of the profiler."""
+        if self.is_on and event == "call":
+            name = frame.f_code.co_filename
+            if name.startswith(_OURS):
+                self.calls += 1
+                self.files.add(name)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count in this thread, and in those that are started meanwhile."""
+        threading.setprofile(self.note)
+        sys.setprofile(self.note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+
+    def walk(self, turn: Callable[[], object]) -> Walk:
+        """Return the median walk of a turn, after some that warm it."""
+        for _ in range(3):
+            turn()
+        found = []
+        for _ in range(ROUNDS):
+            self.calls, self.files = 0, set()
+            self.is_on = True
+            turn()
+            self.is_on = False
+            found.append(Walk(self.calls, len(self.files)))
+        return Walk(
+            round(statistics.median(one.calls for one in found)),
+            round(statistics.median(one.files for one in found)),
+        )
+
+
+def _update(counter: Counter) -> Walk:
+    with Host() as host:
+        guest = host.load(FIXTURES / "guests" / "c_applet.wasm")
+        return counter.walk(guest.update)
+
+
+def _fleet_update(counter: Counter) -> Walk:
+    with Host() as host:
+        fleet = host.fleet(FIXTURES / "guests" / "c_applet.wasm", 64)
+        return counter.walk(fleet.update)
+
+
+def _vector_step(counter: Counter) -> Walk:
+    with ExitStack() as stack:
+        return counter.walk(stepping.vector(stack, "pendulum", 64))
+
+
+def _gymnasium_step(counter: Counter) -> Walk:
+    from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+
+    with GuestGymnasiumEnv(stepping.path("pendulum"), configure=(1, "{seed}")) as env:
+        env.reset(seed=1)
+        action = np.zeros(env.action_space.shape, np.float32)
+        return counter.walk(lambda: env.step(action))
+
+
+def _version(counter: Counter) -> Walk:
+    """A version as the learner exports it, whose weights alone differ from the one before."""
+    random = np.random.default_rng(0)
+
+    def layer(*shape: int) -> Layer:
+        return Layer(
+            random.standard_normal(shape).astype(np.float32),
+            random.standard_normal((*shape[:-2], shape[-1])).astype(np.float32),
+        )
+
+    def exported() -> bytes:
+        scaling = Scaling(np.zeros(3, np.float32), np.ones(3, np.float32), 1.0)
+        critics = [layer(2, 5, 64), layer(2, 64, 64), layer(2, 64, 1)]
+        return to_onnx(SacWeights(scaling, [layer(3, 64), layer(64, 64), layer(64, 4)], critics))
+
+    library = PolicyLibrary(ModelCache())
+    policy = TrainingPolicy("run", 3, 2, sink=None, seed=3, workspace=library.workspace)
+    versions = iter([exported() for _ in range(ROUNDS + 3)])
+    return counter.walk(lambda: library.load_version(next(versions), policy))
+
+
+def _post(counter: Counter) -> Walk:
+    """A body of a hundred rows, from the socket to its answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ServeOptions(Path(folder), port=0, token="t", spare=False, learner=(FAKE,))
+        service = HiveService(options)
+        told: list[tuple[int, asyncio.AbstractEventLoop]] = []
+        served = threading.Event()
+
+        def announce(_: str, port: int, __: str) -> None:
+            told.append((port, asyncio.get_running_loop()))
+            served.set()
+
+        thread = threading.Thread(target=lambda: asyncio.run(service.run(announce)))
+        thread.start()
+        served.wait()
+        port, loop = told[0]
+        try:
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{port}", headers={"authorization": "Bearer t"}
+            ) as client:
+                run = client.post("/v1/runs", json=request()).json()["run"]
+                url = f"/v1/runs/{run['id']}/sessions"
+                sid = client.post(url, json=WISH).json()["sid"]
+                bodies = iter(
+                    encode(body_rows(100, number * 100), seq=number + 1)
+                    for number in range(ROUNDS + 3)
+                )
+
+                def post() -> None:
+                    answer = client.post(
+                        f"/v1/sessions/{sid}/rows",
+                        content=next(bodies), headers={"content-type": CONTENT_TYPE},
+                    )  # fmt: skip
+                    assert answer.status_code == 200, answer.text
+
+                return counter.walk(post)
+        finally:
+            loop.call_soon_threadsafe(lambda: service.end(hurry=True))
+            thread.join()
+
+
+def _tick(counter: Counter) -> Walk:
+    """A tick of a trial in which a person plays one actor, and a policy stands in for another."""
+
+    async def played() -> Walk:
+        module = FIXTURES / "guests" / "c_walkers_seeded.wasm"
+        async with served(module, tick_rate=0.0) as server:
+            trial = await started(server, configure_numbers=(2, 0, 1, 0, 0))
+            seat = await Seat("ann", lambda _: [1.0]).take_over(server, trial, "red_0")
+            ticks = 200
+            await seat.until(lambda one: len(one.observations) > 20)
+            counter.calls, counter.files, counter.is_on = 0, set(), True
+            first = len(seat.observations)
+            await seat.until(lambda one: len(one.observations) >= first + ticks)
+            counter.is_on = False
+            return Walk(round(counter.calls / (len(seat.observations) - first)), len(counter.files))
+
+    return asyncio.run(played())
+
+
+FLOWS: Mapping[str, Callable[[Counter], Walk]] = {
+    "vector step, agents of one guest": _vector_step,
+    "single Gymnasium step": _gymnasium_step,
+    "POST of rows at the server": _post,
+    "tick of a trial with a person": _tick,
+    "policy version reaching a host": _version,
+    "guest.update": _update,
+    "fleet.update": _fleet_update,
+}
+
+
+def walks() -> Iterator[tuple[str, Walk]]:
+    """Yield the walk of each flow."""
+    for name, measure in FLOWS.items():
+        counter = Counter()
+        with counter.watching():
+            yield name, measure(counter)
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    bench.note(TOPIC, NOTE)
+    for name, walk in walks():
+        bench.say(name)
+        before = MEASURED[name]
+        for what, now, then in (
+            ("calls", walk.calls, before.calls),
+            ("files", walk.files, before.files),
+        ):
+            yield Row(TOPIC, name, what, Spread(now, now, now), AtMost(GROWTH * then))
+
+
+if __name__ == "__main__":
+    for name, walk in walks():
+        print(f"{name:36} {walk.calls:6,} calls {walk.files:4} files")
