@@ -62,7 +62,7 @@ MEASURED: Mapping[str, Walk] = {
     "single Gymnasium step": Walk(113, 30),
     "POST of rows at the server": Walk(243, 31),
     "tick of a trial with a person": Walk(196, 48),
-    "policy version reaching a host": Walk(3_200, 26),
+    "policy version reaching a host": Walk(123, 15),
     "guest.update": Walk(27, 9),
     "fleet.update": Walk(40, 11),
 }

@@ -21,7 +21,7 @@ from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.ort import onnxruntime
 from arkml.policies.policy import Policy
-from arkml.policies.ports import Parts, Port
+from arkml.policies.ports import Layout, Parts, Port
 from arkml.policies.roles import find_named_roles, find_roles
 from arkml.policies.signature import Signature, Wanted, find_signature
 from arkml.policies.training import TrainingPolicy
@@ -79,6 +79,7 @@ class PolicyLibrary:
         self._limits = limits
         self._workspace = PolicyWorkspace()
         self._lock = Lock()
+        self._signed: dict[Wanted, tuple[Layout, Signature]] = {}  # of the runs of a library
         # A policy is dropped with its last session; the cache may keep its model for longer.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
 
@@ -211,7 +212,7 @@ class PolicyLibrary:
             deterministic=policy.deterministic,
             raw=True,
         )
-        signature = _signature(file, wanted)
+        signature = self._signature_of_version(file, wanted)
         if signature.roles.recurrent:
             raise ModelRejected("the policy of a run has recurrent inputs")
         return OnnxPolicy(
@@ -223,6 +224,13 @@ class PolicyLibrary:
             agents=policy.agents,
             masks=policy.masks,
         )
+
+    def _signature_of_version(self, file: ModelFile, wanted: Wanted) -> Signature:
+        """Return the signature of a version, which is that of the one before with its layout."""
+        known = self._signed.get(wanted)
+        if known is None or known[0] is not file.layout:
+            known = self._signed[wanted] = file.layout, _signature(file, wanted)
+        return known[1]
 
     def load_network(
         self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0

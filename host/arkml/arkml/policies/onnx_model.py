@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,7 @@ from arkml.policies.row_trials import (
 )
 from arkml.policies.run_limit import RunLimit
 from arkml.policies.subnormals import call_flushed
+from arkml.policies.version_outline import VersionOutline
 from arkml.policies.vetting import Vetted, examine, examined
 
 log = SafeLogger(__name__)
@@ -198,6 +199,16 @@ class OnnxFile:
             twins_of(model),
         )
 
+    @property
+    def vetted(self) -> Vetted:
+        """What vetting found."""
+        return self._vetted
+
+    @property
+    def has_open_rows(self) -> bool:
+        """True if the model takes any number of rows as it is."""
+        return self._rows.block is None
+
     def load(self, outputs: Collection[str] | None = None) -> OnnxModel:
         """
         Load a model with some outputs, by default all, and run it on a few rows. Used once.
@@ -274,15 +285,41 @@ class OnnxFile:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class KnownVersion:
+    """A version that was vetted and loaded, as the next ones are that differ in weights alone."""
+
+    outline: VersionOutline
+    layout: Layout
+    vetted: Vetted
+
+    @classmethod
+    def of(cls, data: bytes, file: OnnxFile) -> KnownVersion | None:
+        """Return what is known of a file that was loaded, None if the next may need vetting."""
+        vetted = file.vetted
+        outline = VersionOutline.of(data, vetted.model) if file.has_open_rows else None
+        if outline is None:
+            return None
+        return cls(outline, file.layout, replace(vetted, model=None, tensors={}))
+
+    def load(self, data: bytes, seconds: float) -> OnnxModel:
+        """Load a file that fits the outline. Raises ModelRejected and Unavailable."""
+        return _open(data, self.vetted, LoadTime(seconds))
+
+
 def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
     """Vet a model and load it with all outputs. Raises as `OnnxFile` does."""
     return OnnxFile(data, limits, seconds=seconds).load()
 
 
 def _load(vetted: Vetted, time_left: LoadTime, block: int | None = None) -> OnnxModel:
-    pace, cost = vetted.pace, vetted.cost
     # The vetted model, not its bytes: another parser might read those differently.
-    data = vetted.model.SerializeToString()
+    return _open(vetted.model.SerializeToString(), vetted, time_left, block)
+
+
+def _open(data: bytes, vetted: Vetted, time_left: LoadTime, block: int | None = None) -> OnnxModel:
+    """Open a session of the bytes of a vetted model, and run it on a few rows."""
+    pace, cost = vetted.pace, vetted.cost
     largest, folded = vetted.folded(FOLDED_BYTES)
     session = open_session(data, time_left, folded_bytes=max(1, largest))
     try:
