@@ -60,7 +60,7 @@ class Walk:
 MEASURED: Mapping[str, Walk] = {
     "vector step, agents of one guest": Walk(87, 30),
     "single Gymnasium step": Walk(113, 30),
-    "POST of rows at the server": Walk(243, 31),
+    "POST of rows at the server": Walk(198, 31),
     "tick of a trial with a person": Walk(196, 48),
     "policy version reaching a host": Walk(123, 15),
     "guest.update": Walk(27, 9),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -90,8 +90,8 @@ class RowColumns:
     @classmethod
     def empty(cls, rows: int, features: int, actions: int, metas: int = 0) -> RowColumns:
         """Return columns of zeros."""
-        kinds = _row_columns(features, actions)
-        return cls(*(*(np.zeros((rows, *s), dtype) for dtype, s in kinds), np.zeros(metas, META)))
+        arrays = [np.zeros(one.shape, one.dtype) for one in layout(rows, features, actions).columns]
+        return cls(*arrays, np.zeros(metas, META))
 
     def take(self, chosen: slice | npt.NDArray[Any]) -> RowColumns:
         """Return the chosen rows with their meta, renumbered. `chosen`: a slice, or bool, [n]."""
@@ -118,25 +118,45 @@ class RowColumns:
         return (*self._rows(), self.meta)
 
 
-def _row_columns(features: int, actions: int) -> Iterator[tuple[np.dtype[Any], tuple[int, ...]]]:
-    for dtype, shape in (
-        ("<u8", ()),
-        ("<u4", ()),
-        ("<u4", ()),
-        ("<f4", ()),
-        ("u1", ()),
-        ("<f4", (features,)),
-        ("<f4", (actions,)),
+class BodyColumn(NamedTuple):
+    """One column of a body: its array, and the place of its first byte in the payload."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    count: int
+    at: int
+
+
+class BodyLayout(NamedTuple):
+    """The columns of a body in their order on the wire, and the place where they end."""
+
+    columns: tuple[BodyColumn, ...]
+    end: int
+
+
+@lru_cache(maxsize=256)
+def layout(rows: int, features: int, actions: int) -> BodyLayout:
+    """Return the layout of bodies with these numbers of rows, features and actions."""
+    columns, at = [], 0
+    for kind, width in (
+        ("<u8", None),
+        ("<u4", None),
+        ("<u4", None),
+        ("<f4", None),
+        ("u1", None),
+        ("<f4", features),
+        ("<f4", actions),
     ):
-        yield np.dtype(dtype), shape
+        dtype, count = np.dtype(kind), rows * (1 if width is None else width)
+        shape = (rows,) if width is None else (rows, width)
+        columns.append(BodyColumn(dtype, shape, count, at))
+        at += _padded(count * dtype.itemsize)
+    return BodyLayout(tuple(columns), at)
 
 
 def payload_size(rows: int, features: int, actions: int, metas: int) -> int:
     """Return the bytes of the columns."""
-    size = 0
-    for dtype, shape in _row_columns(features, actions):
-        size += _padded(rows * dtype.itemsize * (shape[0] if shape else 1))
-    return size + _padded(metas * META.itemsize)
+    return layout(rows, features, actions).end + _padded(metas * META.itemsize)
 
 
 def encode(
@@ -216,13 +236,10 @@ def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -
     if check and zlib.crc32(payload) != header.crc:
         raise ProtocolError("the checksum of the rows is wrong")
     arrays: list[npt.NDArray[Any]] = []
-    at = 0
-    for dtype, shape in _row_columns(header.features, header.actions):
-        count = header.rows * (shape[0] if shape else 1)
-        array = np.frombuffer(payload, dtype, count, at).reshape((header.rows, *shape))
-        arrays.append(array)
-        at += _padded(array.nbytes)
-    meta = np.frombuffer(payload, META, header.metas, at)
+    columns, end = layout(header.rows, header.features, header.actions)
+    for dtype, shape, count, at in columns:
+        arrays.append(np.frombuffer(payload, dtype, count, at).reshape(shape))
+    meta = np.frombuffer(payload, META, header.metas, end)
     if ((meta["row"] >= header.rows) & (meta["row"] != NO_ROW)).any():
         raise ProtocolError(f"a metric belongs to a row beyond the {header.rows} of its body")
     arrays.append(meta)
