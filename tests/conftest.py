@@ -17,6 +17,7 @@ import pytest
 from tests import children
 
 from arkml.base.loggers import forget_notices
+from arkml.hive.protocol.audit import AUDIT
 from arkml.learning.compilation_cache import open_cache
 
 HAS_FAILED = pytest.StashKey()
@@ -36,6 +37,7 @@ class Variables:
 def pytest_configure(config):
     """Set the environment before any process starts; workers of pytest-xdist inherit it."""
     children.take_signals()
+    os.environ[AUDIT] = "1"
     if not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="arkml-tests-")
         config.add_cleanup(directory.cleanup)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
-from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.audit import AUDIT, checksum, row_hashes
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.learning.batch_block import BatchBlock, empty_block, most_batches
 from arkml.learning.replay_buffer import ReplayBuffer
@@ -573,3 +573,12 @@ def test_chains_take_agent_ids_of_64_bits():
     found = chains.extend(rows, 0)
 
     assert found.previous.tolist() == [-1, 0]
+
+
+def test_rows_are_hashed_only_where_an_audit_is_asked_for(monkeypatch):
+    audited = memory(episode(1, 10)).audit()
+    monkeypatch.delenv(AUDIT)
+    held = memory(episode(1, 10)).audit()
+
+    assert audited.checksum
+    assert held == (11, 0, {0: (11, 0)})

@@ -16,7 +16,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.outbox import Outbox
-from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
 from arkml.hive.protocol.rows import (
     CONTENT_TYPE,
     HEADER_SIZE,
@@ -51,8 +51,8 @@ class Ledger:
     """
     Counts of a session's rows by their fate.
 
-    `checksum` is the XOR of the hashes of all accepted rows (see `protocol.audit`). `renewed` is
-    the number of times that the session was joined again.
+    `checksum` is the XOR of the hashes of all accepted rows, 0 unless they are hashed (see
+    `protocol.audit`). `renewed` is the number of times that the session was joined again.
     """
 
     accepted: int = 0
@@ -279,7 +279,8 @@ class Delivery:
         kept = columns.take(_kept_rows(reply, count)) if reply.refused_n else columns
         ledger.accepted += count - reply.refused_n
         ledger.refused += reply.refused_n
-        ledger.checksum ^= checksum(row_hashes(self._sender.index, body.kind, kept))
+        if is_audited():
+            ledger.checksum ^= checksum(row_hashes(self._sender.index, body.kind, kept))
         self.settled += count
         self._outbox.release(count)
         self._sender.update(reply)

@@ -61,7 +61,11 @@ class Added(NamedTuple):
 
 
 class HeldRows(NamedTuple):
-    """Rows held and their checksum, for an audit; `sessions` has both by session."""
+    """
+    Rows held and their checksum, for an audit; `sessions` has both by session.
+
+    The checksum is 0 unless rows are hashed (`hive.protocol.audit`).
+    """
 
     rows: int
     checksum: int

@@ -8,7 +8,7 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, chunks
-from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
 from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.batch_block import BatchBlock
@@ -215,7 +215,8 @@ class ReplayBuffer:
         self._features[slots] = columns.features
         self._actions[slots] = np.clip(columns.action, -1.0, 1.0)
         self._sessions[slots] = session
-        self._hashes[slots] = row_hashes(session, kind, columns)
+        if is_audited():
+            self._hashes[slots] = row_hashes(session, kind, columns)
         previous = extension.previous
         linked = previous >= region.oldest
         self._steps["next"][region.slots(previous[linked])] = slots[linked]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
 from arkml.batches import Floats
-from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
 from arkml.hive.protocol.masks import masked_choice
 from arkml.hive.protocol.rows import NO_ROW, RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
@@ -271,7 +271,7 @@ class RolloutBuffer:
         added["version"] = columns.version
         added["is_useful"] = useful[kept]
         added["session"] = session
-        added["hash"] = row_hashes(session, kind, columns)
+        added["hash"] = row_hashes(session, kind, columns) if is_audited() else 0
         added["next"] = -1
         self.held += len(numbers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +15,15 @@ _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
 _SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 _27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+
+
+AUDIT = "ARKML_AUDIT_ROWS"
+"""The environment variable that, set to 1, has hosts and learners hash each row, for tests."""
+
+
+def is_audited() -> bool:
+    """Return whether rows are hashed."""
+    return os.environ.get(AUDIT) == "1"
 
 
 def row_hashes(session: int, kind: int, columns: RowColumns) -> Words:

@@ -143,7 +143,7 @@ class ReplayAudit(WireStruct, frozen=True):
 
     `sessions` are by index. `committed` is the end of the log, `cursor` how far the learner has
     read it. `held` rows are in the replay buffer, `overwritten` ones no more; `checksum` is that of
-    the rows held (see `protocol.audit`).
+    the rows held, 0 unless rows are hashed for an audit (see `protocol.audit`).
     """
 
     sessions: dict[str, SessionRows]
