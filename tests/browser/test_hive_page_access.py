@@ -97,4 +97,4 @@ def test_a_page_of_others_gets_nothing_and_changes_nothing(looks, tmp_path):
         live(ann)
 
     assert found == ["refused"] * 4
-    assert status == "running"
+    assert status in ("pending", "running")  # a learner may still start
