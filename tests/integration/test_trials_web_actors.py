@@ -370,7 +370,7 @@ async def mutated(browser, trial_id, random):
             await browser.socket.send(one)
 
 
-async def test_another_subprotocol_is_refused():
+async def test_another_subprotocol_is_refused(caplog):
     async with serving() as web:
         with pytest.raises(InvalidStatus) as refused:
             async with web.browser(subprotocols=["other"]):
@@ -378,6 +378,7 @@ async def test_another_subprotocol_is_refused():
 
     assert refused.value.response.status_code == 400
     assert b"grpc-websockets" in refused.value.response.body
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 @pytest.mark.parametrize("sent", [[], [b"trial-id: trial\r\n"], [b"trial-id: trial\r\n", b"\0\0"]])
@@ -411,6 +412,36 @@ async def test_a_connection_whose_request_does_not_arrive_is_closed(sent):
 
         assert end == b"" or isinstance(end, ConnectionResetError)
         assert web.port.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "header"),
+    [
+        ("POST", RUN, "content-length: 3\r\n\r\nabc"),
+        ("GET", RUN, "content-length: 500000000\r\n\r\n"),
+        ("GET", RUN, "transfer-encoding: chunked\r\n\r\n5\r\nabcde\r\n"),
+        ("GET", f"{RUN}?{'x' * 10_000}", "\r\n"),
+        ("GET", RUN, "x: y\r\n" * 200 + "\r\n"),
+    ],
+)
+async def test_a_request_that_no_websocket_begins_with_is_refused(caplog, method, path, header):
+    head = (
+        f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n"
+        "connection: upgrade\r\nsec-websocket-version: 13\r\n"
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        "sec-websocket-protocol: grpc-websockets\r\n"
+    )
+    async with serving() as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port.port)
+        writer.write((head + header).encode())
+        async with asyncio.timeout(PATIENCE):
+            answer = await reader.read()
+        writer.close()
+
+        assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"no websocket: " in answer
+        assert await web.connections(0) == 0
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 async def test_a_request_whose_body_does_not_arrive_is_refused():

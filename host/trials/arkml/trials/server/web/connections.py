@@ -216,6 +216,15 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
         super().connection_made(transport)
         self.conn.debug = False
 
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes; a request that no websocket can begin with is refused."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            text = f"{self.conn.handshake_exc.__cause__ or self.conn.handshake_exc}"
+            self.transport.write(_last_answer("400 Bad Request", f"no websocket: {text}\n"))
+            self.transport.close()
+            self._connection.abort_in(_CLOSING_SECONDS)
+
     @property
     def _connection(self) -> Connection:
         connection: Connection = self.app_state[_KEY]
@@ -245,6 +254,12 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
                 self.handle_parser_exception()
                 return
         super().send_receive_event_to_app()
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the application; an answer of HTTP ends the handshake, too."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
 
     def handle_ping(self) -> None:
         """Answer a ping, unless the client leaves the answers unread."""
