@@ -185,7 +185,10 @@ def test_curves_are_thinned_with_their_extremes_kept(service):
     assert late["points"] == series[-2:]
 
 
-@pytest.mark.parametrize("query", ["names=[1]", "names=[", "names=a&points=3", "names=a&x=age"])
+@pytest.mark.parametrize(
+    "query",
+    ["names=[1]", "names=[", 'names=["\\ud800"]', "names=a&points=3", "names=a&x=age"],
+)
 def test_a_query_that_makes_no_sense_is_refused_with_a_sentence(service, query):
     answer = service.get(f"/runs/{service.create()}/curves?{query}")
 

@@ -81,6 +81,6 @@ def test_names_of_curves_may_have_commas():
     assert read_names("a,b/c") == ["a", "b/c"]
     assert read_names('["a,b", "]"]') == ["a,b", "]"]
     assert read_names("") == []
-    for wrong in ("[1]", "[", '["a", null]', "[[" * 5_000, ",".join("a" * 300)):
+    for wrong in ("[1]", "[", '["a", null]', "[[" * 5_000, ",".join("a" * 300), '["\\ud800"]'):
         with pytest.raises(HiveRefused):
             read_names(wrong)

@@ -12,6 +12,7 @@ from pathlib import Path
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.page import CurvesQuery, ThinnedCurve
 from arkml.hive.protocol.results import SeriesPoint
+from arkml.hive.protocol.wire import compact_json
 
 MAX_CURVES = 256
 
@@ -44,6 +45,7 @@ def read_names(text: str) -> list[str]:
     if text.startswith("["):
         try:
             names = json.loads(text)
+            compact_json(names)  # SQLite takes no halves of surrogate pairs
         except (ValueError, RecursionError):
             names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
