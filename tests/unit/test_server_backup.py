@@ -4,8 +4,10 @@ import hashlib
 import io
 import json
 import os
+import stat
 import tarfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -230,6 +232,20 @@ def test_a_backup_that_fails_leaves_the_one_before(data, tmp_path, monkeypatch):
         write_backup(data, archive)
     assert archive.read_bytes() == b"of before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "hive.tar"]
+
+
+def test_a_pipe_takes_a_backup_and_stays_one(data, tmp_path):
+    pipe, plain = tmp_path / "pipe", tmp_path / "hive.tar"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_bytes)
+        summary = write_backup(data, pipe)
+        plain.write_bytes(read.result())
+    restored = restore_backup(plain, tmp_path / "restored")
+
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert summary.size == plain.stat().st_size
+    assert (summary.files, summary.runs) == (restored.files, restored.runs)
 
 
 def test_progress_counts_files(data, tmp_path):

@@ -75,6 +75,7 @@ def write_backup(data: Path, output: Path, progress: Progress = lambda *_: None)
     """
     Write the data directory of a hive to an archive, which only its owner may read.
 
+    A device or a pipe takes the bytes as they come.
     The hive may serve meanwhile. All that it acknowledged before is in the archive: rows, runs,
     sessions, policy versions, checkpoints, metrics, modules, tokens. Each run is as if its hive had
     been killed at one moment. Logs and the index are left out: a hive makes them anew. Raises
@@ -85,6 +86,9 @@ def write_backup(data: Path, output: Path, progress: Progress = lambda *_: None)
     target = output.resolve()
     if data.resolve() in target.parents:
         raise UsageError(f"{output} lies in {data}: write the backup of a directory outside of it")
+    if output.exists() and not output.is_file():
+        with output.open("wb") as stream:
+            return _Archive(stream, progress, _count(data)).write(data)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -103,8 +107,8 @@ class _Archive:
     """An archive that is being written."""
 
     def __init__(self, file: IO[bytes], progress: Progress, expected: int) -> None:
-        self._file = file
-        self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
+        self._file = _Counted(file)
+        self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
         self._progress = progress
         self._expected = expected
         self._entries: list[dict[str, Any]] = []
@@ -153,6 +157,25 @@ class _Archive:
             raise
         digest = reader.sha256.hexdigest()
         self._entries.append({"name": taken.name, "size": taken.size, "sha256": digest})
+
+
+class _Counted(io.BufferedIOBase):
+    """A file to write to that knows its position, which a pipe does not."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        written = self._file.write(data)
+        self._size += written
+        return written
+
+    def tell(self) -> int:
+        return self._size
 
 
 class _Digest(io.RawIOBase):
