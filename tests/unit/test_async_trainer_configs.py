@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.pipes import endless_pipe
 
 from arkml.async_trainer import (
     ActorManagerConfig,
@@ -19,6 +20,7 @@ from arkml.async_trainer.core import (
     SimpleReplayBufferConfig,
     SimpleStepProcessorConfig,
     TrainerConfig,
+    config_files,
 )
 from arkml.async_trainer.core.configurable import Configurable, class_of
 from arkml.async_trainer.core.trainer import MAX
@@ -189,6 +191,15 @@ def test_a_field_without_a_default_must_be_in_the_file(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"missing\.yaml cannot be read: No such file"):
         AsyncTrainerConfig.load(tmp_path / "missing.yaml")
+
+
+def test_a_file_is_read_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(config_files, "_MOST_BYTES", 100)
+    with (
+        endless_pipe(tmp_path / "pipe", b" " * 101) as pipe,
+        pytest.raises(UsageError, match="pipe cannot be read: it has more than 100 bytes"),
+    ):
+        AsyncTrainerConfig.load(pipe)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):

@@ -2,10 +2,12 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
-from arkml.base.files import write_atomic
+from arkml.base import files
+from arkml.base.files import read_file, write_atomic
 
 
 def names_in(directory):
@@ -92,6 +94,24 @@ def test_a_link_is_replaced_and_its_target_is_not(tmp_path):
     assert (tmp_path / "target").read_bytes() == b"one"
     assert (tmp_path / "link").read_bytes() == b"two"
     assert not (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("size", [0, 99, 100])
+def test_a_file_is_read_up_to_a_limit(tmp_path, size):
+    (tmp_path / "file").write_bytes(bytes(size))
+
+    assert read_file(tmp_path / "file", most=100) == bytes(size)
+    with pytest.raises(OSError, match="it has more than 98 bytes"):
+        read_file(Path("/dev/zero"), most=98)
+
+
+def test_what_is_not_plain_has_a_limit_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST_OF_STREAM", 100)
+    (tmp_path / "file").write_bytes(bytes(101))
+
+    assert len(read_file(tmp_path / "file")) == 101
+    with pytest.raises(OSError, match="it is not a plain file, and has more than 100 bytes"):
+        read_file(Path("/dev/zero"))
 
 
 def test_the_disk_has_the_content_before_the_name_and_then_the_name(tmp_path, monkeypatch):

@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from tests.pipes import endless_pipe
 
+from arkml.cli import train_command
 from arkml.errors import UsageError
+from arkml.training import search_space
 from arkml.training.search_space import Range, read_space
 from arkml.training.sweep import Sweep, draw_trials
 
@@ -62,6 +65,30 @@ def test_choices_and_ranges_are_read_by_the_names_of_settings(space):
 def test_what_no_learner_takes_is_refused_with_the_setting(space, document, message):
     with pytest.raises(UsageError, match=message):
         space(document)
+
+
+@pytest.mark.parametrize(
+    ("module", "limit", "read"),
+    [
+        (search_space, "_MOST_BYTES", read_space),
+        (train_command, "_MOST_OF_SETTINGS", train_command.read_settings),
+    ],
+)
+def test_a_file_of_settings_is_read_up_to_a_limit(tmp_path, monkeypatch, module, limit, read):
+    monkeypatch.setattr(module, limit, 100)
+    with (
+        endless_pipe(tmp_path / "pipe", b" " * 101) as pipe,
+        pytest.raises(UsageError, match="pipe cannot be read: it has more than 100 bytes"),
+    ):
+        read(pipe)
+
+
+def test_settings_that_are_nested_without_end_are_refused(tmp_path):
+    path = tmp_path / "settings.json"
+    path.write_text("[" * 100_000)
+
+    with pytest.raises(UsageError, match="is not JSON"):
+        train_command.read_settings(path)
 
 
 def test_a_sweep_proposes_settings_of_its_space_and_keeps_what_came_of_them(tmp_path, space):

@@ -3,9 +3,11 @@
 import re
 
 import pytest
+from tests.pipes import endless_pipe
 
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.server import parameter_file
 from arkml.trials.server.parameter_file import MOST_BYTES, endpoints_of, read_parameters
 
 WHOLE = """
@@ -123,8 +125,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 def test_a_file_has_a_limit(read):
-    with pytest.raises(TrialError, match=f"has more than {MOST_BYTES} bytes"):
+    with pytest.raises(TrialError, match=f"has more than {MOST_BYTES:,} bytes"):
         read(LEAST + "#" * MOST_BYTES)
+
+
+def test_a_device_is_read_up_to_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(parameter_file, "MOST_BYTES", 100)
+    with (
+        endless_pipe(tmp_path / "pipe", b" " * 101) as pipe,
+        pytest.raises(TrialError, match="pipe cannot be read: it has more than 100 bytes"),
+    ):
+        read_parameters(pipe)
 
 
 def test_endpoints_of_parameters_are_all_that_they_name(read):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arkml.base.files import read_file
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSettings, UsageError
 from arkml.hive.protocol.settings import Settings
@@ -46,9 +47,7 @@ def read_space(path: Path) -> SearchSpace:
     Raises UsageError for anything that a learner does not take.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"--space {path} is larger than {_MOST_BYTES:,} bytes")
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_file(path, most=_MOST_BYTES))
     except OSError as error:
         raise UsageError(f"--space {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

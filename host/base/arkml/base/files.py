@@ -84,21 +84,24 @@ def _require_plain(path: Path, descriptor: int) -> None:
         raise OSError(errno.EINVAL, "it is not a plain file", str(path))
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, *, most: int | None = None) -> bytes:
     """
-    Return the content of a file, of one that is not plain at most `_MOST_OF_STREAM` bytes.
+    Return the content of a file, which has at most `most` bytes.
 
-    So pipes are read to their ends, and devices that have none are refused. Raises OSError, also
-    for a path that no file can have.
+    Without `most` a plain file may have any size, and any other one `_MOST_OF_STREAM` bytes: so
+    pipes are read to their ends, and devices that have none are refused. Raises OSError, also for a
+    file that is larger, and for a path that no file can have.
     """
     require_possible(path)
     with path.open("rb") as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        text = "it has"
+        if most is None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file.read()
-        data = file.read(_MOST_OF_STREAM + 1)
-    if len(data) > _MOST_OF_STREAM:
-        text = f"it is not a plain file, and has more than {_MOST_OF_STREAM:,} bytes"
-        raise OSError(errno.EFBIG, text, str(path))
+        if most is None:
+            most, text = _MOST_OF_STREAM, "it is not a plain file, and has"
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"{text} more than {most:,} bytes", str(path))
     return data
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from arkml.base.files import read_file
 from arkml.base.parent_watch import watch_parent
 from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
@@ -118,7 +119,7 @@ def check_same_module(job: Mapping[str, Any]) -> None:
     if not path or not wanted:
         return
     try:
-        have = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        have = hashlib.sha256(read_file(Path(path))).hexdigest()
     except OSError as error:
         raise Unavailable(f"the module {path} cannot be read here: {error.strerror}") from error
     if have != wanted:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
+from arkml.base.files import read_file
 from arkml.batches import Floats
 from arkml.envs import showing
 from arkml.envs.core import decisions
@@ -294,7 +295,7 @@ class _GuestConfig:
         if isinstance(module, bytes):
             return hashlib.sha256(module).hexdigest()
         try:
-            return hashlib.sha256(Path(module).read_bytes()).hexdigest()
+            return hashlib.sha256(read_file(Path(module))).hexdigest()
         except OSError as error:
             raise UsageError(f"the guest {str(self.module)!r} cannot be read: {error}") from error
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from arkml.base.files import read_file
 from arkml.errors import UsageError
 
 SPEC = "spec.json"
@@ -39,11 +40,11 @@ def write_bundle(
     program = folder / f"{module.stem}.x86_64"
     copy = folder / f"{module.stem}.wasm"
     try:
-        data = module.read_bytes()
+        data = read_file(module)
         folder.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(data)
         if spec is not None:
-            (folder / SPEC).write_bytes(spec.read_bytes())
+            (folder / SPEC).write_bytes(read_file(spec))
         given = shlex.join(words) + (f' --spec="$here"/{SPEC}' if spec is not None else "")
         program.write_text(
             _SCRIPT.format(

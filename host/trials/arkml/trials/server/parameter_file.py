@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from google.protobuf.json_format import ParseDict, ParseError
 
+from arkml.base.files import read_file
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import DEFAULT_INACTIVITY, checked
@@ -26,10 +27,10 @@ def read_parameters(path: Path) -> TrialParams:
     TrialError, which names the file and the value, for anything else.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise TrialError(f"{path} has more than {MOST_BYTES} bytes")
-        document = yaml.safe_load(path.read_bytes())
-    except (OSError, yaml.YAMLError, RecursionError) as error:
+        document = yaml.safe_load(read_file(path, most=MOST_BYTES))
+    except OSError as error:
+        raise TrialError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, RecursionError) as error:
         raise TrialError(f"{path} cannot be read: {error}") from error
     section = document.get(_SECTION) if isinstance(document, dict) else None
     if not isinstance(section, dict):
