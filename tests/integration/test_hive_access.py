@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import signal
 import socket
@@ -323,6 +324,8 @@ def test_a_host_leaves_the_run_of_another_token_and_does_not_stop_it(tmp_path, c
     [
         (("--tls-cert", "none.pem"), "--tls-cert none.pem: the certificate with its key"),
         (("--tls-cert", "wrong.pem"), "--tls-cert wrong.pem: the certificate with its key"),
+        (("--tls-cert", "pipe"), "it is not a plain file: 'pipe'"),
+        (("--tls-cert", "wrong.pem", "--tls-key", "pipe"), "it is not a plain file: 'pipe'"),
         (("--tls-key", "wrong.pem"), "--tls-key takes --tls-cert"),
         (("--public-url", "hive"), "--public-url hive: it takes a URL"),
         (("--trusted-proxy", "nginx"), "--trusted-proxy nginx: it takes an address"),
@@ -330,6 +333,7 @@ def test_a_host_leaves_the_run_of_another_token_and_does_not_stop_it(tmp_path, c
 )
 def test_an_option_of_access_that_cannot_be_followed_is_one_sentence(tmp_path, words, sentence):
     (tmp_path / "wrong.pem").write_text("a certificate")
+    os.mkfifo(tmp_path / "pipe")
     refused = arkml(
         "hive", "serve", "--port", "0", "--data", tmp_path / "data", *words,
         cwd=tmp_path, ARKML_HIVE_TOKEN=OPERATOR,

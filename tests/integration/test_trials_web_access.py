@@ -1,6 +1,7 @@
 """Rights at a web port: names, pages, tokens, and what is written to logs of them."""
 
 import asyncio
+import os
 import ssl
 
 import pytest
@@ -338,6 +339,17 @@ async def test_a_certificate_that_cannot_be_read_is_named(tmp_path):
     async with Server() as server:
         with pytest.raises(TrialError, match=r"certificate\.pem with its key cannot be used"):
             await WebPort(server, WebOptions(tls_cert=path)).open()
+
+
+@pytest.mark.parametrize("option", ["tls_cert", "tls_key"])
+async def test_a_pipe_in_the_place_of_a_certificate_is_not_waited_for(tmp_path, option):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "certificate.pem").write_text(CERTIFICATE)
+    files = dict.fromkeys(("tls_cert", "tls_key"), tmp_path / "certificate.pem")
+    async with Server() as server:
+        port = WebPort(server, WebOptions(**files | {option: tmp_path / "pipe"}))
+        with pytest.raises(TrialError, match="it is not a plain file"):
+            await port.open()
 
 
 async def test_a_port_in_use_is_named():

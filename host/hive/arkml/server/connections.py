@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from arkml.base.files import open_file
 from arkml.errors import UsageError
 from arkml.hive.protocol.runs import Refusal
 from arkml.server.access.security_headers import DATA, as_text
@@ -66,6 +67,8 @@ class HiveConfig(uvicorn.Config):
         if options.tls_key is not None and options.tls_cert is None:
             raise UsageError("--tls-key takes --tls-cert, the certificate of the key")
         try:
+            for path in filter(None, (options.tls_cert, options.tls_key)):
+                open_file(path).close()  # OpenSSL would wait for a pipe, and for no signal
             super().load()
         except OSError as error:  # which errors of TLS are
             raise UsageError(

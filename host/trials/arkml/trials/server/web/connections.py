@@ -14,6 +14,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
+from arkml.base.files import open_file
 from arkml.trials.server.web.options import WebLimits, WebOptions
 
 SAFETY: Final = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
@@ -125,6 +126,7 @@ class WebConfig(uvicorn.Config):
     def __init__(self, app: ASGIApp, options: WebOptions) -> None:
         self.limits = options.limits
         self.open_connections = Connections(options.limits)
+        self._options = options
         super().__init__(
             app,
             http=_HttpProtocol,
@@ -145,6 +147,12 @@ class WebConfig(uvicorn.Config):
             ssl_certfile=options.tls_cert,
             ssl_keyfile=options.tls_key,
         )
+
+    def load(self) -> None:
+        """Read the certificate. Raises OSError if it cannot be used."""
+        for path in filter(None, (self._options.tls_cert, self._options.tls_key)):
+            open_file(path).close()  # OpenSSL would wait for a pipe, and for no signal
+        super().load()
 
 
 class _HttpProtocol(H11Protocol):
