@@ -69,6 +69,22 @@ def test_the_published_cmdlets_pass(version):
     assert logged[-1].endswith("all checks passed")
 
 
+@pytest.mark.parametrize("words", [("run", INFER), ("smoke", INFER), ("bench", INFER)])
+def test_arguments_that_are_not_utf_8_are_refused(words):
+    refused = arkml(*words, "--cmdlet", "a\udcff")
+
+    assert refused.status == 2, refused.err
+    assert "arguments is 'a\\udcff'" in refused.err
+
+
+def test_a_command_runs_whose_file_has_a_name_that_is_not_utf_8(tmp_path):
+    command = tmp_path / "a\udcff.wasm"
+    command.write_bytes((GUESTS / "wasi_command.wasm").read_bytes())
+    run = arkml("run", command, "--wasi", "--cmdlet", "0")
+
+    assert run.status == 0, run.err
+
+
 def test_arguments_of_a_cmdlet_are_its_own_and_those_of_wasi_are_words_of_a_shell():
     cmdlet = arkml("run", INFER, "--cmdlet", "fail as they don't agree")
     command = arkml("run", GUESTS / "wasi_command.wasm", "--wasi", "--cmdlet", "0 don't")

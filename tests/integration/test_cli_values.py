@@ -54,8 +54,9 @@ def test_limits_that_are_not_named_stay():
 
 @pytest.mark.parametrize(
     "setting",
-    ["rows=0", "rows=1.5", "rows=ten", "rows=5parsecs", "rows=", "run_seconds=-1", "run_seconds=x",
-     "run_seconds=nan", "run_seconds=inf", "=5"],
+    ["rows=0", "rows=1e400", "rows=1e400GiB", "rows=-1e400", "rows=1.5", "rows=ten",
+     "rows=5parsecs", "rows=", "run_seconds=-1", "run_seconds=x", "run_seconds=nan",
+     "run_seconds=inf", "=5"],
 )  # fmt: skip
 def test_a_limit_that_makes_no_sense_is_refused(setting):
     with pytest.raises(UsageError):

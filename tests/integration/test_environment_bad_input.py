@@ -253,6 +253,12 @@ def test_a_closed_environment_is_stepped_and_reset_no_more(begin, interface):
         env.reset()
 
 
+@pytest.mark.parametrize("texts", [{"configure": "a\udcff"}, {"args": "a\udcff"}])
+def test_texts_that_are_not_utf_8_are_refused(texts):
+    with Host() as host, pytest.raises(UsageError, match=r"is 'a\\udcff': U\+DCFF in it"):
+        GuestEnv(WALKERS, host=host, **texts)
+
+
 def test_an_environment_with_the_host_of_others_is_closed_for_itself():
     with Host() as host:
         env = GuestEnv(WALKERS, host=host, configure=(1, FIXED, 1, 0, 0))

@@ -107,6 +107,14 @@ def test_a_failing_cmdlet_raises_its_words_and_stays_usable(host):
     assert guest.run_cmdlet("connect") == b""
 
 
+def test_arguments_that_are_not_utf_8_are_refused(host):
+    guest = host.load(GUESTS / "c_kinds.wasm")
+    with pytest.raises(UsageError, match=r"arguments is 'a\\udcff': U\+DCFF in it"):
+        guest.run_cmdlet("a\udcff")
+
+    assert guest.run_cmdlet("connect") == b""
+
+
 def test_the_words_of_an_earlier_call_are_not_told_again(host):
     guest = host.load(
         taking(

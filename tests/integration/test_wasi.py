@@ -216,6 +216,21 @@ def test_an_exit_status_that_no_process_has_is_an_error(granted, status):
 # What a guest is told of the host.
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda text: WasiGrant(arguments=("command", text)),
+        lambda text: WasiGrant(environment={"FISH": text}),
+        lambda text: WasiGrant(environment={text: "cod"}),
+        lambda text: Directory(text, "/data"),
+        lambda text: Directory("/data", text),
+    ],
+)
+def test_a_grant_has_texts_that_are_utf_8(make):
+    with pytest.raises(UsageError, match=r"U\+DCFF in it is not a character"):
+        make("a\udcff")
+
+
 def test_arguments_and_environment_are_those_of_the_grant(granted):
     guest = granted(arguments=("npc", "ä b"), environment={"FISH": "cod", "NET": ""})
 

@@ -128,7 +128,7 @@ def _wasi(options: HostGrants, name: str, arguments: str, *, keep_stdout: bool) 
     from arkml.runtime.wasi.linking import WasiGrant
 
     return WasiGrant(
-        arguments=[name, *words],
+        arguments=[name.encode(errors="replace").decode(), *words],  # a file may have any name
         directories=[read_directory(text) for text in options.directories],
         stdin=_stdin(),
         stdout=_writer(sys.stderr.buffer if keep_stdout else sys.stdout.buffer),

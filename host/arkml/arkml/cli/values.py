@@ -179,7 +179,7 @@ def read_count(name: str, text: str) -> int:
         count = float(number) * factor if factor else math.nan
     except ValueError:
         count = math.nan
-    if not (count > 0 and count == int(count)):
+    if not (0 < count < math.inf and count == int(count)):
         raise UsageError(f"{name}={text}: it takes a whole number above zero, as 4096 or 64MiB")
     return int(count)
 

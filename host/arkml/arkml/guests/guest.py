@@ -7,6 +7,7 @@ from typing import Any
 
 from arkml.base.closing import Closing, Unique
 from arkml.base.sealed import Sealed
+from arkml.base.texts import utf8
 from arkml.errors import (
     CmdletFailed,
     EntryPointMissing,
@@ -141,9 +142,10 @@ class Guest(Sealed, Unique, Closing):
         Run a cmdlet with its arguments: a sequence, or a text that separates them by single spaces.
 
         Returns what it gave to `return_slice`. Raises CmdletFailed if its status is not 0, and
-        UsageError for an argument of a sequence that holds a space: guests split at spaces.
+        UsageError for an argument of a sequence that holds a space, at which guests split, and for
+        half of a surrogate pair, which UTF-8 does not have.
         """
-        reply = self.invoke("ark_cmdlet_run", _joined(arguments).encode(), budget=budget)
+        reply = self.invoke("ark_cmdlet_run", utf8(_joined(arguments), "arguments"), budget=budget)
         if reply.status:
             text = reply.data.decode("utf-8", "replace") or "it gave no message"
             raise CmdletFailed(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arkml.base.terminal import listed
+from arkml.base.texts import utf8
 from arkml.errors import EntryPointMissing, GuestError, ModuleError
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
@@ -87,12 +88,16 @@ def fill_seed(arguments: str | None, seed: int | None) -> str | None:
 
 
 def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:
-    """Return the task of an entry point: cmdlets take `arguments`, functions of bytes `data`."""
+    """
+    Return the task of an entry point: cmdlets take `arguments`, functions of bytes `data`.
+
+    Raises UsageError for arguments that are not UTF-8.
+    """
     match entry.kind:
         case ModuleKind.SERVLET | ModuleKind.MODULE_RUN:
             return Task(entry.kind, entry.name, data=data)
         case ModuleKind.CMDLET:
-            return Task(entry.kind, entry.name, data=arguments.encode())
+            return Task(entry.kind, entry.name, data=utf8(arguments, "the arguments"))
         case _:
             return Task(entry.kind, entry.name)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from arkml.base.loggers import SafeLogger, notice
+from arkml.base.texts import utf8
 from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
@@ -47,7 +48,10 @@ class Script:
             raise EntryPointMissing(f"{module.name} exports no function {self._entry!r}")
         if configure is not None and _CONFIGURE not in functions:
             raise EntryPointMissing(f"{module.name} exports no function 'configure'")
-        if not isinstance(configure, str | None):
+        utf8(args, "args")
+        if isinstance(configure, str):
+            utf8(configure, "configure")
+        elif configure is not None:
             _require_numbers(configure)
         self._args = args
         self._configure = configure

@@ -13,6 +13,7 @@ import wasmtime
 
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import short_repr
+from arkml.base.texts import utf8
 from arkml.errors import UsageError
 from arkml.runtime import bindings
 from arkml.runtime.module.imports import WASI_MODULE
@@ -33,7 +34,8 @@ class Directory:
     writable: bool = False
 
     def __post_init__(self) -> None:
-        path_of(self.host, "host")
+        utf8(str(path_of(self.host, "host")), "host")
+        utf8(self.guest, "guest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ class WasiGrant:
                 raise UsageError(
                     f"{name} is {output!r}: it takes a function of bytes, as `file.write`"
                 )
+        for argument in self.arguments:
+            utf8(argument, "an argument")
+        for name, value in self.environment.items():
+            utf8(f"{name}={value}", "a variable")
 
 
 def config(grant: WasiGrant) -> wasmtime.WasiConfig:
