@@ -49,6 +49,19 @@ def test_a_grant_refuses_settings_that_fit_none(settings, message):
         HiveGrant(settings=settings)
 
 
+def test_a_setting_that_there_is_not_is_told_unless_its_learner_is_another_packages():
+    given = Settings(8, 3).changed({"gama": 0.9, "spec": {}, "\x1b" * 500: 1})
+    told = doubts(given)
+    many = doubts(Settings(8, 3).changed({f"key {number}": 1 for number in range(10_000)}))
+
+    assert list(told) == list(many) == ["other"]
+    assert told["other"].startswith("'gama', '\\x1b")
+    assert "gamma" in told["other"]
+    assert told["other"].isprintable()
+    assert max(len(told["other"]), len(many["other"])) < 1_000
+    assert doubts(given.changed({"algorithm": "drawn"})) == {}
+
+
 def test_settings_that_make_a_guest_learn_badly_are_named_and_defaults_are_not():
     crate = Settings(
         8, 3, hidden=1_024, batch_size=4_000, learning_rate_init=1e-2, rollout_length=5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from arkml.base.short_reprs import cut_repr
 from arkml.hive.protocol.settings import Settings
 
 _LARGEST = 1 << 32
@@ -49,6 +50,9 @@ class LearnerSettings(TypedDict, total=False):
     sync: bool
 
 
+_LEARNERS = ("ppo", "sac")  # those of other packages may have settings of their own
+_OF_THE_GUEST = ("spec",)  # read from the same object
+_SHOWN = 5
 _MANY_STEPS = 5
 _LARGE_RATE = 3e-3
 _LARGE_UPDATE = 64e6  # units of a layer, squared, times rows: a fifth of a second of a core
@@ -58,9 +62,17 @@ def doubts(settings: Settings) -> dict[str, str]:
     """
     Return a sentence for each setting that a guest asks for and that makes it learn badly, by name.
 
-    They are honored all the same. docs/training.md measures what `rollout_length` does.
+    They are honored all the same. docs/training.md measures what `rollout_length` does. Under the
+    name "other" are those that the learner does not have, if it is one of this package.
     """
     found = {}
+    unknown = [name for name in settings.other if name not in _OF_THE_GUEST]
+    if unknown and settings.learner in _LEARNERS:
+        shown = ", ".join(map(cut_repr, unknown[:_SHOWN])) + ("…" if unknown[_SHOWN:] else "")
+        found["other"] = (
+            f"{shown}: there is no such setting, and {settings.learner} does without; it has"
+            f" {', '.join(LearnerSettings.__annotations__)}"
+        )
     if settings.learner == "sac" and settings.rollout_length >= _MANY_STEPS:
         found["rollout_length"] = (
             f"rollout_length {settings.rollout_length}: returns of that many steps take their"
