@@ -185,10 +185,18 @@ def test_a_panic_shows_message_place_and_contexts_and_ends_with_its_call(world, 
     assert caplog.messages == ["panic: index 7\\x1b, src/lib.rs:12:5 [phase=training]"]
 
 
-def test_a_panic_may_have_no_message(world):
-    world.services.register_panic("", "", 0, 0)
+@pytest.mark.parametrize(
+    ("place", "panic"),
+    [
+        (("", 0, 0), "panic without a message"),
+        (("", 2**32 - 5, 1), "panic without a message"),
+        (("a.rs", 0, 0), "panic without a message, a.rs:0:0"),
+    ],
+)
+def test_a_panic_may_have_no_message_and_no_place(world, place, panic):
+    world.services.register_panic("", *place)
 
-    assert world.services.panic == "panic without a message, :0:0"
+    assert world.services.panic == panic
 
 
 @pytest.mark.parametrize(

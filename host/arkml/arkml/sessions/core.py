@@ -60,7 +60,7 @@ def record_panic(
     guest: GuestState, message: str | DisplayText, file: str | DisplayText, line: int, column: int
 ) -> None:
     """
-    Keep and log a panic: its message, its location and the current debug contexts.
+    Keep and log a panic: its message, its location if it names a file, and the debug contexts.
 
     One over the log rate is not read: the panic before it is kept, if the call has had one.
     """
@@ -71,7 +71,9 @@ def record_panic(
         return
     limit = guest.limits.log_bytes
     location = on_one_line(file, limit)
-    text = f"{presentable(message, limit) or 'panic without a message'}, {location}:{line}:{column}"
+    text = presentable(message, limit) or "panic without a message"
+    if location:
+        text += f", {location}:{line}:{column}"
     guest.panic = text + log.context()
     log.write(logging.ERROR, f"panic: {text}", admitted)
 
