@@ -31,6 +31,7 @@ from arkml.trials import (
     TrialParameters,
     TrialsOptions,
     TrialState,
+    grpc_streams,
 )
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialInput,
@@ -600,6 +601,8 @@ async def test_a_damaged_message_ends_the_session_of_a_called_actor():
 class RawServer:
     """A server that sends given bytes to every actor that joins, and then waits."""
 
+    options = ()
+
     def __init__(self, *sent):
         self._sent = sent
         self.received = asyncio.Queue()
@@ -612,7 +615,7 @@ class RawServer:
 
     @contextlib.asynccontextmanager
     async def at(self):
-        server = grpc.aio.server()
+        server = grpc.aio.server(options=self.options)
         handler = grpc.stream_stream_rpc_method_handler(self.run_trial)
         service = "cogmentAPI.ClientActorSP"
         handlers = grpc.method_handlers_generic_handler(service, {"RunTrial": handler})
@@ -672,6 +675,72 @@ async def test_a_heartbeat_before_the_introduction_is_answered():
 
     assert received[0].init_output.actor_name == "ann"
     assert received[1].state == HEARTBEAT
+
+
+FEW_KEPT = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 4_096))
+"""Options by which gRPC takes few messages from the other end that are not read here."""
+
+
+class DeafServer(RawServer):
+    """A server that goes on with heartbeats, and reads no answer."""
+
+    options = FEW_KEPT
+
+    async def run_trial(self, _, context):
+        for message in self._sent:
+            await context.write(message)
+        while True:
+            await context.write(state(HEARTBEAT))
+
+
+async def test_a_server_that_does_not_read_is_given_up(monkeypatch, caplog):
+    async def waiting(session):
+        session.start()
+        await events_of(session)
+
+    monkeypatch.setattr(grpc_streams, "MOST_WAITING", 100)
+    server = DeafServer(introduced())
+    async with server.at() as place, Context("me", SETTINGS) as context:
+        context.register_actor(waiting, "waits", ["player"])
+        await context.join_trial("t", place, actor_name="ann")
+
+    assert "is given up: it left 101 messages of " in caplog.text
+
+
+async def test_a_server_that_does_not_read_and_introduces_nobody_is_given_up(monkeypatch):
+    monkeypatch.setattr(grpc_streams, "MOST_WAITING", 100)
+    async with DeafServer().at() as place, Context("me", SETTINGS) as context:
+        context.register_actor(events_of, "any", ["player"])
+
+        with pytest.raises(TrialError, match="let no actor in: it left 101 messages of "):
+            await context.join_trial("t", place, actor_name="ann")
+
+
+@pytest.mark.parametrize("most", ["MOST_WAITING", "MOST_WAITING_BYTES"])
+async def test_a_trial_that_does_not_read_its_actor_is_given_up(monkeypatch, caplog, most):
+    ended = asyncio.Queue()
+
+    async def waiting(session):
+        session.start()
+        ended.put_nowait(await events_of(session))
+
+    monkeypatch.setattr(grpc_streams, most, 100)
+    async with Context("me", SETTINGS) as context:
+        context.register_actor(waiting, "waits", ["player"])
+        serving = asyncio.create_task(context.serve_all_registered())
+        await asyncio.sleep(0)
+        place = f"127.0.0.1:{context.served_port}"
+        async with grpc.aio.insecure_channel(place, options=FEW_KEPT) as channel:
+            method = channel.stream_stream("/cogmentAPI.ServiceActorSP/RunTrial")
+            call = method(metadata=(("trial-id", "t"),), wait_for_ready=True)
+            await call.write(introduced())
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                while ended.empty():
+                    await call.write(state(HEARTBEAT))
+            assert await ended.get() == []
+    await serving
+
+    assert "the connection was lost: it left " in caplog.text
 
 
 async def test_an_actor_that_is_introduced_too_late_is_sent_away(monkeypatch):

@@ -10,36 +10,66 @@ from typing import Any, Generic, TypeVar
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-M = TypeVar("M")
+M = TypeVar("M", bound=Any)
 
 UNREADABLE = "sent bytes that are not a message of the protocol"
 ENDED = "ended its stream"
 """Ends of sentences about the other end of a stream."""
 
 
-class QueuedSender(Generic[M]):
-    """A Sender whose messages wait until the stream asks for them, by iteration."""
+MOST_WAITING = 100_000
+"""Messages that wait for an end that does not read them; with one more the stream is over."""
 
-    def __init__(self) -> None:
+MOST_WAITING_BYTES = 256 << 20
+"""Bytes of those messages."""
+
+
+class QueuedSender(Generic[M]):
+    """
+    A Sender whose messages wait until the stream asks for them, by iteration.
+
+    The stream is over, and `overflow` called with the reason, once more messages or bytes wait than
+    `most`: an end that asks without reading the answers cannot fill the memory of this one.
+    """
+
+    def __init__(
+        self, overflow: Callable[[str], object], most: tuple[int, int] | None = None
+    ) -> None:
         self._queue: deque[M] = deque()
+        self._bytes = 0
+        self._most_messages, self._most_bytes = most or (MOST_WAITING, MOST_WAITING_BYTES)
+        self._overflow = overflow
         self._is_closed = False
         self._arrived = asyncio.Event()
 
     def send(self, message: M) -> None:
         """Queue a message. Does nothing once the stream is closed."""
-        if not self._is_closed:
-            self._queue.append(message)
-            self._arrived.set()
+        if self._is_closed:
+            return
+        self._queue.append(message)
+        self._bytes += message.ByteSize()
+        self._arrived.set()
+        if len(self._queue) > self._most_messages or self._bytes > self._most_bytes:
+            reason = f"it left {len(self._queue)} messages of {self._bytes} bytes unread"
+            self._queue.clear()
+            self._cut()
+            self._overflow(reason)
 
     def close(self) -> None:
         """End the stream after what is queued. Safe to call again."""
         self._is_closed = True
         self._arrived.set()
 
+    def _cut(self) -> None:
+        """End the stream, of which nothing is queued."""
+        self.close()
+
     async def __aiter__(self) -> AsyncGenerator[M, None]:
         while True:
             while self._queue:
-                yield self._queue.popleft()
+                message = self._queue.popleft()
+                self._bytes -= message.ByteSize()
+                yield message
             if self._is_closed:
                 return
             self._arrived.clear()

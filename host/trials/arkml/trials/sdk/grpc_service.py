@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -158,23 +159,29 @@ class GrpcTrials:
         *metadata: tuple[str, str],
     ) -> Receiver[ActorRunTrialOutput]:
         """Open a stream of an actor, and return once the trial has introduced it."""
-        outgoing: QueuedSender[ActorRunTrialOutput] = QueuedSender()
+        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        outgoing: QueuedSender[ActorRunTrialOutput] = QueuedSender(lost.set_result)
         outgoing.send(ActorRunTrialOutput(state=CommunicationState.NORMAL, init_output=slot))
         call = method(aiter(outgoing), metadata=(*_metadata([trial_id]), *metadata))
         try:
-            first = await self._introduction(trial_id, call, outgoing)
+            first = await self._introduction(trial_id, call, outgoing, lost)
         except BaseException:
             outgoing.close()
             cancel(call)
             raise
         sender.send(first)
+        lost.add_done_callback(partial(self._give_up, call))
         stream = asyncio.create_task(self._read(call, sender, outgoing))
         self._streams.add(stream)
         stream.add_done_callback(self._streams.discard)
         return _Joined(call, outgoing, stream)
 
     async def _introduction(
-        self, trial_id: str, call: Any, outgoing: QueuedSender[ActorRunTrialOutput]
+        self,
+        trial_id: str,
+        call: Any,
+        outgoing: QueuedSender[ActorRunTrialOutput],
+        lost: asyncio.Future[str],
     ) -> ActorRunTrialInput:
         """Return the first message, which is the init_input. Raises TrialError if refused."""
         while True:
@@ -191,11 +198,18 @@ class GrpcTrials:
             state = message.state
             if state == CommunicationState.HEARTBEAT:
                 outgoing.send(ActorRunTrialOutput(state=state))
+                if lost.done():
+                    raise TrialError(f"trial {trial_id} let no actor in: {lost.result()}")
             elif state == CommunicationState.END:
                 raise TrialError(f"Trial [{trial_id}] - Ended before start [{message.details}]")
             else:
                 first: ActorRunTrialInput = message
                 return first
+
+    def _give_up(self, call: Any, lost: asyncio.Future[str]) -> None:
+        """End the stream of a server that does not read what it is sent."""
+        _log.warning("the server at %s is given up: %s", self._authority, lost.result())
+        cancel(call)
 
     async def _read(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any, Final
@@ -151,12 +152,24 @@ class _Datalog(_Service, datalog_pb2_grpc.DatalogSPServicer):
 async def _run(context: Any, open_stream: Callable[[str, str, Sender[Any]], Receiver[Any]]) -> None:
     """Join a gRPC stream to one of implementations until it ends."""
     trial_id = await _trial_id(context)
-    outgoing: QueuedSender[Any] = QueuedSender()
+    lost: list[str] = []
+    writing = asyncio.timeout(None)
+
+    def give_up(reason: str) -> None:
+        lost.append(reason)
+        writing.reschedule(asyncio.get_running_loop().time())
+
+    outgoing: QueuedSender[Any] = QueuedSender(give_up)
     receiver = open_stream("", trial_id, outgoing)
     reader = asyncio.create_task(_read(context, receiver))
     try:
-        async for message in outgoing:
-            await context.write(message)
+        with contextlib.suppress(TimeoutError):
+            async with writing:
+                async for message in outgoing:
+                    await context.write(message)
+        if lost:
+            receiver.lose(lost[0])
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, lost[0])
     finally:
         outgoing.close()
         reader.cancel()

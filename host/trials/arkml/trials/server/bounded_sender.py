@@ -18,21 +18,16 @@ FAREWELL = 5.0
 
 class BoundedSender(QueuedSender[M]):
     """
-    A QueuedSender within limits.
+    A QueuedSender within the limits of a server.
 
-    The stream is lost, and `overflow` called with the reason, once more messages or bytes wait
-    than `limits` allow: an end that does not read cannot fill the memory of the server.
     `farewell` are the seconds that the other end has to take what was sent before the end.
     """
 
     def __init__(
         self, limits: TrialLimits, overflow: Callable[[str], object], farewell: float = FAREWELL
     ) -> None:
-        super().__init__()
+        super().__init__(overflow, (limits.queued_messages, limits.queued_bytes))
         self.farewell = farewell
-        self._limits = limits
-        self._overflow = overflow
-        self._bytes = 0
         self._timeout: asyncio.Timeout | None = None  # of the pump
         self._is_writing = False
         self._written = asyncio.Event()
@@ -40,22 +35,18 @@ class BoundedSender(QueuedSender[M]):
 
     def send(self, message: M) -> None:
         """Queue a message."""
-        if self._is_closed:
-            return
-        super().send(message)
-        self._written.clear()
-        self._bytes += message.ByteSize()
-        limits = self._limits
-        if len(self._queue) > limits.queued_messages or self._bytes > limits.queued_bytes:
-            reason = f"it left {len(self._queue)} messages of {self._bytes} bytes unread"
-            self._queue.clear()
-            self._end(within=0.0)
-            self._overflow(reason)
+        if not self._is_closed:
+            self._written.clear()
+            super().send(message)
 
     def close(self) -> None:
         """End the stream after what is queued."""
         if not self._is_closed:
             self._end(within=self.farewell)
+
+    def _cut(self) -> None:
+        """End the stream at once."""
+        self._end(within=0.0)
 
     def _end(self, within: float) -> None:
         super().close()
@@ -70,10 +61,7 @@ class BoundedSender(QueuedSender[M]):
     @property
     def is_full(self) -> bool:
         """True while a quarter of what may wait does."""
-        limits = self._limits
-        return (
-            4 * len(self._queue) > limits.queued_messages or 4 * self._bytes > limits.queued_bytes
-        )
+        return 4 * len(self._queue) > self._most_messages or 4 * self._bytes > self._most_bytes
 
     async def written(self) -> None:
         """Wait until everything that was sent so far is written, or the stream is over."""
@@ -90,7 +78,6 @@ class BoundedSender(QueuedSender[M]):
             async with asyncio.timeout(self.farewell if self._is_closed else None) as self._timeout:
                 async with contextlib.aclosing(aiter(self)) as messages:
                     async for message in messages:
-                        self._bytes -= message.ByteSize()
                         self._is_writing = True
                         await write(message)
                         self._is_writing = False
