@@ -272,8 +272,16 @@ def record(meta=(), *, kind=RowKind.TRAINING, dropped=0, ends=0):
     return Record(0, 0, Header(1, 1 + ends, 1, 1, kind, dropped=dropped), rows, 0, 0)
 
 
-def episodes(*returns):
-    agents = np.arange(1, 1 + len(returns), dtype=np.uint64)
+def submits(begin=(), end=()):
+    """Rows that begin the episodes of some agents in one submit, and end those of others."""
+    rows = RowColumns.empty(len(begin) + len(end), 1, 1)
+    rows.agent[:] = [*begin, *end]
+    rows.step[len(begin) :], rows.state[len(begin) :] = 7, EpisodeState.TERMINAL
+    return Record(0, 0, Header(1, len(rows.agent), 1, 1, RowKind.TRAINING), rows, 0, 0)
+
+
+def episodes(*returns, agents=None):
+    agents = np.array(agents or range(1, 1 + len(returns)), np.uint64)
     return FinishedEpisodes(np.array(returns), np.full(len(returns), 7), agents)
 
 
@@ -288,30 +296,49 @@ def test_means_are_over_the_last_episodes_of_training():
     assert points["time/episodes"] == WINDOW + 50
 
 
+@pytest.mark.parametrize("agents", [16, 64])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_means_of_training_prefer_neither_short_nor_long_episodes(sign):
-    """Of 16 agents, half of the episodes take 10 steps and half 200, with a reward a step."""
-    draw, means = np.random.default_rng(3), []
+def test_means_of_training_prefer_neither_short_nor_long_episodes(sign, agents):
+    """Half of the episodes take 10 steps and half 200, with a reward a step: 105 is the truth."""
+    draw, first, frames = np.random.default_rng(3), [], (210, 260, 400)
+    means = {frame: [] for frame in frames}
     for _ in range(200):
-        made, left, length = EpisodesInOrder(), [0] * 16, [0] * 16
-        for frame in range(260):
-            for agent in range(16):
-                if left[agent] == 0:
-                    if frame:
-                        made.end(agent, Episode(sign * length[agent], length[agent]))
-                    left[agent] = length[agent] = int(draw.choice([10, 200]))
-                    made.begin(agent)
-                left[agent] -= 1
-        means.append(np.mean([one.total for one in made.last]))
+        made, left, length, seen = EpisodesInOrder(), [0] * agents, [0] * agents, False
+        for frame in range(max(frames) + 1):
+            over = [agent for agent in range(agents) if left[agent] == 0]
+            for agent in over if frame else ():
+                made.end(agent, Episode(sign * length[agent], length[agent]))
+            for agent in over:
+                left[agent] = length[agent] = int(draw.choice([10, 200]))
+            if over:
+                made.begin(over)
+            left = [steps - 1 for steps in left]
+            if made.last and not seen:
+                seen = True
+                first.append(np.mean([one.total for one in made.last]))
+            if frame in means:
+                means[frame].append(np.mean([one.total for one in made.last]))
 
-    assert np.mean(means) == pytest.approx(sign * 105, abs=8)
+    assert np.mean(first) == pytest.approx(sign * 105, abs=8)
+    for frame in frames:
+        assert np.mean(means[frame]) == pytest.approx(sign * 105, abs=8)
+
+
+def test_episodes_that_began_in_one_submit_count_when_all_of_them_have_ended():
+    made = RowStatistics()
+    made.count(submits(begin=[1, 2, 3]), NONE)
+    made.count(submits(end=[1, 3]), episodes(-10.0, -10.0, agents=(1, 3)))
+    assert "rollout/ep_rew_mean" not in dict(made.points())
+
+    made.count(submits(end=[2]), episodes(-200.0, agents=(2,)))
+    assert dict(made.points())["rollout/ep_rew_mean"] == np.mean([-10, -10, -200])
 
 
 def test_an_episode_that_does_not_end_is_waited_for_and_given_up():
     made = EpisodesInOrder()
-    made.begin("endless")
+    made.begin(["endless"])
     for number in range(2 * WINDOW):
-        made.begin("other")
+        made.begin(["other"])
         made.end("other", Episode(number, 1))
         if number == WINDOW // 2:
             assert not made.last
@@ -322,11 +349,10 @@ def test_an_episode_that_does_not_end_is_waited_for_and_given_up():
 
 def test_an_episode_that_its_agent_leaves_does_not_hold_others_up():
     made = EpisodesInOrder()
-    for agent in (1, 2):
-        made.begin(agent)
+    made.begin([1, 2])
     made.end(2, Episode(5.0, 3))
     assert not made.last
-    made.begin(1)
+    made.begin([1])
     assert list(made.last) == [Episode(5.0, 3)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,11 +22,11 @@ class Episode(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Begun:
-    """An episode that has begun; `is_over` once it has ended, or was given up."""
+class _Together:
+    """Episodes that began side by side, None while one plays; `playing` are not over yet."""
 
-    ended: Episode | None = None
-    is_over: bool = False
+    ended: list[Episode | None]
+    playing: int
 
 
 class EpisodesInOrder:
@@ -34,46 +34,54 @@ class EpisodesInOrder:
     Keeps the last episodes that have ended, in the order in which they began.
 
     The last ones to end are the short ones for as long as the first long ones play, and their mean
-    is wrong by that. So an episode counts after all that began before it: these are waited for,
-    unless their agents have begun another one, or the other agents many more.
+    is wrong by that. So episodes count once they and all that began before or beside them have
+    ended: these are waited for, unless their agents have begun another one, or the other agents
+    many more.
     """
 
     def __init__(self) -> None:
         self.last: deque[Episode] = deque(maxlen=WINDOW)
-        self._order: deque[_Begun] = deque()
-        self._open: dict[Hashable, _Begun] = {}
+        self._order: deque[_Together] = deque()
+        self._waiting = 0  # episodes in it
+        self._open: dict[Hashable, tuple[_Together, int]] = {}
 
-    def begin(self, agent: Hashable) -> None:
-        """Begin an episode of an agent; one that it has left without an end is forgotten."""
-        self.leave(agent)
-        begun = self._open[agent] = _Begun()
-        self._order.append(begun)
-        if len(self._order) > WINDOW + _PATIENCE * len(self._open):
+    def begin(self, agents: Sequence[Hashable]) -> None:
+        """
+        Begin an episode of each of these agents, side by side, each of them once.
+
+        One that an agent has left without an end is forgotten.
+        """
+        for agent in agents:
+            self.leave(agent)
+        together = _Together([None] * len(agents), len(agents))
+        self._open.update((agent, (together, place)) for place, agent in enumerate(agents))
+        self._order.append(together)
+        self._waiting += len(agents)
+        while self._waiting > WINDOW + _PATIENCE * len(self._open):
             self._give_up_oldest()
 
     def end(self, agent: Hashable, episode: Episode) -> None:
         """End the episode of an agent. One whose begin is not known counts at once."""
-        begun = self._open.pop(agent, None)
-        if begun is None:
+        if agent in self._open:
+            self._close(agent, episode)
+        else:
             self.last.append(episode)
-            return
-        begun.ended, begun.is_over = episode, True
-        self._count()
 
     def leave(self, agent: Hashable) -> None:
         """Forget the episode of an agent, which counts nowhere."""
-        begun = self._open.pop(agent, None)
-        if begun is not None:
-            begun.is_over = True
-            self._count()
+        if agent in self._open:
+            self._close(agent, None)
 
-    def _count(self) -> None:
-        """Count the episodes that no earlier one has to be waited for."""
+    def _close(self, agent: Hashable, episode: Episode | None) -> None:
+        """Close an episode, and count those that none before or beside has to be waited for."""
+        together, place = self._open.pop(agent)
+        together.ended[place] = episode
+        together.playing -= 1
         order = self._order
-        while order and order[0].is_over:
+        while order and not order[0].playing:
             ended = order.popleft().ended
-            if ended is not None:
-                self.last.append(ended)
+            self._waiting -= len(ended)
+            self.last.extend(one for one in ended if one is not None)
 
     def _give_up_oldest(self) -> None:
         self.leave(next(iter(self._open)))  # in the order in which they began, too

@@ -98,16 +98,15 @@ class RowStatistics:
         is_end = np.isin(rows.state, _ENDS)
         events = np.flatnonzero(is_end | (rows.step == 0))
         columns = (rows.agent[events], rows.version[events], is_end[events])
-        begun: list[int] = []  # of one version, side by side
+        begun: dict[int, None] = {}  # of one version, side by side
         under = 0
         for agent, version, ends in zip(*(one.tolist() for one in columns), strict=True):
             key = record.session << _AGENT_BITS | agent
-            if begun and (ends or version != under):
-                self.ratings.begin(begun, under)
-                begun = []
+            if begun and (ends or version != under or key in begun):
+                self._begin(list(begun), under)
+                begun = {}
             if not ends:
-                self._last.begin(key)
-                begun.append(key)
+                begun[key] = None
                 under = version
             elif whole := ended.get(agent):
                 episode = whole.popleft()
@@ -117,7 +116,12 @@ class RowStatistics:
                 self._last.leave(key)
                 self.ratings.leave(key)
         if begun:
-            self.ratings.begin(begun, under)
+            self._begin(list(begun), under)
+
+    def _begin(self, agents: list[int], version: int) -> None:
+        """Begin episodes side by side under a version."""
+        self._last.begin(agents)
+        self.ratings.begin(agents, version)
 
 
 class _Mean:
