@@ -152,6 +152,28 @@ def test_frames_after_a_session_has_failed_are_neither_counted_nor_evaluated():
     assert evaluated == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("episodes", "ended"), [(19, "frames"), (20, "return")])
+def test_the_first_few_episodes_of_training_reach_no_goal(episodes, ended):
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        monitor.close()
+        monitor.metrics = {"rollout/ep_rew_mean": -10.0, "time/episodes": float(episodes)}
+        loop = TrainingLoop(Goal(9, None, -50.0), None, monitor, is_once=False, cancel=print)
+        loop.run(lambda: None, lambda: None, None, None)
+
+    assert loop.ended == ended
+
+
+def test_where_policies_are_evaluated_episodes_of_training_reach_no_goal():
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        monitor.close()
+        monitor.metrics = {"rollout/ep_rew_mean": -10.0, "time/episodes": 500.0}
+        loop = TrainingLoop(Goal(9, None, -50.0), None, monitor, is_once=False, cancel=print)
+        returns = iter([-105.0, 1e3])
+        loop.run(lambda: None, lambda: None, lambda: loop.keep_returns([next(returns)]), 3)
+
+    assert (loop.frames, loop.ended) == (6, "return")
+
+
 def test_a_hive_that_does_not_answer_is_why_a_guest_has_started_no_training(monkeypatch):
     monkeypatch.setattr("arkml.training.monitor._QUIET", 0.0)
     with monitor_of(RUN) as monitor:

@@ -82,8 +82,8 @@ def command(
         float | None,
         typer.Option(
             metavar="X",
-            help="Train until the mean return of the last 100 evaluation episodes, or training"
-            " episodes without --eval-every, is X.",
+            help="Train until the mean return of the last 100 evaluation episodes is X; without"
+            " --eval-every of the last 100 training episodes, of which 20 must have ended.",
         ),
     ] = None,
     fps: Annotated[

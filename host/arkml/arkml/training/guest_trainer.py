@@ -90,7 +90,8 @@ def train(
     `module` is the path or the bytes of a guest that starts a training; the first run that it
     starts is the one that is trained. The training ends after `minutes` or `frames` from when there
     is a policy, or after `minutes` without one, or when the mean return of the last 100 evaluation
-    episodes, training episodes without `eval_every`, is `until_return`; the first of them counts.
+    episodes is `until_return`, without `eval_every` that of the last 100 training episodes, of
+    which 20 must have ended; the first of them counts.
     Without any an applet trains for five minutes, and anything else runs once.
 
     `progress` is called about once a second, and after each evaluation at once, with a

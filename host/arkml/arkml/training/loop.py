@@ -15,6 +15,7 @@ from arkml.training.results import TrainingEnd
 _IDLE = 0.005  # seconds between two frames before there is a run
 _NO_RUN = 90.0  # seconds after which a guest that starts none is given up
 _EPISODES = 100  # episodes of a mean return
+_LEAST = 20  # episodes of training that reach the goal, at least
 _LOOK = 0.1  # seconds between two looks at a step that may have to be ended
 _PATIENCE = 1.0  # seconds that a step gets to end by itself
 
@@ -47,6 +48,7 @@ class TrainingLoop:
         self._goal = goal
         self._monitor = monitor
         self._is_once = is_once or goal.is_open
+        self._is_evaluated = False
         self._cancel = cancel
         self._steps = 0
         self._over = threading.Event()
@@ -61,6 +63,7 @@ class TrainingLoop:
         every: int | None,
     ) -> None:
         """Begin, and step until the goal is reached, or once; `evaluate` every N frames."""
+        self._is_evaluated = evaluate is not None and bool(every)
         watch = threading.Thread(target=self._watch, name="arkml-training-end", daemon=True)
         watch.start()
         try:
@@ -85,11 +88,15 @@ class TrainingLoop:
 
     @property
     def mean_return(self) -> float | None:
-        """Mean of the last 100 evaluation episodes, or else of training episodes."""
-        evaluated = self.evaluated
-        if evaluated:
-            return sum(evaluated) / len(evaluated)
-        return self._monitor.mean_return
+        """
+        Mean of the last 100 evaluation episodes; without evaluations, of training episodes.
+
+        None before the first evaluation, or before 20 episodes of training.
+        """
+        evaluated, monitor = self.evaluated, self._monitor
+        if self._is_evaluated:
+            return sum(evaluated) / len(evaluated) if evaluated else None
+        return monitor.mean_return if monitor.episodes >= _LEAST else None
 
     def _run_once(self, step: Callable[[], None]) -> None:
         cut = self._end() or self._take(step)

@@ -26,6 +26,7 @@ from arkml.hive.protocol.runs import OVER, RunInfo, Status
 from arkml.hive.transport import GONE
 from arkml.training.results import (
     EVALUATION_RETURN,
+    TRAINING_EPISODES,
     TRAINING_RETURN,
     Evaluation,
     ProgressFunction,
@@ -117,6 +118,11 @@ class RunMonitor(Closing):
     def mean_return(self) -> float | None:
         """Mean of the last 100 training episodes, None before the first."""
         return self.metrics.get(TRAINING_RETURN)
+
+    @property
+    def episodes(self) -> int:
+        """Number of training episodes that have ended."""
+        return int(self.metrics.get(TRAINING_EPISODES, 0))
 
     def cause_of(self, error: Exception) -> Exception:
         """

@@ -37,6 +37,9 @@ Series = Sequence[tuple[int, float]]
 TRAINING_RETURN, EVALUATION_RETURN = "rollout/ep_rew_mean", "eval/mean_reward"
 """Metrics of a run: mean returns of training episodes and of evaluations."""
 
+TRAINING_EPISODES = "time/episodes"
+"""Metric of a run: the number of training episodes that have ended."""
+
 EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 """Metrics of a run: 1 if all rewards were equal, and the features that had one value only."""
 
