@@ -23,9 +23,18 @@ from arkml.training.tasks import find_task
 
 REACH = GUESTS / "c_reach_seeded.wasm"
 COIN = GUESTS / "c_coin.wasm"
+COIN_SEEDED = GUESTS / "c_coin_seeded.wasm"
 CMDLET = GUESTS / "rust_cmdlet.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 AGENTS, STEPS, LIMIT = 64, 50, 7
+SUBMIT_EACH = scripted(
+    [(1, INITIAL, 0)],
+    *[[(1, RUNNING, 1)]] * 200,
+    each=f"""(call $row (i64.const 2)
+      (select (i32.const {INITIAL:d}) (i32.const {RUNNING:d}) (i32.eqz (global.get $turn)))
+      (f32.const 1)) (call $answer (i32.const 1))""",
+)
+"""An applet of two agents, each with a submit of its own in every frame."""
 ONE_LEFT = scripted([(1, INITIAL, 0), (2, INITIAL, 0)], *[[(1, RUNNING, 1)]] * 200)
 
 
@@ -43,6 +52,35 @@ def test_a_limit_above_the_length_of_episodes_changes_none():
 
     assert limited.lengths.tolist() == free.lengths.tolist()
     assert limited.returns.tolist() == free.returns.tolist()
+
+
+@pytest.mark.parametrize(("limit", "truth"), [(50, 30), (100, 55), (150, 80), (201, 105)])
+def test_a_limit_prefers_neither_short_nor_long_episodes(limit, truth):
+    """Half of the episodes take 10 steps and half 200, with a reward of 1 a step."""
+    result = arkml.evaluate(COIN_SEEDED, zeros(1, 1), episodes=800, max_episode_steps=limit)
+
+    assert set(result.lengths) == {10, min(limit, 200)}
+    assert result.returns.mean() == pytest.approx(truth, abs=5 * (truth - 10) / 800**0.5)
+    assert len(result.returns) == 800
+
+
+def test_a_recording_with_a_limit_has_as_many_short_episodes_as_long_ones(tmp_path):
+    file = tmp_path / "coin.npz"
+    recording = arkml.record(COIN_SEEDED, zeros(1, 1), file, episodes=400, max_episode_steps=50)
+    rows = read_demonstrations(file).columns
+    is_end = (rows.state == EpisodeState.TERMINAL) | (rows.state == EpisodeState.INTERRUPTED)
+
+    assert recording.returns.mean() == pytest.approx(30, abs=5 * 20 / 400**0.5)
+    assert sorted(rows.step[is_end]) == sorted(recording.lengths)
+    assert len(np.unique(rows.agent)) == len(recording.lengths) == 400
+    assert len(rows) == sum(recording.lengths + 1)
+
+
+def test_agents_with_a_submit_each_are_cut_off_at_the_same_step():
+    result = arkml.evaluate(SUBMIT_EACH, zeros(1, 1), episodes=4, max_episode_steps=5)
+
+    assert result.lengths.tolist() == [5] * 4
+    assert result.shortfall == ""
 
 
 def test_an_agent_without_a_row_ends_with_the_one_that_is_over_the_limit():

@@ -22,7 +22,7 @@ class Limited(NamedTuple):
     The rows of a batch under a limit.
 
     states: uint32, [n], Interrupted where the limit has ended an episode. cut: bool, [n], those
-    rows. gone: bool, [n], rows of guests that were cut off before.
+    rows. gone: bool, [n], rows of guests that were cut off before, and of no episode.
     """
 
     states: States
@@ -34,10 +34,10 @@ class StepLimit:
     """
     Cuts off guests of which an agent has had `most` steps in its episode.
 
-    As in an environment, all agents of such a guest are truncated with the rows of that submit, and
-    the next episodes are those of a new guest, since a guest cannot be told: the runner of guests
-    takes the numbers of those that were cut off, by `take`, and puts others in their places. What
-    a guest submits until then does not count.
+    As in an environment, all agents of such a guest are truncated with their rows of that submit,
+    or of another one of the same frame, and the next episodes are those of a new guest, since a
+    guest cannot be told: the runner of guests takes the numbers of those that were cut off, by
+    `take`, and puts others in their places. What else a guest submits until then does not count.
     """
 
     def __init__(self, most: int) -> None:
@@ -49,18 +49,23 @@ class StepLimit:
         cut, self._cut = self._cut, set()
         return cut
 
-    def apply(self, keys: Words, steps: Words, states: States, closed: Marks) -> Limited | None:
+    def apply(
+        self, keys: Words, steps: Words, states: States, over: Marks, last: Marks
+    ) -> Limited | None:
         """
         Return the rows of a batch where a guest in it is, or was, cut off; None where none is.
 
         keys: uint64, [] or [n], of the agents' sessions. steps: uint64, [n], of each agent before.
-        closed: bool, [n], rows at which no episode can end: theirs has, or has a later row.
+        over: bool, [n], rows of agents whose episodes have ended before. last: bool, [n], the last
+        row of each agent in the batch.
         """
-        full = (steps >= self.most) & (states == _RUNNING) & ~closed
+        open_ = (states == _RUNNING) & ~over & last
+        full = (steps >= self.most) & open_
         if not self._cut and not full.any():
             return None
         guests = np.broadcast_to(keys, states.shape) >> GUEST_BITS
-        gone = np.isin(guests, np.array(list(self._cut), np.uint64))
-        cut = np.isin(guests, guests[full & ~gone]) & (states == _RUNNING) & ~closed
-        self._cut.update(guests[full & ~gone].tolist())
+        before = np.isin(guests, np.array(list(self._cut), np.uint64))
+        cut = (before | np.isin(guests, guests[full])) & open_
+        self._cut.update(guests[full].tolist())
+        gone = before & (over | (steps == 0))
         return Limited(np.where(cut, _INTERRUPTED, states), cut, gone)

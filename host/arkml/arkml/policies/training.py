@@ -177,7 +177,7 @@ class TrainingPolicy:
         over = self.agents.ended(visit, ends)
         limited = None
         if self._limit is not None:
-            limited = self._limit.apply(batch.keys, steps, states, over | ~visit.last_rows())
+            limited = self._limit.apply(batch.keys, steps, states, over, visit.last_rows())
         keep: Marks | None = None
         if not (plain and steps.all() and _is_finite(batch.features, rewards)) or over.any():
             keep = self.examine(batch, steps, over, None if limited is None else limited.gone)

@@ -119,7 +119,7 @@ def make_evaluating(
     shared = loader.shared(gateway=gateway, library=library)
     if limit is None:
         return GuestRunner(Guest(loader.load(module, name, shared)), task, budget), gateway
-    renewal = Renewal(limit, seed, lambda: gateway.episodes.end_open())
+    renewal = Renewal(limit, seed, lambda: gateway.episodes.cut_off())
     return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
 
 

@@ -64,10 +64,15 @@ class Recording:
 
 
 class RowRecorder(EpisodeRecorder):
-    """A row sink that keeps the rows of chosen episodes, with the actions that the guest gets."""
+    """
+    A row sink that keeps the rows of chosen episodes, with the actions that the guest gets.
 
-    def __init__(self) -> None:
-        super().__init__()
+    With `keeps_late` also those of episodes that do not count for having begun too late.
+    """
+
+    def __init__(self, most: int | None = None, *, keeps_late: bool = False) -> None:
+        super().__init__(most=most)
+        self._keeps_late = keeps_late
         self._kept: list[Rows] = []
 
     def take(self, rows: Rows) -> None:
@@ -77,6 +82,12 @@ class RowRecorder(EpisodeRecorder):
         copies = (np.array(getattr(rows, name)[keep]) for name in _COLUMNS)
         agent, step, reward, state, features, action = copies
         self._kept.append(Rows(agent, step, 0, reward, state, features, action, None))
+
+    def cut_off(self) -> list[int]:
+        late = super().cut_off()
+        if late and not self._keeps_late:
+            self._kept = [_without(rows, late) for rows in self._kept]
+        return late
 
     def restart(self, wanted: int) -> None:
         super().restart(wanted)
@@ -99,6 +110,14 @@ class RowRecorder(EpisodeRecorder):
         continuous = columns["action"].shape[1] - len(branches)
         np.clip(columns["action"][:, :continuous], -1, 1, out=columns["action"][:, :continuous])
         return DemonstrationSet(row_columns(**columns), branches, guest, sha256, module)
+
+
+def _without(rows: Rows, agents: Sequence[int]) -> Rows:
+    """Return the rows of other agents."""
+    others = ~np.isin(rows.agent, np.array(agents, np.uint64))
+    if others.all():
+        return rows
+    return rows._replace(**{name: getattr(rows, name)[others] for name in _COLUMNS})
 
 
 _COLUMNS = ("agent", "step", "reward", "state", "features", "action")
@@ -152,7 +171,7 @@ def record(
     if episodes is None:
         episodes = EPISODES if frames is None else frames * _ALL
     data, label = read_source(module)
-    recorder = RowRecorder()
+    recorder = RowRecorder(max_episode_steps, keeps_late=is_by_frames)
     with Host(
         policy=policy, outputs=outputs, seed=seed, deterministic=deterministic, limits=limits
     ) as host:

@@ -131,6 +131,14 @@ class EpisodeChoice:
         self._longest = max(self._longest, self._round - place.begun)
         return ChosenEnd(at, place.ended - 1)
 
+    def take_back(self, end: ChosenEnd) -> None:
+        """Take back the last end of a place: its episode does not count, another one is chosen."""
+        place = self._places[end.place]
+        place.ended -= 1
+        place.chosen -= 1
+        self.ended -= 1
+        self._left += 1
+
     def leave(self, agent: int) -> None:
         """End the episode of an agent as one that never was: another one is chosen for it."""
         at = self._at.get(agent)
