@@ -125,6 +125,18 @@ def test_a_training_and_its_evaluations_have_the_limit(tmp_path):
 
 
 @pytest.mark.learns
+def test_a_training_with_a_limit_prefers_neither_short_nor_long_episodes(tmp_path):
+    result = arkml.train(
+        COIN_SEEDED, minutes=5, instances=4, eval_every=400, evaluate_episodes=100, frames=1_200,
+        max_episode_steps=50, settings=QUICK, directory=tmp_path,
+    )  # fmt: skip
+    returns = result.evaluation_returns
+
+    assert result.training_curve.mean_returns.mean() == pytest.approx(30, abs=5 * 20 / 10)
+    assert returns.mean() == pytest.approx(30, abs=5 * 20 / len(returns) ** 0.5)
+
+
+@pytest.mark.learns
 def test_the_workers_of_a_training_have_the_limit(tmp_path):
     result = arkml.train(
         REACH, frames=150, actors=2, instances=2, max_episode_steps=LIMIT, settings=QUICK,

@@ -12,7 +12,7 @@ from arkml.runs.settings import LearnerSettings, doubts
 
 def test_the_keywords_are_the_fields_that_a_host_may_set():
     keywords, fields = get_type_hints(LearnerSettings), get_type_hints(Settings)
-    for name in ("features", "actions", "branches", "other", "refusal"):
+    for name in ("features", "actions", "branches", "max_episode_steps", "other", "refusal"):
         del fields[name]
 
     assert keywords == fields

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from arkml.abi.codes import EpisodeState
-from arkml.hive.protocol.rows import META, Header, RowColumns, RowKind
+from arkml.hive.protocol.rows import GUEST_SHIFT, META, Header, RowColumns, RowKind
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
@@ -22,6 +22,7 @@ from arkml.learning.rate_limiter import (
 )
 from arkml.learning.row_statistics import RowStatistics
 from arkml.learning.trajectories import FinishedEpisodes
+from arkml.learning.version_ratings import Rating
 
 SETTINGS = Settings(1, 1, memory_min_size=1_000, updates_per_row=0.5)
 SYNC = Settings(1, 1, updates_per_row=0.125, sync=True)
@@ -332,6 +333,62 @@ def test_episodes_that_began_in_one_submit_count_when_all_of_them_have_ended():
 
     made.count(submits(end=[2]), episodes(-200.0, agents=(2,)))
     assert dict(made.points())["rollout/ep_rew_mean"] == np.mean([-10, -10, -200])
+
+
+@pytest.mark.parametrize(("most", "truth"), [(50, 30), (100, 55), (200, 105), (300, 105)])
+def test_means_of_training_under_a_limit_prefer_neither_short_nor_long_episodes(most, truth):
+    """Half of the episodes take 10 steps and half 200; the four guests have 16 agents each."""
+    draw, means, ratings = np.random.default_rng(5), [], []
+    for _ in range(8):
+        made, world = RowStatistics(most), [CoinGuest(guest, draw) for guest in range(4)]
+        for _ in range(700):
+            for place, guest in enumerate(world):
+                made.count(*guest.submit(most))
+                if guest.is_cut:
+                    world[place] = CoinGuest(guest.number + 4, draw)
+            ratings += [one.score for one in made.ratings.take() if isinstance(one, Rating)]
+        means.append(dict(made.points())["rollout/ep_rew_mean"])
+
+    deviation = (min(most, 200) - 10) / 2
+    assert np.mean(means) == pytest.approx(truth, abs=5 * deviation / 800**0.5)
+    assert np.mean(ratings) == pytest.approx(truth, abs=5 * deviation / (20 * len(ratings)) ** 0.5)
+    assert len(ratings) > 15
+
+
+class CoinGuest:
+    """A guest whose agents get 1 a step, as `c_coin.wasm`, and its rows."""
+
+    def __init__(self, number, draw):
+        self.number, self.is_cut, self._draw = number, False, draw
+        self._next, self._left, self._steps = number << GUEST_SHIFT, {}, {}
+
+    def submit(self, most):
+        ended = []
+        while len(self._left) < 16:
+            self._left[self._next] = int(self._draw.choice([10, 200]))
+            self._steps[self._next] = 0
+            self._next += 1
+        agents = list(self._left)
+        rows = RowColumns.empty(16, 1, 1)
+        rows.agent[:], rows.step[:] = agents, [self._steps[agent] for agent in agents]
+        rows.state[:] = [
+            EpisodeState.RUNNING if step else EpisodeState.INITIAL for step in rows.step
+        ]
+        rows.state[rows.step == list(self._left.values())] = EpisodeState.TERMINAL
+        running = rows.state == EpisodeState.RUNNING
+        self.is_cut = bool((running & (rows.step >= most)).any())
+        if self.is_cut:
+            rows.state[running] = EpisodeState.INTERRUPTED
+        for agent, step, state in zip(agents, rows.step.tolist(), rows.state, strict=True):
+            self._steps[agent] += 1
+            if state in (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED):
+                ended.append((agent, step))
+                del self._left[agent], self._steps[agent]
+        returns = np.array([float(step) for _, step in ended])
+        found = FinishedEpisodes(
+            returns, returns.astype(int), np.array([a for a, _ in ended], "u8")
+        )
+        return Record(0, 0, Header(1, 16, 1, 1, RowKind.TRAINING), rows, 0, 0), found
 
 
 def test_an_episode_that_does_not_end_is_waited_for_and_given_up():

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
+from arkml.hive.protocol.rows import GUEST_SHIFT
 from arkml.policies.agents import GUEST_BITS
 from arkml.policies.noise import Words
 
@@ -43,6 +44,16 @@ class StepLimit:
     def __init__(self, most: int) -> None:
         self.most = most
         self._cut: set[int] = set()
+
+    @staticmethod
+    def named(agents: Words, keys: Words) -> Words:
+        """
+        Return the names of agents, with those of their guests in the upper bits: uint64, [n].
+
+        agents: uint64, [n]. keys: uint64, [] or [n], of their sessions.
+        """
+        bits = np.uint64(64 - GUEST_SHIFT)
+        return (agents >> bits) | ((keys >> GUEST_BITS) << np.uint64(GUEST_SHIFT))
 
     def take(self) -> set[int]:
         """Return the numbers of the guests that were cut off since the last call."""

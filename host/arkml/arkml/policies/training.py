@@ -201,6 +201,8 @@ class TrainingPolicy:
             batch.values[~keep] = 0
         if self._sink is not None:
             agent = _names(visit, self.seed, batch.keys, ids)
+            if self._limit is not None:
+                agent = self._limit.named(agent, batch.keys)
             masks = None if self.masks is None else self.masks.rows
             number, features = live.number, batch.features
             self._sink.take(
@@ -209,6 +211,11 @@ class TrainingPolicy:
         if self.masks is not None:
             actions = actions[:, : self._continuous]
         np.clip(actions, -1.0, 1.0, out=actions)
+
+    def names(self, keys: Words, ids: Words) -> Words:
+        """Return the numbers of agents in the rows that the sink gets: uint64, [n]."""
+        agents = streams(self.seed, keys, ids)
+        return agents if self._limit is None else self._limit.named(agents, keys)
 
     def forget(self, key: int) -> None:
         """Drop the state of the agents of session `key`, which is closed."""

@@ -13,7 +13,6 @@ from arkml.batches import Batch, MetadataLog
 from arkml.errors import ArkmlError, GuestError, NotFound, Unavailable
 from arkml.hive.protocol.episode_choice import ChosenEnd, EpisodeChoice
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.noise import streams
 from arkml.policies.ports import Parts
 from arkml.policies.step_limit import StepLimit
 from arkml.policies.training import IrregularRows, PolicyVersion, Rows, TrainingPolicy
@@ -229,7 +228,7 @@ class SuccessSink:
     """Passes the metadata SUCCESS of a guest that is evaluated on to the recorder of its run."""
 
     def __init__(self, policy: TrainingPolicy, episodes: EpisodeRecorder) -> None:
-        self._seed = policy.seed
+        self._policy = policy
         self._episodes = episodes
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
@@ -238,7 +237,7 @@ class SuccessSink:
     def note(self, batch: Batch, metadata: MetadataLog) -> None:
         marks = [(item.row, item.value) for item in metadata if item.name == SUCCESS]
         if marks:
-            agents = streams(self._seed, batch.keys, batch.rows["id"]).tolist()
+            agents = self._policy.names(batch.keys, batch.rows["id"]).tolist()
             values = [value for _, value in marks]
             self._episodes.mark([agents[row] for row, _ in marks], values)
 

@@ -37,7 +37,7 @@ from arkml.hive.protocol.settings import (
     from_protocol,
     guest_settings,
 )
-from arkml.hive.protocol.wire import compact_json
+from arkml.hive.protocol.wire import MAX_COUNT, compact_json
 from arkml.policies.library import PolicyLibrary
 from arkml.runs.access import HiveAccess
 from arkml.runs.membership import RunMembership
@@ -170,6 +170,8 @@ class HiveRunGateway:
     def _run_request(self, request: TrainingRequest) -> RunRequest:
         """Return the hive's form of a guest's request. Raises AbiError."""
         settings = settings_of(request, self._branches, self._hives.grant.settings)
+        if (limit := self._hives.limit) is not None:
+            settings = replace(settings, max_episode_steps=min(limit.most, MAX_COUNT))
         return RunRequest(
             name=request.experiment,
             game=request.namespace,

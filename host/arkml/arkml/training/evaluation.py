@@ -43,8 +43,8 @@ def evaluate(
     can until all of them have ended: the first that end would be the short ones. After `frames`
     frames, by default 500 for each episode and at least 5,000, as many episodes of each agent come
     back as all of them have ended, and `shortfall` says so. After `max_episode_steps` an episode is
-    cut off, as in `train`. `deterministic` leaves out the noise,
-    `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
+    cut off, as in `train`, and those that began later in its guest do not count, since only the
+    short ones of them would end. `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
 
     Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
     with; InvalidArguments if the policy does not fit it; and NotFound if it starts no training or

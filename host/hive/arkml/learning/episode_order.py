@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ class Episode(NamedTuple):
 class _Together:
     """Episodes that began side by side, None while one plays; `playing` are not over yet."""
 
+    agents: Sequence[Hashable]
     ended: list[Episode | None]
     playing: int
 
@@ -53,7 +54,7 @@ class EpisodesInOrder:
         """
         for agent in agents:
             self.leave(agent)
-        together = _Together([None] * len(agents), len(agents))
+        together = _Together(agents, [None] * len(agents), len(agents))
         self._open.update((agent, (together, place)) for place, agent in enumerate(agents))
         self._order.append(together)
         self._waiting += len(agents)
@@ -66,6 +67,34 @@ class EpisodesInOrder:
             self._close(agent, episode)
         else:
             self.last.append(episode)
+
+    def __contains__(self, agent: Hashable) -> bool:
+        return agent in self._open
+
+    def cut_off(
+        self, agents: Iterable[Hashable], guest_of: Callable[[Hashable], Hashable]
+    ) -> set[Hashable]:
+        """
+        Forget the episodes that began after those of `agents`, and in the guests of these.
+
+        These reach the limit by which their guests are cut off: of what began later only the short
+        episodes had time to end. Returns the agents whose episodes are forgotten.
+        """
+        full: dict[int, set[Hashable]] = {}
+        for agent in agents:
+            if agent in self._open:
+                full.setdefault(id(self._open[agent][0]), set()).add(guest_of(agent))
+        guests: set[Hashable] = set()
+        late = set()
+        for together in tuple(self._order) if full else ():
+            for place, agent in enumerate(together.agents if guests else ()):
+                if guest_of(agent) in guests:
+                    late.add(agent)
+                    together.ended[place] = None
+            guests |= full.get(id(together), set())
+        for agent in late:
+            self.leave(agent)
+        return late
 
     def leave(self, agent: Hashable) -> None:
         """Forget the episode of an agent, which counts nowhere."""

@@ -29,7 +29,7 @@ class Experience:
         self.rows = 0
         """Rows of the run up to the cursor of the log."""
         self.normalizer = normalizer
-        self.statistics = RowStatistics()
+        self.statistics = RowStatistics(settings.max_episode_steps)
         self.policy_lag = PolicyLag()
         self.figures = RowFigures(settings)
         self._settings = settings

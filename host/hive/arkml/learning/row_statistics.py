@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.masks import PREFIX
-from arkml.hive.protocol.rows import RowKind
+from arkml.hive.protocol.rows import GUEST_SHIFT, RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.learning.episode_order import WINDOW, Episode, EpisodesInOrder
 from arkml.learning.trajectories import FinishedEpisodes
@@ -25,9 +25,15 @@ Point = tuple[str, float]
 
 
 class RowStatistics:
-    """Counts each row once, not again when a restarted learner reads it for the second time."""
+    """
+    Counts each row once, not again when a restarted learner reads it for the second time.
 
-    def __init__(self) -> None:
+    `most` is the limit of steps by which guests are cut off, 0 for none: no episode counts that
+    began after the one which reached it, because of those only the short ones had time to end.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
         self.episodes = 0
         self.dropped = 0
         self.non_finite = 0
@@ -95,33 +101,59 @@ class RowStatistics:
         found = (episodes.agents, episodes.returns, episodes.lengths)
         for agent, total, length in zip(*(one.tolist() for one in found), strict=True):
             ended.setdefault(agent, deque()).append(Episode(total, length))
-        is_end = np.isin(rows.state, _ENDS)
-        events = np.flatnonzero(is_end | (rows.step == 0))
-        columns = (rows.agent[events], rows.version[events], is_end[events])
+        events = np.flatnonzero(np.isin(rows.state, _ENDS) | (rows.step == 0))
+        columns = (rows.agent, rows.version, rows.state, rows.step)
         begun: dict[int, None] = {}  # of one version, side by side
+        cut: dict[int, Episode | None] = {}
+        full: list[int] = []
         under = 0
-        for agent, version, ends in zip(*(one.tolist() for one in columns), strict=True):
+        for agent, version, state, step in zip(*(c[events].tolist() for c in columns), strict=True):
             key = record.session << _AGENT_BITS | agent
+            ends = state in _ENDS
             if begun and (ends or version != under or key in begun):
                 self._begin(list(begun), under)
                 begun = {}
             if not ends:
                 begun[key] = None
                 under = version
-            elif whole := ended.get(agent):
-                episode = whole.popleft()
-                self._last.end(key, episode)
-                self.ratings.end(key, episode.total)
+                continue
+            whole = ended.get(agent)
+            episode = whole.popleft() if whole else None
+            if self._most and state == EpisodeState.INTERRUPTED:
+                cut[key] = episode
+                full += [key] if step >= self._most else []
             else:
-                self._last.leave(key)
-                self.ratings.leave(key)
+                self._end(key, episode)
         if begun:
             self._begin(list(begun), under)
+        self._cut_off(cut, full)
+
+    def _cut_off(self, cut: Mapping[int, Episode | None], full: Sequence[int]) -> None:
+        """End the episodes of guests that were cut off because of those of `full`."""
+        self.ratings.take_back(self._last.cut_off(full, _guest))
+        for agent, episode in cut.items():
+            self._end(agent, episode)
+
+    def _end(self, agent: int, episode: Episode | None) -> None:
+        """End an episode, None for one of which rows are missing."""
+        if self._most and agent not in self._last:
+            return  # it was forgotten
+        if episode is None:
+            self._last.leave(agent)
+            self.ratings.leave(agent)
+        else:
+            self._last.end(agent, episode)
+            self.ratings.end(agent, episode.total)
 
     def _begin(self, agents: list[int], version: int) -> None:
         """Begin episodes side by side under a version."""
         self._last.begin(agents)
         self.ratings.begin(agents, version)
+
+
+def _guest(agent: int) -> int:
+    """Return the guest of an agent of some session, where the upper bits of an agent say it."""
+    return agent >> GUEST_SHIFT
 
 
 class _Mean:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from arkml.hive.protocol.episode_choice import EpisodeChoice
+from arkml.hive.protocol.episode_choice import ChosenEnd, EpisodeChoice
 
 LEAST = 20
 """Episodes of a rating, at least, whether they are of one agent or of many."""
@@ -29,7 +29,8 @@ class Rating(NamedTuple):
 
 
 class _Played(NamedTuple):
-    place: int
+    agent: int
+    end: ChosenEnd
     version: int
     total: float
 
@@ -94,7 +95,7 @@ class VersionRatings:
         self._ended += 1
         ended = choice.end(agent)
         if ended is not None:
-            self._played.append(_Played(ended.place, self._begun.pop(agent), total))
+            self._played.append(_Played(agent, ended, self._begun.pop(agent), total))
         if choice.is_done:
             self._rate()
         elif self._ended * self._each > _PATIENCE * choice.wanted:
@@ -105,6 +106,17 @@ class VersionRatings:
         if self._open.pop(agent, None) is not None and self._choice is not None:
             self._chosen -= self._begun.pop(agent, None) is not None
             self._choice.leave(agent)
+
+    def take_back(self, agents: Container[int]) -> None:
+        """Forget the episodes of agents, which count nowhere, whether they have ended or not."""
+        choice = self._choice
+        for one in reversed(self._played if choice is not None else ()):
+            if one.agent in agents and choice is not None:
+                choice.take_back(one.end)
+                self._chosen -= 1
+        self._played = [one for one in self._played if one.agent not in agents]
+        for agent in [agent for agent in self._open if agent in agents]:
+            self.leave(agent)
 
     def _begin_rating(self, more: int, version: int) -> EpisodeChoice:
         """Begin a rating of the agents that play and `more` of them, under a version."""
@@ -118,10 +130,10 @@ class VersionRatings:
 
     def _rate(self) -> None:
         assert self._version is not None
-        own: dict[int, list[float]] = {one.place: [] for one in self._played}
+        own: dict[int, list[float]] = {one.end.place: [] for one in self._played}
         for one in self._played:
             if one.version == self._version:
-                own[one.place].append(one.total)
+                own[one.end.place].append(one.total)
         rounds = min(map(len, own.values()))
         returns = [one.total for one in self._played]
         if 2 * rounds >= self._each:

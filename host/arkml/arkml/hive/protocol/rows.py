@@ -25,6 +25,12 @@ MAX_WIDTH = 1 << 16
 _HEADER = struct.Struct("<4sHHQIIIIIIQQI4x")
 HEADER_SIZE = _HEADER.size
 
+GUEST_SHIFT = 48
+"""
+The upper bits of an agent, from this one on, are those of its guest's number, where a limit of
+steps cuts off the agents of a guest together (the setting `max_episode_steps`).
+"""
+
 NO_ROW = (1 << 32) - 1
 """The row of a metric whose own row was dropped before it was sent."""
 

@@ -11,7 +11,7 @@ from msgspec import Meta, field
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import ArkmlError, InvalidSettings
-from arkml.hive.protocol.wire import WireStruct
+from arkml.hive.protocol.wire import MAX_COUNT, WireStruct
 
 KEY = "arkml"
 """The key of a guest's configuration whose object holds settings; the rest is the guest's own."""
@@ -45,8 +45,9 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     constant one. `rollout_length` is the n of n-step returns. `demo_fraction` is the largest share
     of a batch that is drawn from demonstrations. `updates_per_row` is the largest number of updates
     for each row. PPO learns from `rollout_rows` rows of one version at a time, `epochs` times in
-    minibatches of `batch_size`. `sync` runs in lockstep with one host. `other` keeps the keys of a
-    configuration that are not settings.
+    minibatches of `batch_size`. `sync` runs in lockstep with one host. `max_episode_steps` is the
+    limit at which the hosts cut episodes off, 0 for none, and only theirs to set. `other` keeps the
+    keys of a configuration that are not settings.
     """
 
     features: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -81,6 +82,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     sync_interval: _UpTo32Bits = 1
     device: Device = "auto"
     sync: bool = False
+    max_episode_steps: Annotated[int, Meta(ge=0, le=MAX_COUNT)] = 0
     other: dict[str, Any] = field(default_factory=dict)
 
     refusal: ClassVar[type[ArkmlError]] = InvalidSettings
@@ -145,7 +147,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
             if name in values and (tuple(value) if isinstance(value, list) else value) != decided:
                 shown = list(decided) if isinstance(decided, tuple) else decided
                 raise InvalidSettings(f"{name} is {cut_repr(value)}: the guest says {shown}")
-        known = set(self.__struct_fields__) - {*widths, "other"}
+        known = set(self.__struct_fields__) - {*widths, "max_episode_steps", "other"}
         settings = {name: value for name, value in values.items() if name in known}
         rest = {n: v for n, v in values.items() if n not in known and n not in widths}
         before = msgspec.structs.asdict(self)
