@@ -413,7 +413,7 @@ def test_the_process_ends_with_its_standard_input(policy):
     )  # fmt: skip
     with process:
         write_message(process.stdin, task().message(REACH.read_bytes()))
-        write_message(process.stdin, EvaluatorMessage({"version": 2}, policy))
+        write_message(process.stdin, EvaluatorMessage({"behavior": "", "version": 2}, policy))
         answer = json.loads(process.stdout.readline())
         write_message(process.stdin, task(frames=10**9, episodes=10**9).message(REACH.read_bytes()))
         process.stdin.close()

@@ -211,6 +211,15 @@ Instances = Annotated[
         help="Step a fleet of N guests.",
     ),
 ]
+Behavior = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Play the agents of the run of that name, of a guest that starts several; others get"
+        " zeros.",
+        show_default=False,
+    ),
+]
 MaxEpisodeSteps = Annotated[
     int | None,
     typer.Option(

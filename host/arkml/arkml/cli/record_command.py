@@ -40,6 +40,7 @@ class RecordOptions:
     guest: Path
     policy: Path
     outputs: tuple[str, ...]
+    behavior: str | None
     output: Path
     episodes: int | None
     frames: int | None
@@ -74,6 +75,7 @@ def command(
         ),
     ],
     policy_output: options.PolicyOutputs = None,
+    behavior: options.Behavior = None,
     episodes: Annotated[
         int | None,
         typer.Option(
@@ -103,6 +105,7 @@ def command(
             guest=guest,
             policy=policy,
             outputs=tuple(policy_output or ()),
+            behavior=behavior,
             output=output,
             episodes=episodes,
             frames=frames,
@@ -134,6 +137,7 @@ def record(options: RecordOptions) -> int:
             policy,
             options.output,
             outputs=options.outputs,
+            behavior=options.behavior,
             episodes=options.episodes,
             frames=options.frames,
             max_episode_steps=options.max_episode_steps,

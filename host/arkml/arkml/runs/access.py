@@ -249,6 +249,11 @@ class HiveAccess(Closing):
         ]
 
     @property
+    def names(self) -> list[str]:
+        """The names by which `shared` guests have started runs, in that order."""
+        return [name for _, _, name in list(self._started)]
+
+    @property
     def silence(self) -> str:
         """A sentence about a hive that has not answered for seconds, empty without one."""
         return next(filter(None, (one.silence for one in list(self._clients.values()))), "")

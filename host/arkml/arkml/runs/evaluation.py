@@ -10,8 +10,17 @@ import numpy as np
 from arkml.abi.codes import EpisodeState
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
-from arkml.errors import ArkmlError, GuestError, NotFound, Unavailable
+from arkml.errors import (
+    ArkmlError,
+    GuestError,
+    InvalidArguments,
+    NotFound,
+    Unavailable,
+    UsageError,
+)
 from arkml.hive.protocol.episode_choice import ChosenEnd, EpisodeChoice
+from arkml.hive.protocol.settings import Settings
+from arkml.policies.idle import Zeros
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.ports import Parts
 from arkml.policies.step_limit import StepLimit
@@ -253,18 +262,25 @@ class PolicyEvaluation:
     The gateway of a guest that evaluates policies, with no hive behind it.
 
     The policy is the one that its library gives for every snapshot, or the version that was offered
-    last. `version` is the number of the one that acts, `failure` the error with which a start was
-    refused last, or None. `spec` is the declaration of agents in the guest's module. `limit` cuts
-    episodes off, or None.
+    last. It plays the agents of `behavior`, the run that the guest starts by that name, or by
+    default of the first run; agents of others get zeros, and no row of theirs counts. `ambiguity`
+    is an error if none was named and the policy fits the agents of several. `version` is the number
+    of the one that acts, `failure` the error with which a start was refused last, or None. `spec`
+    is the declaration of agents in the guest's module. `limit` cuts episodes off, or None.
     """
 
     def __init__(
         self,
         library: PolicyLibrary,
         *,
+        behavior: str | None = None,
         spec: bytes | None = None,
         limit: StepLimit | None = None,
     ) -> None:
+        self.behavior = behavior
+        self.ambiguity: UsageError | None = None
+        self.others: list[str] = []
+        """Names of the runs that the guest has started for other agents."""
         self.episodes = EpisodeRecorder(most=None if limit is None else limit.most)
         self.version = 0
         self.failure: ArkmlError | None = None
@@ -275,7 +291,13 @@ class PolicyEvaluation:
         self._limit = limit
         self._offered: tuple[int, bytes] | None = None
         self._policy: TrainingPolicy | None = None
+        self._first: str | None = None  # run whose agents the policy plays
         self._declared = DeclaredBranches(spec)
+
+    @property
+    def unplayed(self) -> str:
+        """The words about a behavior that the guest has not started, where others were."""
+        return f" of {self.behavior!r}, but of {', '.join(self.others)}," if self.others else ""
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         del address
@@ -289,11 +311,20 @@ class PolicyEvaluation:
         raise NotFound(f"an evaluation has no run {run_id!r} on {address}")
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
-        """Act with the policy. Raises InvalidArguments if it does not fit what is asked for."""
+        """
+        Act with the policy, or with zeros for agents that it is not to play.
+
+        Raises InvalidArguments if it does not fit what is asked for, and Unavailable where it is
+        not said which agents it is to play.
+        """
+        name = request.experiment
+        played = self.behavior or self._first
         try:
             settings = settings_of(request, self._declared, {})
             shape = settings.features, settings.actions
             parts = self._declared.parts_of(*shape)
+            if played is not None and name != played:
+                return settled(self._start_other(name, settings, parts))
             policy = _policy(*shape, settings.branches, parts, self.episodes, self._limit)
             if self._offered is None:
                 policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
@@ -301,11 +332,45 @@ class PolicyEvaluation:
                 self._use(policy, *self._offered)
             self.branches = settings.branches
         except ArkmlError as error:
-            self.failure = error
+            self.failure = self._with_way_out(error)
             raise
-        self._policy = policy
+        self._policy, self._first = policy, name
         self.has_started = True
         return settled(TrainingStart(policy, *shape, SuccessSink(policy, self.episodes)))
+
+    def _start_other(self, name: str, settings: Settings, parts: Parts) -> TrainingStart:
+        """Act with zeros. Raises Unavailable if the policy fits, and no behavior was named."""
+        shape = settings.features, settings.actions
+        unrated = EpisodeRecorder()
+        policy = _policy(*shape, settings.branches, parts, unrated, None)
+        if self.behavior is None and self._fits(policy):
+            self.ambiguity = UsageError(
+                f"the guest plays {self._first} and {name}, and the policy fits both: name the one"
+                " that it plays, by `behavior` (--behavior)"
+            )
+            raise Unavailable(str(self.ambiguity))
+        policy.offer(PolicyVersion(0, Zeros(*shape)))
+        if name not in self.others:
+            self.others.append(name)
+            log.warning("%s: agents of %s get zeros, and their episodes do not count", _NAME, name)
+        return TrainingStart(policy, *shape, SuccessSink(policy, unrated))
+
+    def _with_way_out(self, error: ArkmlError) -> ArkmlError:
+        """Return why a start is refused, with what to name where it may have been another one."""
+        declared = list(self._declared.behaviors)
+        if not isinstance(error, InvalidArguments) or self.behavior or len(declared) < 2:
+            return error
+        return InvalidArguments(
+            f"{error}; the module declares {', '.join(declared)}: name the one that the policy"
+            " plays, by `behavior` (--behavior)"
+        )
+
+    def _fits(self, policy: TrainingPolicy) -> bool:
+        try:
+            self._library.load_override(policy)
+        except ArkmlError:
+            return False
+        return True
 
     def linked_module(self, link: str) -> str:
         raise Unavailable(f"an evaluation has no remote workers that could run {link[:80]!r}")
@@ -381,7 +446,8 @@ def play_episodes(
 
     If the steps were used up before, as many episodes of each agent come back as all of them have
     ended, or none. `begin` initializes the guest before. Raises what the guest fails with; if its
-    start was refused, which it may answer by a trap, why that was.
+    start was refused, which it may answer by a trap, why that was; UsageError if it is not said
+    which agents are to be played.
     """
     recorded = gateway.episodes
     stepped = 0
@@ -392,7 +458,11 @@ def play_episodes(
         while stepped < frames and not recorded.is_done:
             step()
             stepped += 1
+            if gateway.ambiguity is not None:
+                raise gateway.ambiguity
     except GuestError as error:
+        if gateway.ambiguity is not None:
+            raise gateway.ambiguity from error
         if gateway.failure is not None and not gateway.has_started:
             raise gateway.failure from error
         raise

@@ -25,6 +25,7 @@ def evaluate(
     policy: Source | Policy | PolicyFunction,
     *,
     outputs: str | Sequence[str] = (),
+    behavior: str | None = None,
     episodes: int = EPISODES,
     frames: int | None = None,
     max_episode_steps: int | None = None,
@@ -38,18 +39,21 @@ def evaluate(
 
     `module` is the path or the bytes of a guest that starts trainings, `policy` a path, bytes, a
     `Policy` or a function, and `outputs` those of a file that act, as `Host` takes them: it answers
-    in the place of the run that the guest starts, and there is no hive and no learner. `episodes`
-    are shared out evenly among the agents before they begin, and the guest is stepped as fast as it
-    can until all of them have ended: the first that end would be the short ones. After `frames`
-    frames, by default 500 for each episode and at least 5,000, as many episodes of each agent come
-    back as all of them have ended, and `shortfall` says so. After `max_episode_steps` an episode is
-    cut off, as in `train`, and those that began later in its guest do not count, since only the
-    short ones of them would end. `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
+    in the place of the run that the guest starts, and there is no hive and no learner. Of a guest
+    that starts several runs it plays the agents of `behavior`, the name of one, by default of the
+    first, if it does not fit those of others; these get zeros. `episodes` are shared out evenly
+    among the agents before they begin, and the guest is stepped as fast as it can until all of them
+    have ended: the first that end would be the short ones. After `frames` frames, by default 500
+    for each episode and at least 5,000, as many episodes of each agent come back as all of them
+    have ended, and `shortfall` says so. After `max_episode_steps` an episode is cut off, as in
+    `train`, and those that began later in its guest do not count, since only the short ones of them
+    would end. `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of
+    a cmdlet that is run in the place of frames.
 
-    Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
-    with; InvalidArguments if the policy does not fit it; and NotFound if it starts no training or
-    an agent ends no episode, and PolicyFailed. May be called from any thread, and from several at a
-    time.
+    Raises ModuleError, ModelRejected and UsageError before the guest runs, UsageError where no
+    behavior is named and the policy fits several; what the guest fails with; InvalidArguments if
+    the policy does not fit it; and NotFound if it starts no training or an agent ends no episode,
+    and PolicyFailed. May be called from any thread, and from several at a time.
     """
     episodes = require_whole("episodes", episodes)
     frames = require_whole("frames", frames_of(episodes) if frames is None else frames)
@@ -67,7 +71,13 @@ def evaluate(
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be evaluated: it is {task.title}")
         runner, gateway = make_evaluating(
-            host, compiled, task, task.budget(), max_episode_steps=max_episode_steps, seed=seed
+            host,
+            compiled,
+            task,
+            task.budget(),
+            behavior=behavior,
+            max_episode_steps=max_episode_steps,
+            seed=seed,
         )
         began = time.monotonic()
         played = play_episodes(gateway, runner.step, episodes, frames, begin=runner.initialize)
@@ -76,7 +86,7 @@ def evaluate(
         raise gateway.failure or NotFound(
             f"{label}: {played.shortfall}; give more frames"
             if gateway.has_started
-            else f"{label} started no training within {played.frames:,} frames"
+            else f"{label} started no training{gateway.unplayed} within {played.frames:,} frames"
         )
     return EvaluationResult(
         np.array(played.returns, np.float64),

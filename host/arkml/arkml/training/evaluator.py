@@ -82,8 +82,13 @@ class EpisodePlayer:
         self._task = task
         self._is_initialized = False
 
-    def play(self, version: int, policy: bytes) -> dict[str, Any]:
-        """Play with a version, and return its episodes as JSON values. Raises ArkmlError."""
+    def play(self, behavior: str, version: int, policy: bytes) -> dict[str, Any]:
+        """
+        Play the agents of a behavior with a version.
+
+        Returns its episodes as JSON values. Raises ArkmlError.
+        """
+        self._gateway.behavior = behavior
         self._gateway.offer(version, policy)
         begin = None if self._is_initialized else self._runner.initialize
         self._is_initialized = True
@@ -100,14 +105,16 @@ def make_evaluating(
     task: Task,
     budget: Budget,
     *,
+    behavior: str | None = None,
     max_episode_steps: int | None = None,
     seed: int = 0,
 ) -> tuple[TaskRunner, PolicyEvaluation]:
     """
     Make a guest with a gateway of its own, and run none of its instructions yet.
 
-    Episodes are cut off after `max_episode_steps`; the guests take seeds then, drawn from `seed`.
-    Raises UsageError.
+    The policy plays the agents of `behavior`, None for those of the first run that the guest
+    starts. Episodes are cut off after `max_episode_steps`; the guests take seeds then, drawn from
+    `seed`. Raises UsageError.
     """
     limit = None
     if max_episode_steps is not None:
@@ -115,7 +122,7 @@ def make_evaluating(
         limit = StepLimit(max_episode_steps)
     loader, name = loader_of(host), f"{module.name} (evaluation)"
     library: PolicyLibrary = loader.library()
-    gateway = PolicyEvaluation(library, spec=module.info.spec, limit=limit)
+    gateway = PolicyEvaluation(library, behavior=behavior, spec=module.info.spec, limit=limit)
     shared = loader.shared(gateway=gateway, library=library)
     if limit is None:
         return GuestRunner(Guest(loader.load(module, name, shared)), task, budget), gateway
@@ -154,7 +161,7 @@ def main() -> int:
             values, policy = messages.get()
             try:
                 player = player or EpisodePlayer(host, task, first.data)
-                answer = player.play(int(values["version"]), policy)
+                answer = player.play(values["behavior"], int(values["version"]), policy)
             except ArkmlError as error:
                 answer = {"error": str(error), "type": type(error).__name__}
             answers.write(json.dumps(answer) + "\n")

@@ -365,6 +365,10 @@ class GuestTrainer(Closing):
         if self._monitor is not None:
             self._monitor.warnings.append(warning)
 
+    def _warn_once(self, warning: str) -> None:
+        if self._monitor is not None and warning not in self._monitor.warnings:
+            self._monitor.warnings.append(warning)
+
     def _warn_unseedable(self) -> None:
         """Warn about a guest that takes no seed, and of which several may begin alike."""
         options, begun = self.options, []
@@ -388,6 +392,12 @@ class GuestTrainer(Closing):
         if not started or held is None:
             return
         client, run = started[0]
+        self._evaluation.behavior, *others = self._hives.names
+        if others:
+            self._warn_once(
+                f"evaluations play {self._evaluation.behavior}: in them agents of"
+                f" {', '.join(others)} get zeros"
+            )
         self._evaluation.begin(client, run.id, *held)
         if self.options.settings.get("sync", False):
             assert self._loop is not None

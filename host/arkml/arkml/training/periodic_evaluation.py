@@ -62,7 +62,8 @@ class PeriodicEvaluation(Closing):
     are missing. A version that is better than all before, also than the mean return that `earlier`
     gives, is rated by twice the episodes, so that it is not the best by chance. `success_return` is
     the return of an episode that is a success where the guest does not say so itself, or None.
-    `reports` are those that the hive has not answered yet.
+    `reports` are those that the hive has not answered yet. `behavior` is the name by which the
+    guest starts the run: the agents of others get zeros.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class PeriodicEvaluation(Closing):
         self.on_lost: Callable[[Evaluation], None] = lambda _: None
         self.warn: Callable[[str], object] = lambda _: None
         self.earlier: Callable[[], float | None] = lambda: None
+        self.behavior = ""
         self._task = task
         self._module = module
         self._success_return = success_return
@@ -194,7 +196,8 @@ class PeriodicEvaluation(Closing):
         try:
             if is_new:
                 write_message(process.stdin, self._task.message(self._module))
-            message = EvaluatorMessage({"version": wanted.version}, wanted.policy)
+            values = {"behavior": self.behavior, "version": wanted.version}
+            message = EvaluatorMessage(values, wanted.policy)
             write_message(process.stdin, message)
             line = process.stdout.readline()
         except (BrokenPipeError, ValueError):

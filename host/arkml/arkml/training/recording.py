@@ -129,6 +129,7 @@ def record(
     path: str | os.PathLike[str],
     *,
     outputs: str | Sequence[str] = (),
+    behavior: str | None = None,
     episodes: int | None = None,
     frames: int | None = None,
     max_episode_steps: int | None = None,
@@ -141,16 +142,15 @@ def record(
     """
     Play episodes of a guest with a policy, and write its rows as demonstrations.
 
-    `module`, `policy` and `outputs` are as for `evaluate`. `path` is FILE.npz, or NAME-v0 for the
-    directory of a Minari dataset, which needs h5py. The guest is stepped as fast as it can until
-    `episodes` have ended or for `frames`, by default 100 episodes within 100,000 frames; the first
-    of both counts. `episodes` are shared out evenly among the agents before they begin, as for
-    `evaluate`, and the file has no rows of others; without them it has all rows of the frames, and
-    the last episodes are cut.
-    After `max_episode_steps` an episode is cut off, as in `train`.
-    `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet
-    that is run in the place of frames. `progress` is called after each frame with the number of
-    frames and of episodes that have ended.
+    `module`, `policy`, `outputs` and `behavior` are as for `evaluate`. `path` is FILE.npz, or
+    NAME-v0 for the directory of a Minari dataset, which needs h5py. The guest is stepped as fast as
+    it can until `episodes` have ended or for `frames`, by default 100 episodes within 100,000
+    frames; the first of both counts. `episodes` are shared out evenly among the agents before they
+    begin, as for `evaluate`, and the file has no rows of others; without them it has all rows of
+    the frames, and the last episodes are cut. After `max_episode_steps` an episode is cut off, as
+    in `train`. `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of
+    a cmdlet that is run in the place of frames. `progress` is called after each frame with the
+    number of frames and of episodes that have ended.
 
     Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
     with; InvalidArguments if the policy does not fit it; PolicyFailed; NotFound if there are no
@@ -180,7 +180,13 @@ def record(
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be recorded: it is {task.title}")
         runner, gateway = make_evaluating(
-            host, compiled, task, task.budget(), max_episode_steps=max_episode_steps, seed=seed
+            host,
+            compiled,
+            task,
+            task.budget(),
+            behavior=behavior,
+            max_episode_steps=max_episode_steps,
+            seed=seed,
         )
         gateway.episodes = recorder
         stepped = _reporting(runner.step, recorder, progress)
@@ -190,7 +196,7 @@ def record(
         seconds = time.monotonic() - began
     if not recorder.rows:
         raise gateway.failure or NotFound(
-            f"{label} started no training within {played.frames:,} frames"
+            f"{label} started no training{gateway.unplayed} within {played.frames:,} frames"
         )
     sha256, origin = hashlib.sha256(data).hexdigest(), own_source(module)
     rows = recorder.demonstrations(
