@@ -311,6 +311,14 @@ def test_agents_without_positions_have_a_strip_of_bars_each(make):
     assert len(colors) == 2 + 2 * 3  # paper, line, features and actions of three agents
 
 
+def test_a_file_that_is_not_utf_8_is_no_declaration(make, tmp_path):
+    path = tmp_path / "spec.json"
+    path.write_bytes(b'{"behaviors": {"wal\xffk": {}}}')
+
+    with pytest.raises(InvalidSpec, match=r"spec\.json: 'utf-8' codec can't decode byte 0xff"):
+        make(GuestEnv, WALK, spec=path)
+
+
 def test_a_declaration_goes_along_when_an_environment_is_pickled(make, tmp_path):
     path = tmp_path / "spec.json"
     path.write_text('{"decision_period": 3}')

@@ -43,6 +43,7 @@ def test_the_branches_of_a_behavior_are_those_that_are_declared_for_it(
         (b"{", "Input data was truncated"),
         (b"[" * 100_000, "Expected `object`, got `array`"),
         (b"\xff", "malformed"),
+        (b'{"behaviors": {"co\xffin": {}}}', "can't decode byte 0xff in position 2"),
         (b"[1]", "Expected `object`, got `array`"),
         (b'{"behaviors": 3}', "Expected `object`, got `int`"),
         (b'{"actoins": {"discrete": [3, 2]}}', "unknown field `actoins`"),

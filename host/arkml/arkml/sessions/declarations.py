@@ -137,7 +137,7 @@ def document_of(data: bytes, where: str) -> Mapping[str, Any]:
         document: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
         # msgspec takes the last of two values of one key.
         json.loads(data, object_pairs_hook=_require_once, parse_int=str, parse_float=str)
-    except (msgspec.DecodeError, RecursionError, _RepeatedKey) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _RepeatedKey) as error:
         raise InvalidSpec(f"{where}: {str(error)[:_SHOWN]}") from error
     return document
 
