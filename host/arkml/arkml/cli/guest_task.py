@@ -15,7 +15,7 @@ from arkml.cli.timing import Steps
 from arkml.errors import GuestError
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import TaskRunner, failure_summary
-from arkml.training.tasks import compile_module
+from arkml.training.tasks import compile_module, period_doubt
 
 if TYPE_CHECKING:
     from arkml.guests.counts import Statistics
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 
 def compile_file(host: Host, path: Path) -> CompiledModule:
-    """Compile the module in a file. Raises ModuleError."""
-    return compile_module(host, read_module(path), path.name)
+    """Compile the module in a file, and say what it declares in vain. Raises ModuleError."""
+    module = compile_module(host, read_module(path), path.name)
+    if doubt := period_doubt(module):
+        sys.stderr.write(f"{harmless(doubt)}\n")
+    return module
 
 
 def announce(module: CompiledModule, instances: int = 1) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, require_seed, require_whole
@@ -17,7 +18,9 @@ from arkml.training.evaluator import make_evaluating
 from arkml.training.options import EPISODES
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
-from arkml.training.tasks import compile_module, find_task
+from arkml.training.tasks import compile_module, find_task, period_doubt
+
+log = SafeLogger(__name__)
 
 
 def evaluate(
@@ -67,6 +70,8 @@ def evaluate(
         policy=policy, outputs=outputs, seed=seed, deterministic=deterministic, limits=limits
     ) as host:
         compiled = compile_module(host, data, label)
+        if doubt := period_doubt(compiled):
+            log.warning("%s", doubt)
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be evaluated: it is {task.title}")

@@ -42,7 +42,14 @@ from arkml.training.results import (
     metrics_of,
 )
 from arkml.training.task_runner import Renewal, make_runner
-from arkml.training.tasks import SEED, compile_module, fill_seed, find_task, require_learner
+from arkml.training.tasks import (
+    SEED,
+    compile_module,
+    fill_seed,
+    find_task,
+    period_doubt,
+    require_learner,
+)
 from arkml.training.tracker_clients import TrackerName
 from arkml.training.tracking import Tracking
 from arkml.workers.placement import RunnerName
@@ -266,6 +273,8 @@ class GuestTrainer(Closing):
         if self._actors is not None:
             monitor.workers = self._actors.progress
         self._warn_unseedable()
+        if doubt := period_doubt(self.module):
+            self._warn(doubt)
         monitor.is_own_end = self._has_stopped
         monitor.session_failure = self._session_failure
         self._loop = loop = TrainingLoop(

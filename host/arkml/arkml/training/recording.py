@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.loggers import SafeLogger
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import short_repr
 from arkml.demonstrations.dataset import DemonstrationSet, row_columns
@@ -24,7 +25,9 @@ from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.evaluation import EpisodeRecorder, play_episodes
 from arkml.training.evaluator import make_evaluating
-from arkml.training.tasks import compile_module, find_task
+from arkml.training.tasks import compile_module, find_task, period_doubt
+
+log = SafeLogger(__name__)
 
 EPISODES = 100
 """Episodes of a recording where neither they nor frames are given."""
@@ -176,6 +179,8 @@ def record(
         policy=policy, outputs=outputs, seed=seed, deterministic=deterministic, limits=limits
     ) as host:
         compiled = compile_module(host, data, label)
+        if doubt := period_doubt(compiled):
+            log.warning("%s", doubt)
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be recorded: it is {task.title}")

@@ -144,6 +144,21 @@ def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
         raise ModuleError(str(error)) from error
 
 
+def period_doubt(module: CompiledModule) -> str:
+    """Return a sentence about a declared `decision_period`, which holds elsewhere, or nothing."""
+    from arkml.sessions.branches import DeclaredBranches
+
+    behaviors = DeclaredBranches(module.info.spec).behaviors.items()
+    periods = [f"{one.decision_period} for {n}" for n, one in behaviors if one.decision_period > 1]
+    if not periods:
+        return ""
+    return (
+        f"{module.name} declares decision_period {', '.join(periods)}: it holds in environments and"
+        " trials, and not here, where each submit of the guest is a decision; have the guest submit"
+        " where an agent is to decide"
+    )
+
+
 def require_learner(module: CompiledModule, settings: LearnerSettings) -> None:
     """Raise InvalidSettings if all agents of a module have actions that its learner cannot take."""
     from arkml.hive.protocol.settings import Settings
