@@ -210,6 +210,16 @@ def test_a_report_without_an_episode_says_so(tmp_path):
     assert "No episode has ended yet: there are no returns." in page_of(read(tmp_path))[0]
 
 
+def test_the_checkpoint_of_the_best_policy_is_told_by_the_updates_between(tmp_path):
+    write_run(tmp_path, 1, best=Best("evaluation", 3.0, 2, 180))
+    write_run(tmp_path, 2)
+    page, _ = page_of(read(tmp_path))
+
+    assert page.count("<td>kept when the best policy was rated, 320 updates later</td>") == 1
+    assert page.count("<td>kept when the best policy was rated</td>") == 1
+    assert "<td>best</td>" not in page
+
+
 def test_the_command_that_starts_from_a_checkpoint_can_be_pasted(tmp_path):
     data = tmp_path / "my runs"
     directory = write_run(data, 1)

@@ -170,11 +170,19 @@ def _checkpoints(run: ReportedRun) -> str:
     rows = [
         (
             one.name,
-            [f"{one.n_opts:,}", "best" if one.best else "", _start(run, one)],
+            [f"{one.n_opts:,}", _mark(run, one), _start(run, one)],
         )
         for one in run.checkpoints
     ]
     return title + _table(rows, ["updates", "", "start from it"])
+
+
+def _mark(run: ReportedRun, checkpoint: CheckpointInfo) -> str:
+    """Return what a checkpoint is kept for: a rating is there when the learner has gone on."""
+    if not checkpoint.best:
+        return ""
+    later = "" if run.best is None else f", {checkpoint.n_opts - run.best.n_opts:,} updates later"
+    return f"kept when the best policy was rated{later}"
 
 
 def _start(run: ReportedRun, checkpoint: CheckpointInfo) -> str:

@@ -115,7 +115,12 @@ class CheckpointReply(WireStruct, frozen=True):
 
 
 class CheckpointInfo(WireStruct, frozen=True):
-    """A checkpoint of a run: its name, its number of updates, and if it is kept as the best."""
+    """
+    A checkpoint of a run: its name and its number of updates.
+
+    `best` marks the one that was kept when the best policy was rated: the learner had made more
+    updates by then than that policy has.
+    """
 
     name: str
     n_opts: Count

@@ -178,7 +178,8 @@ export function versionsOf(app, [run]) {
     const parts = [trouble, table(["policy", "", "", "play it"], policies)];
     if (!checkpoints) return parts;
     const rows = checkpoints.map((one) => [
-      one.name, whole(one.n_opts), one.best ? "best" : "",
+      one.name, whole(one.n_opts),
+      one.best ? `kept when the best policy was rated${best ? `, ${whole(one.n_opts - best.n_opts)} updates later` : ""}` : "",
       command(`arkml train GUEST.wasm --hive ${hiveAddress()} --from ${one.name}`),
     ]);
     parts.push(
