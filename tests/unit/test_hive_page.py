@@ -174,10 +174,11 @@ def run(id_, **values):
 
 
 def test_runs_that_differ_in_their_seed_only_are_one_group():
-    runs = [run("a"), run("b", seed=1), run("c"), run("d", game="h")]
-    settings = {"a": {"gamma": 0.9}, "b": {"gamma": 0.9}, "c": {"gamma": 0.8}, "d": {"gamma": 0.9}}
+    rated = run("e", latest={"eval/mean_reward": 1.0})
+    runs = [run("a"), run("b", seed=1), run("c"), run("d", game="h"), rated]
+    settings = {name: {"gamma": 0.9} for name in "abde"} | {"c": {"gamma": 0.8}}
 
-    assert asked("seeds", runs, settings) == [["a", "b"], ["c"], ["d"]]
+    assert asked("seeds", runs, settings) == [["a", "b"], ["c"], ["d"], ["e"]]
 
 
 def test_a_chart_of_one_run_has_its_line_its_band_and_its_best():

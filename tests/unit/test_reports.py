@@ -127,6 +127,24 @@ def test_runs_that_differ_in_their_seed_are_a_band_and_others_a_line(tmp_path):
     assert (page.count("<polygon"), page.count("<polyline")) == (1, 2)
 
 
+def test_runs_with_another_limit_or_without_evaluations_are_no_band(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path, 1 + seed, metrics=("a",), seed=seed)
+        write_run(tmp_path, 4 + seed, metrics=("a",), seed=seed, max_episode_steps=300)
+        write_run(tmp_path, 7 + seed, metrics=("a", "eval/mean_reward"), seed=seed)
+    runs = read(tmp_path)
+    page, _ = page_of(runs)
+
+    assert [group.label for group in grouped(runs)] == [
+        "walker, max_episode_steps 0, evaluations none, 2 runs",
+        "walker, max_episode_steps 300, evaluations none, 2 runs",
+        "walker, max_episode_steps 0, evaluations some, 2 runs",
+    ]
+    assert re.search(
+        r"<th>max_episode_steps</th><td>0</td><td>0</td><td class=\"changed\">300", page
+    )
+
+
 def test_a_long_curve_is_drawn_with_few_points_and_its_extremes(tmp_path):
     directory = write_run(tmp_path, 1)
     files = MetricsFiles(directory)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from arkml.hive.protocol.settings import rounded
 from arkml.reports.runs import Curve, ReportedRun
+from arkml.training.results import EVALUATION_RETURN
 from arkml.training.seeds import band_of
 
 COLUMNS = 400
@@ -22,7 +23,11 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """Runs of one game that have all settings but the seed in common; `label` names them."""
+    """
+    Runs of one game that have all settings but the seed in common; `label` names them.
+
+    All of them have evaluations, or none of them.
+    """
 
     label: str
     runs: Sequence[ReportedRun]
@@ -78,8 +83,9 @@ def _label(
 
 
 def _settings(run: ReportedRun) -> dict[str, Any]:
-    """Return the settings of a run but the seed, with the digits that guests give."""
-    return {n: rounded(v) for n, v in run.settings.as_json().items() if n != "seed"}
+    """Return the settings of a run but the seed, and whether policies of it were evaluated."""
+    settings = {n: rounded(v) for n, v in run.settings.as_json().items() if n != "seed"}
+    return settings | {"evaluations": "some" if EVALUATION_RETURN in run.curves else "none"}
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,7 @@
 // The lines, bands and marks of one chart, as plotly takes them. No browser needed.
 
 import { faint } from "./tint.js";
-import { band, groupedBySeed, onAxis, smoothed } from "./curves.js";
+import { band, evaluationsOf, groupedBySeed, onAxis, smoothed } from "./curves.js";
 import { harmless, setting } from "./format.js";
 import { plain } from "./markup.js";
 
@@ -29,8 +29,9 @@ function labelOf(members, runs, settings) {
 
 /** Return the settings in which a run differs from others, but for the seed, each as text. */
 function differing(run, runs, settings) {
-  const valueOf = (one, name) => setting((settings[one.id] ?? {})[name] ?? "default");
-  const names = new Set(runs.flatMap((one) => Object.keys(settings[one.id] ?? {})));
+  const valuesOf = (one) => ({ ...settings[one.id], evaluations: evaluationsOf(one) });
+  const valueOf = (one, name) => setting(valuesOf(one)[name] ?? "default");
+  const names = new Set(runs.flatMap((one) => Object.keys(valuesOf(one))));
   return [...names]
     .filter((name) => runs.some((one) => valueOf(one, name) !== valueOf(run, name)))
     .sort()
