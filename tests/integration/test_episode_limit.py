@@ -64,6 +64,17 @@ def test_a_limit_prefers_neither_short_nor_long_episodes(limit, truth):
     assert len(result.returns) == 800
 
 
+def test_guests_without_a_seed_that_repeat_each_other_are_told_once(caplog):
+    with caplog.at_level(logging.WARNING):
+        for guest, episodes in ((COIN, 64), (COIN, 16), (COIN_SEEDED, 64)):
+            arkml.evaluate(guest, zeros(1, 1), episodes=episodes, max_episode_steps=100)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "evaluation: c_coin.wasm takes no seed, for it exports no arkml_seed: the guest after each"
+        " episode that is cut off repeats the episodes of the one before"
+    ]
+
+
 def test_a_recording_with_a_limit_has_as_many_short_episodes_as_long_ones(tmp_path):
     file = tmp_path / "coin.npz"
     recording = arkml.record(COIN_SEEDED, zeros(1, 1), file, episodes=400, max_episode_steps=50)

@@ -20,7 +20,7 @@ from arkml.errors import NotFound
 from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.policies.constant import zeros
 from arkml.policies.training import TrainingPolicy
-from arkml.runs.evaluation import EpisodeRecorder
+from arkml.runs.episode_recorder import EpisodeRecorder
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluation
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.policies.training import Rows
-from arkml.runs.evaluation import EpisodeRecorder
+from arkml.runs.episode_recorder import EpisodeRecorder
 
 INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, EpisodeState.TERMINAL
 

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import IO, Any, NamedTuple
 
 from arkml.errors import ArkmlError
-from arkml.guests.guest import Guest
+from arkml.guests.guest import SEED_EXPORT, Guest
 from arkml.host import Host, loader_of
 from arkml.limits import Budget, Limits
 from arkml.policies.library import PolicyLibrary
@@ -126,6 +126,11 @@ def make_evaluating(
     shared = loader.shared(gateway=gateway, library=library)
     if limit is None:
         return GuestRunner(Guest(loader.load(module, name, shared)), task, budget), gateway
+    if SEED_EXPORT not in module.functions:
+        gateway.unseeded = (
+            f"{module.name} takes no seed, for it exports no {SEED_EXPORT}: the guest after each"
+            " episode that is cut off repeats the episodes of the one before"
+        )
     renewal = Renewal(limit, seed, lambda: gateway.episodes.cut_off())
     return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
 

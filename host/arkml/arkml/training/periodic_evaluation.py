@@ -17,7 +17,7 @@ import numpy as np
 from arkml.base.closing import Closing
 from arkml.base.loggers import SafeLogger
 from arkml.errors import GuestError, HiveError
-from arkml.runs.evaluation import vanishing
+from arkml.runs.episode_recorder import vanishing
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.results import Evaluation
 from arkml.workers.environment import environment

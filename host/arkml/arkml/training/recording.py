@@ -23,7 +23,8 @@ from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
-from arkml.runs.evaluation import EpisodeRecorder, play_episodes
+from arkml.runs.episode_recorder import EpisodeRecorder
+from arkml.runs.evaluation import play_episodes
 from arkml.training.evaluator import make_evaluating
 from arkml.training.tasks import compile_module, find_task, period_doubt
 
