@@ -1,4 +1,4 @@
-"""The policy of agents that nobody plays."""
+"""The policy of agents that are left alone: zeros."""
 
 from __future__ import annotations
 

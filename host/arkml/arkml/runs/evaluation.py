@@ -67,7 +67,7 @@ class PolicyEvaluation:
 
     The policy is the one that its library gives for every snapshot, or the version that was offered
     last. It plays the agents of `behavior`, the run that the guest starts by that name, or by
-    default of the first run; agents of others get zeros, and no row of theirs counts. `ambiguity`
+    default of the first run; agents of others get zeros, and their rows do not count. `ambiguity`
     is an error if none was named and the policy fits the agents of several. `version` is the number
     of the one that acts, `failure` the error with which a start was refused last, or None. `spec`
     is the declaration of agents in the guest's module. `limit` cuts episodes off, or None.
@@ -86,7 +86,7 @@ class PolicyEvaluation:
         self.others: list[str] = []
         """Names of the runs that the guest has started for other agents."""
         self.unseeded = ""
-        """What is to be said of guests that take no seed and repeat each other's episodes."""
+        """A sentence about guests that take no seed and repeat each other's episodes."""
         self.episodes = EpisodeRecorder(most=None if limit is None else limit.most)
         self.version = 0
         self.failure: ArkmlError | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Episode(NamedTuple):
 class _Together:
     """Episodes that began side by side, None while one plays; `playing` are not over yet."""
 
-    agents: Sequence[Hashable]
+    agents: Sequence[int]
     ended: list[Episode | None]
     playing: int
 
@@ -44,9 +44,9 @@ class EpisodesInOrder:
         self.last: deque[Episode] = deque(maxlen=WINDOW)
         self._order: deque[_Together] = deque()
         self._waiting = 0  # episodes in it
-        self._open: dict[Hashable, tuple[_Together, int]] = {}
+        self._open: dict[int, tuple[_Together, int]] = {}
 
-    def begin(self, agents: Sequence[Hashable]) -> None:
+    def begin(self, agents: Sequence[int]) -> None:
         """
         Begin an episode of each of these agents, side by side, each of them once.
 
@@ -61,30 +61,28 @@ class EpisodesInOrder:
         while self._waiting > WINDOW + _PATIENCE * len(self._open):
             self._give_up_oldest()
 
-    def end(self, agent: Hashable, episode: Episode) -> None:
+    def end(self, agent: int, episode: Episode) -> None:
         """End the episode of an agent. One whose begin is not known counts at once."""
         if agent in self._open:
             self._close(agent, episode)
         else:
             self.last.append(episode)
 
-    def __contains__(self, agent: Hashable) -> bool:
+    def __contains__(self, agent: int) -> bool:
         return agent in self._open
 
-    def cut_off(
-        self, agents: Iterable[Hashable], guest_of: Callable[[Hashable], Hashable]
-    ) -> set[Hashable]:
+    def cut_off(self, agents: Iterable[int], guest_of: Callable[[int], int]) -> set[int]:
         """
         Forget the episodes that began after those of `agents`, and in the guests of these.
 
         These reach the limit by which their guests are cut off: of what began later only the short
         episodes had time to end. Returns the agents whose episodes are forgotten.
         """
-        full: dict[int, set[Hashable]] = {}
+        full: dict[int, set[int]] = {}
         for agent in agents:
             if agent in self._open:
                 full.setdefault(id(self._open[agent][0]), set()).add(guest_of(agent))
-        guests: set[Hashable] = set()
+        guests: set[int] = set()
         late = set()
         for together in tuple(self._order) if full else ():
             for place, agent in enumerate(together.agents if guests else ()):
@@ -96,12 +94,12 @@ class EpisodesInOrder:
             self.leave(agent)
         return late
 
-    def leave(self, agent: Hashable) -> None:
+    def leave(self, agent: int) -> None:
         """Forget the episode of an agent, which counts nowhere."""
         if agent in self._open:
             self._close(agent, None)
 
-    def _close(self, agent: Hashable, episode: Episode | None) -> None:
+    def _close(self, agent: int, episode: Episode | None) -> None:
         """Close an episode, and count those that none before or beside has to be waited for."""
         together, place = self._open.pop(agent)
         together.ended[place] = episode
