@@ -126,7 +126,7 @@ def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
     options = TrainingOptions("guest.v2.wasm", tmp_path)
     run = RunInfo("r1", r"$\nonsense$", "game", Status.RUNNING, 3, 2, 0)  # not mathematics
     outcome = RunOutcome("best", b"a policy", "now", b"the last", [(1, 0.5)], [], {}, run)
-    files, (error,) = write_files(options, outcome)
+    files, (error,) = write_files(options, outcome, options.stem)
 
     assert (tmp_path / "guest.v2.onnx").read_bytes() == b"a policy"
     assert (tmp_path / "guest.v2.last.onnx").read_bytes() == b"the last"

@@ -101,6 +101,8 @@ def test_a_guest_that_was_renamed_goes_on_with_its_training(trained, tmp_path, c
     assert resumed.status == 0, resumed.err
     assert resumed.json["run"] == before["run"]
     assert json.loads((out / "training.json").read_text())["guest"] == "points.wasm"
+    assert resumed.json["policy"]["onnx"] == str((out / before["guest"]).with_suffix(".onnx"))
+    assert not list(out.glob("points*"))
 
 
 def test_a_training_whose_time_is_over_is_not_resumed(trained, tmp_path):

@@ -23,10 +23,10 @@ CURVE = "learning_curve.png"
 
 
 def write_files(
-    options: TrainingOptions, outcome: RunOutcome
+    options: TrainingOptions, outcome: RunOutcome, stem: str
 ) -> tuple[dict[str, Path], list[UsageError]]:
     """
-    Write the policies, then the learning curve if matplotlib is installed.
+    Write the policies, as `stem`.onnx and so on, and the learning curve if there is matplotlib.
 
     Returns the paths by "onnx", "crvo", "last" and "curve", and an error for each that cannot be
     written.
@@ -44,7 +44,7 @@ def write_files(
             text = f"{path} cannot be made: {type(error).__name__} {error}".rstrip()
             errors.append(UsageError(text))
 
-    base = options.directory / options.stem
+    base = options.directory / stem
     for suffix in ("onnx", "crvo"):
         path = base.with_name(f"{base.name}.{suffix}")
         write(suffix, path, partial(packed, outcome.best, path))

@@ -335,7 +335,7 @@ class GuestTrainer(Closing):
             )
         except NotFound as none:
             raise self.error or none from none
-        files, unwritten = write_files(self.options, outcome)
+        files, unwritten = write_files(self.options, outcome, self._record.stem)
         self._tracking.finish(outcome.metrics, outcome.info.rows, files)
         errors: list[Exception] = [self.error] if self.error else []
         errors += [HiveUnreachable(outcome.missing)] if outcome.missing else []

@@ -39,6 +39,8 @@ class TrainingRecord:
         self.grant: HiveGrant = options.grant()
         self._path = directory / _NAME
         self._guest = options.name
+        self.stem: str = options.stem
+        """The name of the files of the training: of its guest when it began."""
         self._sha256 = hashlib.sha256(data).hexdigest()
         self._run: RunInfo | None = None
         self._lock = threading.Lock()  # the tracker's thread records, too
@@ -50,6 +52,7 @@ class TrainingRecord:
             if known is not None:
                 self._require_same(directory, known)
                 expected = _identity(known)
+                self.stem = known["files"]
                 self._trackers = dict(known["trackers"])
             elif is_embedded:
                 expected = _first_run(directory / "hive")
@@ -82,6 +85,7 @@ class TrainingRecord:
             return
         record = {
             "guest": self._guest,
+            "files": self.stem,
             "sha256": self._sha256,
             "run": run.id,
             "game": run.game,
@@ -116,6 +120,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         return {
             **record,
             "guest": str(record["guest"]),
+            "files": Path(str(record.get("files", Path(str(record["guest"])).stem))).name,
             "sha256": str(record["sha256"]),
             "trackers": {str(name): str(run) for name, run in record.get("trackers", {}).items()},
         }
