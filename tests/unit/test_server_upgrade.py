@@ -5,7 +5,7 @@ import json
 import pytest
 
 from arkml.errors import HiveError
-from arkml.server.files import DOCUMENT_NAME
+from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.server.upgrade import DATA_VERSION, STEPS, VersionStep, upgrade_run, upgraded
 
 
