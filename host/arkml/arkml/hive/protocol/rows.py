@@ -97,7 +97,7 @@ class RowColumns:
     def empty(cls, rows: int, features: int, actions: int, metas: int = 0) -> RowColumns:
         """Return columns of zeros."""
         arrays = [np.zeros(one.shape, one.dtype) for one in layout(rows, features, actions).columns]
-        return cls(*arrays, np.zeros(metas, META))
+        return cls(*(*arrays, np.zeros(metas, META)))
 
     def take(self, chosen: slice | npt.NDArray[Any]) -> RowColumns:
         """Return the chosen rows with their meta, renumbered. `chosen`: a slice, or bool, [n]."""
@@ -125,11 +125,11 @@ class RowColumns:
 
 
 class BodyColumn(NamedTuple):
-    """One column of a body: its array, and the place of its first byte in the payload."""
+    """One column of a body: its array of `size` numbers, and its first byte in the payload."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    count: int
+    size: int
     at: int
 
 
