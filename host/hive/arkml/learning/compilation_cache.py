@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.base.loggers import SafeLogger
+from arkml.base.release import RELEASE
 from arkml.base.user_cache import cache_base, make_private, processor
 
 log = SafeLogger(__name__)
@@ -56,7 +57,7 @@ def cache_directory() -> Path:
     Another version of Python may not be able to decompress the entries. The directory lies below
     $XDG_CACHE_HOME or ~/.cache.
     """
-    versions = [version(name) for name in ("jax", "jaxlib", "arkml")]
+    versions = [version("jax"), version("jaxlib"), RELEASE]
     python = ".".join(map(str, sys.version_info[:2]))
     key = "\n".join([*versions, python, platform.machine(), processor()])
     return cache_base() / f"jax-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
