@@ -556,12 +556,17 @@ def cut_off(work, number, *files):
 def is_with(file, number):
     return linecache.getline(file, number).lstrip().startswith(("with ", "del "))
 
-def everywhere(make, work, *files, step=1):
-    \"\"\"Cut work off in each place; return whether there were some, and what came of it.\"\"\"
+def everywhere(make, work, *files, step=1, then=lambda made: None):
+    \"\"\"
+    Cut work off in each place, then do something else with what it worked on.
+
+    Return whether there were some, and what came of it.
+    \"\"\"
     outcomes = []
     for number in range(1, 100_000, step):
         made = make()
         outcomes.append(cut_off(lambda: work(made), number, *files))
+        then(made)
         made.close()
         gc.collect()
         if outcomes[-1] is None:
@@ -620,3 +625,59 @@ print(everywhere(joined, lambda fleet: fleet.update(), *files, step=3))
     run = python(RAISING + script)
 
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n" * 2, 0), run.stderr
+
+
+CLOSING = """
+from arkml.guests.guest import calls_of
+from arkml.host import loader_of
+
+PENDULUM = GUESTS / "c_pendulum.wasm"
+host = Host(policy=lambda observations: np.zeros((len(observations), 1), np.float32))
+files = ("arkml/guests/", "arkml/runtime/", "arkml/sessions/", "arkml/policies/")
+
+def stepped():
+    fleet = host.fleet(PENDULUM, 3)
+    fleet.update()
+    return fleet
+
+def go_on(fleet):
+    closed = {i for i, guest in enumerate(fleet.guests) if calls_of(guest).instance.is_closed}
+    for number in range(3):  # what runs freed memory does not always crash
+        failures = fleet.update()
+        assert failures.keys() == (set() if number else closed), (failures, closed)
+        assert all(isinstance(error, GuestFailed) for error in failures.values())
+    for guest in fleet.guests:
+        guest.close()
+    assert not loader_of(host)._instances, "a guest was never freed"
+
+"""
+
+
+@pytest.mark.parametrize("work", ["lambda fleet: fleet.guests[1].close()", "Fleet.close"])
+def test_a_fleet_goes_on_without_guests_whose_closing_a_signal_handler_cut_off(work):
+    """None of them is entered again, wherever that was, and what was not freed is freed later."""
+    script = f"""
+from arkml.guests.fleet import Fleet
+print(everywhere(stepped, {work}, *files, then=go_on))
+"""
+    run = python(RAISING + CLOSING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
+def test_a_fleet_that_a_signal_handler_cut_off_after_a_closing_never_enters_the_freed_guest():
+    script = """
+def closed():
+    fleet = stepped()
+    fleet.guests[1].close()
+    return fleet
+
+def go_on_with_two(fleet):
+    for _ in range(3):
+        assert fleet.update().keys() <= {1}
+
+print(everywhere(closed, lambda fleet: fleet.update(), "guests/fleet.py", then=go_on_with_two))
+"""
+    run = python(RAISING + CLOSING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr

@@ -316,11 +316,11 @@ class CallLoop:
         """Drop the call: the guest is failed from now on, by `error` or as cancelled by it."""
         if not isinstance(error, GuestError):
             error = GuestCancelled(f"{self.name}: its call was cancelled ({type(error).__name__})")
+        self.fiber.call_guard.lost += 1
         self.instance.failure = error  # first: a guest whose call is dropped is never called again
         self.fiber.drop()
         if self._words[self._noted] and not self.instance.is_closed:
             self.instance.news.tell()
-        self.fiber.call_guard.lost += 1
         self._waiting = None
         self.instance.close_files()
         self.services.close()

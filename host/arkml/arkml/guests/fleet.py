@@ -307,9 +307,9 @@ class Fleet(Sealed, Unique, Closing):
 
     def _call(self, wanted: _Wanted) -> FleetCall:
         """Return a call of these guests, kept as long as no guest joins or is lost."""
-        if self._lost != self._call_guard.lost:
-            self._lost = self._call_guard.lost
+        if self._lost != (lost := self._call_guard.lost):
             self._calls.clear()
+            self._lost = lost  # last: a signal handler may raise before
         call = self._calls.get(wanted)
         if call is None:
             chosen = self._guests if wanted.only is None else self._choose(wanted.only)

@@ -97,6 +97,7 @@ class Instance(Unique):
         self.module = module
         self.failure: GuestError | None = None
         self.is_closed = True  # until there is something to close
+        self._is_freed = True  # likewise; a closing that was cut off leaves a closed one to free
         self.words = engine.arena.words
         self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
         self._columns = shared.columns
@@ -154,7 +155,7 @@ class Instance(Unique):
         self.account.limit_bytes(require)
         self.account.admit = _weakly_asked(self._admit)
         shared.library.workspace.require_bytes[number] = require
-        self.is_closed = False
+        self._is_freed = self.is_closed = False
 
     @property
     def state(self) -> str:
@@ -262,14 +263,14 @@ class Instance(Unique):
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
-        if self.is_closed:
+        if self._is_freed:
             return
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
             self.free()
 
     def free(self) -> None:
         """Free the instance as `close` does, within `held_back` and with the call guard kept."""
-        if not self.is_closed:  # by another thread meanwhile
+        if not self._is_freed:  # by another thread meanwhile
             self._release()
 
     def close_files(self) -> None:
@@ -301,24 +302,35 @@ class Instance(Unique):
         It is the one finalizer of its call, its Store and its column memory: see `GuestStore`. In
         a cycle others of its parts may have been finalized before.
         """
-        if not (sys.is_finalizing() or getattr(self, "is_closed", True)):
+        if not (sys.is_finalizing() or getattr(self, "_is_freed", True)):
+            was_closed = self.is_closed
             self._release()
-            self._unclosed.warn(self)
+            if not was_closed:
+                self._unclosed.warn(self)
 
     def _release(self) -> None:
-        """Free native parts: the call in progress, the Store, the column memory."""
+        """
+        Free native parts: the call in progress, the Store, the column memory.
+
+        A signal handler may raise at any line. Calls that would enter the guest are given up
+        before the first part is freed, and what is left is freed by the next `close`.
+        """
+        self.fiber.call_guard.lost += 1
         self.is_closed = True
         self.fiber.refuse_calls()
-        try:
+        if self._final is None:
             self._final = self._count()
+        if self._final_usage is None:
             self._final_usage = self.usage.without_memory()
-            self.library.workspace.leave(self.number)
-            self._released(self._final_usage)
-            self.fiber.call_guard.lost += 1
-            self.fiber.drop()
-            self.services.close()
+        try:
+            if not self._sandbox.is_closed:  # else its place and its memory may be another's
+                self.fiber.drop()
+                self.services.close()
         finally:
             self._sandbox.close()
+        self.library.workspace.leave(self.number)
+        self._released(self._final_usage)
+        self._is_freed = True
 
     @contextmanager
     def memory(self) -> Iterator[GuestMemory]:

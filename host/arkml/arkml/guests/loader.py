@@ -276,9 +276,9 @@ class GuestLoader:
 
     def _forget(self, key: int, usage: Usage) -> None:
         """Forget an instance that was freed. Bound to the loader, it keeps it as long."""
-        self._instances.pop(key, None)
         self._bytes.leave(key)
-        self._left.append(usage)  # without a lock: a finalizer may be here
+        if self._instances.pop(key, None) is not None:  # else one that was freed in two attempts
+            self._left.append(usage)  # without a lock: a finalizer may be here
 
     def _add_past(self) -> None:
         """Add up the usage of guests that are closed. On any thread, and in signal handlers."""

@@ -107,6 +107,7 @@ class Sandbox:
         except ArkmlError:
             arena.free(self.control, at.CONTROL_SIZE)
             raise
+        self._owns_control = True
         self._store = GuestStore(store, arena.memory, lockstep, self.control)
         self.place = self._store.place
         self.refusals = RefusalNotes(arena, self.control)
@@ -194,11 +195,18 @@ class Sandbox:
         if self.program.linkage.wasi:
             self._store.close_files()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` has begun."""
+        return self._store.is_ended
+
     def close(self) -> None:
-        """Free the call in progress, the Store and the column memory."""
+        """Free the call in progress, the Store and the column memory. Safe to call again."""
         self._store.close()
         self.records.release()
-        self._arena.free(self.control, at.CONTROL_SIZE)
+        if self._owns_control:
+            self._owns_control = False  # first: it must not be freed twice
+            self._arena.free(self.control, at.CONTROL_SIZE)
 
     def _limited(self, wasi: WasiGrant) -> wasmtime.Store:
         """Return a new Store with the limits of the program and what `wasi` grants."""

@@ -26,7 +26,8 @@ class GuestStore:
     """
 
     __slots__ = (
-        "_columns", "_is_ended", "_lock", "_lockstep", "_pointer", "_readers", "context", "place",
+        "_columns", "_has_place", "_lock", "_lockstep", "_pointer", "_readers", "context",
+        "is_ended", "place",
     )  # fmt: skip
 
     _open: ClassVar[set[GuestStore]] = set()
@@ -41,9 +42,10 @@ class GuestStore:
         self.context = bindings.context_of(store)
         self._lock = threading.RLock()
         self._readers = 0  # of the thread that has the lock
-        self._is_ended = False
+        self.is_ended = False
         self._lockstep = lockstep
         self.place = lockstep.enter(control)
+        self._has_place = True
         self._columns = columns
         self._pointer = bindings.take_store(store)
         self._open.add(self)
@@ -81,13 +83,15 @@ class GuestStore:
     def close(self) -> None:
         """Delete the call in progress, then the Store. Safe to call again."""
         with self._lock:
-            self._is_ended = True
+            self.is_ended = True
             self._free()
 
     def _free(self) -> None:
-        if self._is_ended and not self._readers:
+        if self.is_ended and not self._readers:
+            if self._has_place:
+                self._has_place = False  # first: the place may soon be another's
+                self._lockstep.leave(self.place)
             pointer, self._pointer = self._pointer, 0
             if pointer:
-                self._lockstep.leave(self.place)
                 bindings.delete_store(pointer)
             self._open.discard(self)

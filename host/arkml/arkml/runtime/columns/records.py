@@ -91,8 +91,10 @@ class Records:
         self._places.pop(index, None)
 
     def release(self) -> None:
-        """Free the memory of the records."""
-        self._arena.free(self.offset, self._capacity * at.RECORD_SIZE)
+        """Free the memory of the records. Safe to call again."""
+        capacity, self._capacity = self._capacity, 0
+        if capacity:
+            self._arena.free(self.offset, capacity * at.RECORD_SIZE)
 
     def _resize(self, capacity: int) -> None:
         offset = self._arena.allocate(capacity * at.RECORD_SIZE)
