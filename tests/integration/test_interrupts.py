@@ -653,12 +653,14 @@ def go_on(fleet):
 """
 
 
-@pytest.mark.parametrize("work", ["lambda fleet: fleet.guests[1].close()", "Fleet.close"])
-def test_a_fleet_goes_on_without_guests_whose_closing_a_signal_handler_cut_off(work):
+@pytest.mark.parametrize(
+    ("work", "step"), [("lambda fleet: fleet.guests[1].close()", 1), ("Fleet.close", 5)]
+)
+def test_a_fleet_goes_on_without_guests_whose_closing_a_signal_handler_cut_off(work, step):
     """None of them is entered again, wherever that was, and what was not freed is freed later."""
     script = f"""
 from arkml.guests.fleet import Fleet
-print(everywhere(stepped, {work}, *files, then=go_on))
+print(everywhere(stepped, {work}, *files, step={step}, then=go_on))
 """
     run = python(RAISING + CLOSING + script)
 
@@ -679,5 +681,44 @@ def go_on_with_two(fleet):
 print(everywhere(closed, lambda fleet: fleet.update(), "guests/fleet.py", then=go_on_with_two))
 """
     run = python(RAISING + CLOSING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
+CHANGING = """
+def change_again(fleet):
+    failures = fleet.update()
+    guests = fleet.guests
+    states = {i: calls_of(guest).instance.state for i, guest in enumerate(guests)}
+    assert {i for i, state in states.items() if state == "closed"} == failures.keys()
+    assert len(set(guests)) == len({guest.name for guest in guests}) == len(fleet)
+    new = fleet.join(2)
+    assert new[0] in fleet.guests and new[1] in fleet.guests
+    assert not fleet.update()
+    for guest in new:
+        guest.update()
+    fleet.replace(fleet.guests[0])
+    for guest in fleet.guests:
+        fleet.remove(guest)
+    assert len(fleet) == 0 and not fleet.update()
+    gc.collect()  # a new guest that was never in the fleet
+    assert not loader_of(host)._instances, "a guest was never freed"
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "step"),
+    [
+        ("fleet.remove(fleet.guests[1])", 2),
+        ("fleet.replace(fleet.guests[1])", 17),
+        ("fleet.join(2)", 29),
+    ],
+)
+def test_a_change_of_a_fleet_that_a_signal_handler_cut_off_is_whole_or_not_made(change, step):
+    script = f"""
+print(everywhere(stepped, lambda fleet: {change}, *files, step={step}, then=change_again))
+"""
+    run = python(RAISING + CLOSING + CHANGING + script)
 
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -61,8 +62,10 @@ class Fleet(Sealed, Unique, Closing):
         make: Callable[[int], Guest],
         require_room: Callable[[int], None],
     ) -> None:
-        self._guests: list[Guest] = list(guests)
-        self._labels: dict[Guest, int] = {guest: label for label, guest in enumerate(guests)}
+        labels = {guest: label for label, guest in enumerate(guests)}
+        self._members = _Members(tuple(guests), labels, Statistics(), Usage(), {})
+        self._coming: weakref.WeakKeyDictionary[Guest, int] = weakref.WeakKeyDictionary()
+        """The numbers of guests that are being initialized, which are in the fleet after that."""
         self._module = guests[0].module
         self.name: str = self._module.name
         self._limits = self._module.limits
@@ -77,24 +80,21 @@ class Fleet(Sealed, Unique, Closing):
             FleetShares(self._limits.frames_over_share),
             set(),
         )
-        self._calls: dict[_Wanted, FleetCall] = {}
         self._lost = shared.call_guard.lost
         if _FRAME.function in self._module.functions:
             with shared.call_guard.kept(self.name):
                 self._frame()  # its loops are made before the first frame
-        self._past = Statistics()  # of guests that left
-        self._past_usage = Usage()
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self.guests)
 
     def __repr__(self) -> str:
-        return f"<Fleet of {len(self._guests)} guests of {self.name}>"
+        return f"<Fleet of {len(self)} guests of {self.name}>"
 
     @property
     def guests(self) -> tuple[Guest, ...]:
         """The guests in the order of their indices, a closed one until another takes its place."""
-        return tuple(self._guests)
+        return self._members.guests
 
     def call(
         self,
@@ -126,7 +126,7 @@ class Fleet(Sealed, Unique, Closing):
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
         """Run the initializers of every guest, once, and return the errors of failed ones."""
-        waiting = {i: g for i, g in enumerate(self._guests) if not calls_of(g).is_initialized}
+        waiting = {i: g for i, g in enumerate(self.guests) if not calls_of(g).is_initialized}
         failures = self._initialize(list(waiting.values()), budget)
         return {index: failures[place] for place, index in enumerate(waiting) if place in failures}
 
@@ -164,13 +164,13 @@ class Fleet(Sealed, Unique, Closing):
         """
         with self._changing():
             self._require_member(guest)
-            self._leave(guest)
-            self._guests.remove(guest)
+            self._change({guest: None})
 
     @property
     def statistics(self) -> Statistics:
         """Counts of all guests together, of those that left the fleet too."""
-        return sum((guest.statistics for guest in self._guests), self._past)
+        members = self._members
+        return sum((guest.statistics for guest in members.guests), members.past)
 
     @property
     def account(self) -> Usage:
@@ -179,7 +179,8 @@ class Fleet(Sealed, Unique, Closing):
 
         The times are those of guests that left the fleet too.
         """
-        return sum((guest.account for guest in self._guests), self._past_usage)
+        members = self._members
+        return sum((guest.account for guest in members.guests), members.past_usage)
 
     def close(self) -> None:
         """Close every guest."""
@@ -190,14 +191,11 @@ class Fleet(Sealed, Unique, Closing):
     def _changing(self) -> Iterator[None]:
         """Let no call begin while guests come or go. Raises GuestBusy."""
         with GUARD.held_back(), self._call_guard.kept(self.name):
-            try:
-                yield
-            finally:
-                self._calls.clear()
+            yield
 
     def _require_member(self, guest: Guest) -> None:
         """Raise UsageError for a guest that is not one of this fleet."""
-        if not isinstance(guest, Guest) or guest not in self._labels:
+        if not isinstance(guest, Guest) or guest not in self._members.labels:
             raise UsageError(
                 f"{guest!r} is not in {self!r}: it takes one of its guests, as fleet.guests[0]"
             )
@@ -207,7 +205,7 @@ class Fleet(Sealed, Unique, Closing):
         start = deferred_start(self._module, function)
         if start is None and not is_start(self._module, function):
             return
-        guests = self._guests if only is None else self._choose(only)
+        guests = self.guests if only is None else self._choose(only)
         waiting = [calls_of(guest) for guest in guests if take_start(guest)]
         if start is not None and waiting:
             self._run(partial(FleetCall, self._parts, waiting, start), (), budget)
@@ -223,21 +221,23 @@ class Fleet(Sealed, Unique, Closing):
             with self._call_guard.kept(self.name):
                 labels = self._free_labels(formers)
                 added.extend(map(self._make, labels))
-                self._labels.update(zip(added, labels, strict=True))
+                self._coming.update(zip(added, labels, strict=True))
             raise_first(self._initialize(added, RUN_SECONDS, seed))
             with self._changing():
                 self._require_there(formers)
-                for former, guest in zip(formers, added, strict=True):
-                    if former is None:
-                        self._guests.append(guest)
-                    else:
-                        self._leave(former)
-                        self._guests[self._guests.index(former)] = guest
+                pairs = list(zip(formers, added, strict=True))
+                self._change(
+                    {former: guest for former, guest in pairs if former is not None},
+                    [guest for former, guest in pairs if former is None],
+                )
         except BaseException:
             for guest in added:
-                self._labels.pop(guest, None)
-                guest.close()
+                if guest not in self._members.labels:
+                    guest.close()
             raise
+        finally:
+            for guest in added:
+                self._coming.pop(guest, None)
         return added
 
     def _free_labels(self, formers: Sequence[Guest | None]) -> list[int]:
@@ -247,24 +247,39 @@ class Fleet(Sealed, Unique, Closing):
         Raises GuestBusy as `_require_there`.
         """
         self._require_there(formers)
-        taken = set(self._labels.values())
+        labels = self._members.labels
+        taken = {*labels.values(), *self._coming.values()}
         others = (label for label in count() if label not in taken)
-        return [next(others) if one is None else self._labels[one] for one in formers]
+        return [next(others) if one is None else labels[one] for one in formers]
 
     def _require_there(self, formers: Sequence[Guest | None]) -> None:
         """Raise GuestBusy if one of the former guests has left."""
-        if any(one is not None and one not in self._labels for one in formers):
+        if any(one is not None and one not in self._members.labels for one in formers):
             raise GuestBusy(f"another thread has changed {self.name} meanwhile")
 
-    def _leave(self, guest: Guest) -> None:
-        """Free a guest, keep its counts, and forget it."""
-        calls = calls_of(guest)
-        calls.instance.free()
-        self._past += guest.statistics
-        self._past_usage += guest.account
-        del self._labels[guest]
-        self._parts.told.discard(calls)
-        self._parts.shares.forget(calls.place)
+    def _change(self, leaving: Mapping[Guest, Guest | None], more: Sequence[Guest] = ()) -> None:
+        """
+        Free guests, put others in their places or none, and take in more at the end.
+
+        A signal handler that raises leaves the fleet as it was, though with guests that are closed,
+        or changed as a whole.
+        """
+        before = self._members
+        for guest in leaving:
+            calls = calls_of(guest)
+            self._parts.told.discard(calls)
+            self._parts.shares.forget(calls.place)
+            calls.instance.free()
+        stay = [leaving.get(guest, guest) for guest in before.guests]
+        guests = (*(guest for guest in stay if guest is not None), *more)
+        labels = {**before.labels, **self._coming}
+        self._members = _Members(
+            guests,
+            {guest: labels[guest] for guest in guests},
+            sum((guest.statistics for guest in leaving), before.past),
+            sum((guest.account for guest in leaving), before.past_usage),
+            {},
+        )
 
     def _initialize(
         self, guests: Sequence[Guest], budget: Budget, seed: int | None = None
@@ -285,10 +300,11 @@ class Fleet(Sealed, Unique, Closing):
 
     def _choose(self, only: tuple[int, ...]) -> list[Guest]:
         """Return the guests whose indices are in `only`. Raises UsageError."""
-        count = len(self._guests)
+        guests = self.guests
+        count = len(guests)
         if len(set(only)) < len(only) or not all(0 <= index < count for index in only):
             raise UsageError(f"only={list(only)}: each an index from 0 to {count - 1}, and once")
-        return [self._guests[index] for index in only]
+        return [guests[index] for index in only]
 
     def _run(
         self, found: Callable[[], FleetCall], arguments: tuple[Number, ...], budget: Budget
@@ -307,19 +323,38 @@ class Fleet(Sealed, Unique, Closing):
 
     def _call(self, wanted: _Wanted) -> FleetCall:
         """Return a call of these guests, kept as long as no guest joins or is lost."""
+        members = self._members
+        calls = members.calls
         if self._lost != (lost := self._call_guard.lost):
-            self._calls.clear()
+            calls.clear()
             self._lost = lost  # last: a signal handler may raise before
-        call = self._calls.get(wanted)
+        call = calls.get(wanted)
         if call is None:
-            chosen = self._guests if wanted.only is None else self._choose(wanted.only)
-            if len(self._calls) > 64:
-                self._calls.clear()
+            chosen = members.guests if wanted.only is None else self._choose(wanted.only)
+            if len(calls) > 64:
+                calls.clear()
             guests = [calls_of(guest) for guest in chosen]
-            call = self._calls[wanted] = FleetCall(
+            call = calls[wanted] = FleetCall(
                 self._parts, guests, wanted.function, is_frame=wanted.is_frame
             )
         return call
+
+
+class _Members(NamedTuple):
+    """
+    The guests of a fleet, and what goes with them.
+
+    A change replaces it in one step, so that a signal handler that raises finds it whole or not.
+    """
+
+    guests: tuple[Guest, ...]
+    labels: Mapping[Guest, int]
+    """The numbers in their names."""
+    past: Statistics
+    """Counts of guests that left."""
+    past_usage: Usage
+    calls: dict[_Wanted, FleetCall]
+    """Calls of these guests, kept for the next ones."""
 
 
 class _Wanted(NamedTuple):

@@ -97,11 +97,13 @@ class Lockstep:
             self._reasons[place] = reason
         else:
             place = len(self.futures)
-            self.futures.append(0)
+            for items in (self.used, self.began, self._controls, self._reasons):
+                del items[place:]  # of a guest whose making a signal handler cut off
             self.used.append(0.0)
             self.began.append(0.0)
             self._controls.append(control)
             self._reasons.append(reason)
+            self.futures.append(0)  # last: the others have as many items at least
         self._fields = self._chosen = None
         return place
 

@@ -151,7 +151,8 @@ class Columns:
         self._alike: dict[Shape, int] = {}  # rows of the regions of siblings, by shapes of one row
         self._spare = 0  # bytes of regions that are not in use
         self._returned: deque[tuple[Slab, int]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_held = False  # the lock, by a method that must not be entered again
         self.version = 0
         """A number that changes whenever a region is taken or given back, or a record may move."""
 
@@ -184,26 +185,33 @@ class Columns:
     def take(self, shape: Shape) -> tuple[Slab, int]:
         """Return a free region of that shape: its slab and number. Raises ColumnsFull."""
         with self._lock:
-            self.version += 1
-            self._take_back()
-            slab = next((one for one in self._slabs.get(shape, ()) if one.free), None)
-            if slab is None:
-                slab = self._make(shape)
-            self._spare -= shape.region_bytes()
-            return slab, heappop(slab.free)
+            try:
+                self._is_held = True
+                self.version += 1
+                self._take_back()
+                slab = next((one for one in self._slabs.get(shape, ()) if one.free), None)
+                if slab is None:
+                    slab = self._make(shape)
+                self._spare -= shape.region_bytes()
+                return slab, heappop(slab.free)
+            finally:
+                self._is_held = False
 
     def give(self, slab: Slab, region: int) -> None:
         """
         Give a region back.
 
-        A finalizer may call it in the middle of `take`, which then takes the region back.
+        A finalizer may call it in the middle of `take`, which then takes the region back. A signal
+        handler that raises may leave the lock taken, where the same thread can take it again.
         """
         self.version += 1
         self._returned.append((slab, region))
-        if self._lock.acquire(blocking=False):
+        if not self._is_held and self._lock.acquire(blocking=False):
             try:
+                self._is_held = True
                 self._take_back()
             finally:
+                self._is_held = False
                 self._lock.release()
 
     def _make(self, shape: Shape) -> Slab:
