@@ -722,3 +722,57 @@ print(everywhere(stepped, lambda fleet: {change}, *files, step={step}, then=chan
     run = python(RAISING + CLOSING + CHANGING + script)
 
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
+def test_what_a_signal_handler_raises_while_a_model_is_loaded_is_no_fault_of_the_model():
+    script = """
+POLICY = GUESTS / "policies" / "idle.onnx"
+
+def load(host):
+    host.load(GUESTS / "c_applet.wasm").update()
+
+files = ("policies/ort.py", "policies/onnx_model.py", "policies/given.py")
+print(everywhere(Host, load, *files, step=2))
+print(everywhere(Host, lambda _host: Host(policy=POLICY).close(), *files, step=2))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n" * 2, 0), run.stderr
+
+
+def test_what_a_signal_handler_raises_in_code_of_the_embedder_is_raised_as_it_is():
+    """In a policy, in what it returns, in a stream of WASI, in a handler of logs."""
+    script = """
+from arkml.base.loggers import SafeLogger
+from arkml.runtime.wasi.linking import WasiGrant
+
+def ring(*_):
+    signal.raise_signal(signal.SIGUSR1)
+
+class Ringing:
+    def __array__(self, *_arguments, **_options):
+        ring()
+
+class RingingLog(logging.Handler):
+    emit = ring
+
+def stops(work):
+    try:
+        work()
+    except Stop:
+        return True
+
+PENDULUM, COMMAND = GUESTS / "c_pendulum.wasm", GUESTS / "wasi_command.wasm"
+for policy in (ring, lambda _observations: Ringing()):
+    with Host(policy=policy) as host:
+        guest = host.load(PENDULUM)
+        print(stops(guest.update), guest.failure is not None)
+with Host(wasi=WasiGrant(stdout=ring)) as host:
+    print(stops(host.load(COMMAND).run_command))
+logging.disable(logging.NOTSET)
+logging.getLogger("ringing").addHandler(RingingLog())
+print(stops(lambda: SafeLogger("ringing").warning("a text")))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("True True\n" * 2 + "True\n" * 2, 0), run.stderr

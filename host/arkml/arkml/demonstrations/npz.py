@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.base.files import open_file
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.output_files import write_file
 from arkml.demonstrations.dataset import (
     MOST_BYTES,
@@ -136,7 +137,9 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         raise ValueError(f"version {version} of an array is not known")
     try:
         shape, in_columns, dtype = readers[version](file)
-    except Exception as error:  # noqa: BLE001  NumPy has Python's tokenizer and parser read it
+    except Exception as error:  # NumPy has Python's tokenizer and parser read it
+        if is_of_handler(error):
+            raise
         raise ValueError(f"the header of an array cannot be read: {error}") from None
     if not all(type(length) is int for length in shape):
         raise ValueError(f"an array has the shape {shape}")

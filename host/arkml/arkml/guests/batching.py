@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.handler_errors import is_of_handler
 from arkml.batches import ROW, Batch
 from arkml.errors import GuestError
 from arkml.guests.calls import CallLoop
@@ -23,7 +24,6 @@ from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape, Slab
-from arkml.runtime.interrupts import is_of_handler
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.shim import control as at
 from arkml.sessions.session import Ready, Session

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from arkml.abi.codes import ErrorCode
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.errors import (
@@ -31,7 +32,7 @@ from arkml.runtime.columns.region import Region
 from arkml.runtime.deadline import TICK
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.fiber import Event, Pause
-from arkml.runtime.interrupts import Task, is_of_handler
+from arkml.runtime.interrupts import Task
 from arkml.runtime.linker import error_code
 from arkml.runtime.module.startup import COMMAND
 from arkml.runtime.traps import backtrace, failure

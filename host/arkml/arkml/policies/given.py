@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.base.short_reprs import cut_repr
 from arkml.batches import Batch, Floats
@@ -117,6 +118,8 @@ class FunctionPolicy:
         try:
             array = np.asarray(given)
         except Exception as error:
+            if is_of_handler(error):
+                raise
             raise PolicyFailed(
                 f"policy {self.name} returned a {type(given).__name__} that is not an array"
                 f" ({_text(error)}): {wanted}"
@@ -134,13 +137,16 @@ def call_embedder(name: str, function: Callable[[Any], T], argument: Any) -> T:
     """
     Call the embedder's code, in which Ctrl-C is an exception: see `InterruptGuard.interrupt`.
 
-    Raises PolicyFailed where it raises an Exception. An AbiError passes: the guest sees its code.
+    Raises PolicyFailed where it raises an Exception. An AbiError passes: the guest sees its code;
+    so does what a signal handler raises in it, because the policy has not failed.
     """
     try:
         return function(argument)
     except AbiError:
         raise
     except Exception as error:
+        if is_of_handler(error):
+            raise
         raise PolicyFailed(f"policy {name} raised {_text(error)}") from error
 
 

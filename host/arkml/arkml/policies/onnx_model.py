@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
 from arkml.errors import ModelRejected
@@ -125,6 +126,8 @@ class OnnxModel:
                 for call in calls:
                     call_flushed(call) if self._pace.is_flushed else call()
             except Exception as error:
+                if is_of_handler(error):
+                    raise
                 if watch.reason is not None:
                     raise time_left.late(watch.reason, f"run on {_rows(count)}") from error
                 raise ModelRejected(
@@ -375,6 +378,8 @@ def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> T
                 results[:] = call_flushed(run) if pace.is_flushed else run()
                 times.append(time.thread_time() - started)
         except Exception as error:
+            if is_of_handler(error):
+                raise
             if watch.reason is not None:
                 raise time_left.late(watch.reason, f"run on {_rows(rows)}") from error
             raise ModelRejected(f"the model fails on {_rows(rows)}: {reason(error)}") from error

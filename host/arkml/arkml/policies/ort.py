@@ -6,6 +6,7 @@ import os
 from threading import Lock
 from typing import Any
 
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.native_imports import import_onnxruntime
 from arkml.errors import ModelRejected
 from arkml.policies.load_time import LoadTime
@@ -45,6 +46,8 @@ def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> Any:
                 data, options, providers=["CPUExecutionProvider"], enable_fallback=0
             )
         except Exception as error:
+            if is_of_handler(error):
+                raise
             if watch.reason is not None:
                 raise time.late(watch.reason, "load") from error
             raise ModelRejected(f"onnxruntime refuses the model: {reason(error)}") from error

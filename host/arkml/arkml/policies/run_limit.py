@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from arkml.base.handler_errors import is_of_handler
 from arkml.errors import Unavailable
 from arkml.policies.watchdog import Watch, watched
 from arkml.policies.workspace import PolicyWorkspace
@@ -63,7 +64,7 @@ class RunLimit:
                     self._require_in_time(watch)
                     call()
             except Exception as error:
-                if watch.reason is None:
+                if watch.reason is None or is_of_handler(error):
                     raise
                 raise self._stopped(watch.cpu_seconds, seconds) from error
         if watch.reason is not None:

@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -109,30 +108,6 @@ class InterruptGuard:
 def is_running(task: Task) -> bool:
     """Return whether a coroutine has not come to its end."""
     return task.cr_frame is not None  # type: ignore[attr-defined]  # of every `async def`
-
-
-def is_of_handler(error: BaseException) -> bool:
-    """
-    Return whether a signal handler has raised an error, by its traceback.
-
-    Handlers run within any function of the main thread, which has not failed by what they raise.
-    """
-    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
-    place = error.__traceback__
-    while place is not None:
-        if place.tb_frame.f_code in handlers:
-            return True
-        place = place.tb_next
-    return False
-
-
-def _code_of(handler: object) -> object:
-    """Return the code of a function, a bound method, a partial or an object that can be called."""
-    while isinstance(handler, partial):
-        handler = handler.func
-    if not hasattr(handler, "__code__"):
-        handler = getattr(handler, "__call__", None)  # noqa: B004  its code is asked for
-    return getattr(handler, "__code__", None)
 
 
 def runs_below(frame: FrameType) -> bool:

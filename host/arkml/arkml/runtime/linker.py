@@ -42,6 +42,7 @@ from arkml.abi.schema import (
     Struct,
     Text,
 )
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.errors import (
     AbiError,
@@ -52,7 +53,6 @@ from arkml.errors import (
     NotFound,
     Unavailable,
 )
-from arkml.runtime.interrupts import is_of_handler
 from arkml.runtime.memory import GuestBuffer, GuestMemory
 from arkml.runtime.shared_engine import IMPORTS
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from arkml.abi.codes import SnapshotFormat
+from arkml.base.handler_errors import is_of_handler
 from arkml.batches import Floats
 from arkml.errors import AbiError, InvalidArguments, NotFound, Unavailable
 from arkml.policies.network import Network
@@ -166,7 +167,9 @@ class MlInferenceV0(Packing):
             lease.count(network.session_bytes)
             brains.require_countable(network)
             self._guest.account.require_bytes(0)  # the model is among the leases
-        except Exception as error:  # noqa: BLE001  the guest that polls gets it
+        except Exception as error:  # the guest that polls gets it
+            if is_of_handler(error):
+                raise
             future.fail(error)
         else:
             future.resolve(network)

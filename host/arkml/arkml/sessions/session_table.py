@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
+from arkml.base.handler_errors import is_of_handler
 from arkml.errors import NotFound
 from arkml.policies.policy import Policy
 from arkml.sessions.handles import HandleTable
@@ -129,14 +130,18 @@ class SessionTable:
         self._handles.remove(handle, TrainingSession).stop()
 
     def close_all(self) -> None:
-        """Close every session, also if closing one fails, and raise the first failure."""
+        """
+        Close every session, also if closing one fails, and raise the first failure.
+
+        What a signal handler has raised comes before faults of sessions.
+        """
         failures: list[Exception] = []
         for handle, item in self._handles:
             if isinstance(item, Session):
                 try:
                     self.close(handle, Session)
                 except Exception as failure:  # noqa: BLE001  the others must be closed too
-                    failures.append(failure)
+                    failures.insert(0 if is_of_handler(failure) else len(failures), failure)
         if failures:
             raise failures[0]
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.output_files import write_file
 from arkml.errors import UsageError
 from arkml.training.results import Series
@@ -40,7 +41,9 @@ def write_files(
             written[name] = path
         except UsageError as error:
             errors.append(error)
-        except Exception as error:  # noqa: BLE001  the other files are written all the same
+        except Exception as error:  # the other files are written all the same
+            if is_of_handler(error):
+                raise
             text = f"{path} cannot be made: {type(error).__name__} {error}".rstrip()
             errors.append(UsageError(text))
 

@@ -7,6 +7,8 @@ import sys
 import traceback
 from typing import Any
 
+from arkml.base.handler_errors import is_of_handler
+
 _shown: set[type[Exception]] = set()
 _MOST_NOTICES = 1_000  # texts that are remembered; a text may come again beyond them
 _noticed: set[tuple[str, str]] = set()
@@ -18,7 +20,8 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
 
     Those of the standard library write their own errors to stderr, by `Handler.handleError`; those
     of an embedder may raise anything from `emit`. The first exception of each type is written to
-    stderr, unless `logging.raiseExceptions` is False. KeyboardInterrupt and SystemExit are raised.
+    stderr, unless `logging.raiseExceptions` is False. KeyboardInterrupt and SystemExit are raised,
+    and what a signal handler raises.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,7 +34,9 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         try:
             self.logger.log(level, msg, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  of any kind, and it is shown
+        except Exception as error:  # of any kind, and it is shown
+            if is_of_handler(error):
+                raise
             _show(self.logger.name, error)
 
 

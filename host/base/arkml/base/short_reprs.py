@@ -6,6 +6,8 @@ import dataclasses
 import reprlib
 from typing import TYPE_CHECKING, Any
 
+from arkml.base.handler_errors import is_of_handler
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -56,9 +58,11 @@ def cut_repr(value: object) -> str:
     """
     Return the representation of a value from outside, for a sentence, cut where it is long.
 
-    Never raises, as `repr` does of numbers with thousands of digits.
+    Raises nothing of a representation, as `repr` does of numbers with thousands of digits.
     """
     try:
         return _SHORT.repr(value)
-    except Exception:  # noqa: BLE001  of any representation
+    except Exception as error:  # of any representation
+        if is_of_handler(error):
+            raise
         return f"a {type(value).__name__}"

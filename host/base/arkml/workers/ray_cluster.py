@@ -15,6 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from arkml.base.closing import Closing
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
@@ -189,6 +190,8 @@ class RayCluster(Closing):
             with _kept_signal_handler(signal.SIGTERM):
                 ray.init(address, configure_logging=False, log_to_driver=False, **options)
         except Exception as error:
+            if is_of_handler(error):
+                raise
             words = " ".join(str(error).split())
             raise Unavailable(f"the Ray cluster cannot be joined: {words[:400]}") from error
         finally:

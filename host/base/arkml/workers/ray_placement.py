@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from arkml.base.closing import Closing
+from arkml.base.handler_errors import is_of_handler
 from arkml.errors import Unavailable
 from arkml.workers.local import LocalWorker, job_line
 from arkml.workers.ray_cluster import RayCluster, lost
@@ -107,7 +108,9 @@ class RayWorker:
         """Handle the answer to the call on its way, and make the next one."""
         try:
             answer = self._ray.get(self.call)
-        except Exception as error:  # noqa: BLE001  Ray raises many kinds
+        except Exception as error:  # Ray raises many kinds
+            if is_of_handler(error):
+                raise
             self._end(f"{self.name} on the Ray cluster was lost: {lost(error)}")
             return
         if not self._has_begun:

@@ -23,6 +23,7 @@ from arkml.async_trainer.runners.runner import (
     Runner,
     Waits,
 )
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
@@ -250,6 +251,8 @@ def _copied(name: str, config: Any) -> Any:
     try:
         return copy.deepcopy(config)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         raise UsageError(
             f"{name} has a {type(config).__name__} that cannot be copied to actors: {error}"
         ) from error

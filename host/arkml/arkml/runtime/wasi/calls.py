@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger, notice
 from arkml.base.terminal import harmless
 from arkml.errors import InvalidArguments
@@ -128,7 +129,9 @@ class WasiCalls:
             self._errors = (self._errors + data)[-_KEPT:]
         try:
             write(data)
-        except Exception as error:  # noqa: BLE001  of any stream or callback, and it is told
+        except Exception as error:  # of any stream or callback, and it is told
+            if is_of_handler(error):
+                raise
             self._warn_once(fd, f"output of a guest to descriptor {fd} is lost: {_text(error)}")
             return Errno.IO
         return Errno.SUCCESS
@@ -235,7 +238,9 @@ class WasiCalls:
     def _read(self, buffers: list[tuple[int, int]], num_read: int) -> int:
         try:
             data = self._stdin.read(sum(size for _, size in buffers))
-        except Exception as error:  # noqa: BLE001  of any stream, and it is told
+        except Exception as error:  # of any stream, and it is told
+            if is_of_handler(error):
+                raise
             self._warn_once(0, f"standard input cannot be read: {_text(error)}")
             return Errno.IO
         self._memory.write(num_read, struct.pack("<I", len(data)))

@@ -14,6 +14,7 @@ from arkml.async_trainer.core.batches import ArrayBatch, GenericTransitionBatch
 from arkml.async_trainer.error import BorderAsyncTrainerError
 from arkml.async_trainer.messages import PushedItemMessage
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob
+from arkml.base.handler_errors import is_of_handler
 from arkml.errors import UsageError
 
 _PROTOCOL = 5
@@ -55,6 +56,8 @@ def decode_arrived(arrived: tuple[ActorJob, bytes] | ActorEnded) -> PushedItemMe
     try:
         return decode_message(data)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         raise BorderAsyncTrainerError(
             f"a message of actor {job.actor} cannot be unpickled: {error}"
         ) from error
@@ -70,6 +73,8 @@ def encode_job(job: ActorJob, dumps: Callable[[Any], bytes] | None = None) -> by
     try:
         return dumps(job)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         for field in fields(job):
             try:
                 dumps(getattr(job, field.name))
@@ -86,6 +91,8 @@ def encode_model(model_info: Any) -> bytes:
     try:
         return encode(model_info)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         raise UsageError(f"the model info cannot be pickled: {error}") from error
 
 

@@ -13,6 +13,7 @@ from arkml.async_trainer.runners.message_codec import decode_arrived, encode_job
 from arkml.async_trainer.runners.ray_actor import Counts, Wishes
 from arkml.async_trainer.runners.runner import CHANNEL, ActorEnded, ActorJob, ActorStat, Waits
 from arkml.base.closing import Closing
+from arkml.base.handler_errors import is_of_handler
 from arkml.errors import Unavailable
 from arkml.workers.ray_cluster import RayCluster, lost
 
@@ -174,7 +175,9 @@ class RayRunner(Closing):
             if remote.taking in done:
                 taking, remote.taking = remote.taking, None
                 self._take(remote, self._ray.get(taking))
-        except Exception as error:  # noqa: BLE001  Ray raises many kinds
+        except Exception as error:  # Ray raises many kinds
+            if is_of_handler(error):
+                raise
             if remote in self._remotes:
                 reason = f"actor {remote.job.actor} on the Ray cluster was lost: {lost(error)}"
                 self._end(remote, self._ended(remote, reason))

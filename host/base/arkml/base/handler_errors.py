@@ -1,0 +1,30 @@
+"""Errors that a signal handler of the program has raised in the middle of something else."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+
+
+def is_of_handler(error: BaseException) -> bool:
+    """
+    Return whether a signal handler has raised an error, by its traceback.
+
+    Handlers run within any function of the main thread, which has not failed by what they raise.
+    """
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    place = error.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code in handlers:
+            return True
+        place = place.tb_next
+    return False
+
+
+def _code_of(handler: object) -> object:
+    """Return the code of a function, a bound method, a partial or an object that can be called."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    if not hasattr(handler, "__code__"):
+        handler = getattr(handler, "__call__", None)  # noqa: B004  its code is asked for
+    return getattr(handler, "__code__", None)
