@@ -135,3 +135,11 @@ def test_a_mixed_in_class_keeps_its_own_way_to_set_attributes():
     both.sync_model(1)
 
     assert both.count == 1
+
+
+def test_no_attribute_can_be_deleted():
+    with Host() as host:
+        with pytest.raises(AttributeError, match="a Host keeps 'limits'"):
+            del host.limits
+
+        assert host.limits.instances

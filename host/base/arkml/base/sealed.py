@@ -15,7 +15,7 @@ class Sealed:
 
     Once an object is made it takes names that it has, that its class has or annotates, and names
     with an underscore, which are its own affair. With `_is_read_only` it takes only properties with
-    a setter. Objects of classes that programs derive take any attribute.
+    a setter. It loses none. Objects of classes that programs derive take any attribute.
     """
 
     _is_read_only: ClassVar[bool] = False
@@ -30,6 +30,13 @@ class Sealed:
         if name[0] != "_" and self._is_sealed:
             _require_settable(self, name)
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name[0] != "_" and self._is_sealed:
+            raise AttributeError(
+                f"a {type(self).__name__} keeps {name!r}: nothing of it is deleted"
+            )
+        super().__delattr__(name)
 
 
 def _is_ours(kind: type) -> bool:
