@@ -725,6 +725,18 @@ def test_what_concerns_all_is_raised_and_fails_nobody(fleet):
     assert fleet.call("frame").values == [0] * 8
 
 
+def test_a_closed_fleet_takes_no_guests(fleet):
+    fleet.close()
+    fleet.close()
+
+    for change in (fleet.join, partial(fleet.replace, fleet.guests[0])):
+        with pytest.raises(UsageError, match="is closed: make another one"):
+            change()
+    assert fleet.update().keys() == set(range(8))
+    fleet.remove(fleet.guests[0])
+    assert len(fleet) == 7
+
+
 def test_an_interrupt_in_the_policy_drops_every_call(host):
     fleet = host.fleet(ACTOR, 3)
 

@@ -72,6 +72,7 @@ class Fleet(Sealed, Unique, Closing):
         self._call_guard = shared.call_guard
         self._make = make
         self._require_room = require_room
+        self._is_closed = False
         self._has_deferred_start = guests[0].info.startup.deferred is not None
         self._parts = FleetParts(
             shared.call_guard,
@@ -136,7 +137,9 @@ class Fleet(Sealed, Unique, Closing):
 
         They take the places of guests that were closed, the first ones first, and then new places
         at the end. Raises the error of one whose initializers fail; the fleet is as before then.
+        Raises UsageError once the fleet is closed.
         """
+        self._require_open()
         count = number_of_guests(count, "{} guests to join")
         self._require_room(count)
         vacant = [one for one in self.guests if calls_of(one).instance.is_closed][:count]
@@ -148,8 +151,10 @@ class Fleet(Sealed, Unique, Closing):
 
         `seed` goes to the export `arkml_seed`, if the module has it. A guest that is failed is
         closed before anything else; another one lives if the initializers of the new one fail,
-        whose error is raised, as is UsageError for a guest of no place here.
+        whose error is raised, as is UsageError for a guest of no place here, and once the fleet is
+        closed.
         """
+        self._require_open()
         seed = None if seed is None else require_seed(seed)
         self._require_member(guest)
         if guest.failure is not None:
@@ -183,15 +188,23 @@ class Fleet(Sealed, Unique, Closing):
         return sum((guest.account for guest in members.guests), members.past_usage)
 
     def close(self) -> None:
-        """Close every guest."""
-        for guest in self.guests:
-            guest.close()
+        """Close every guest. Raises GuestBusy while the fleet is in a call. Safe to call again."""
+        if self._is_closed:
+            return
+        with self._changing():
+            for guest in self.guests:
+                calls_of(guest).instance.free()
+            self._is_closed = True  # last: what cuts it off before leaves it to be closed again
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Let no call begin while guests come or go. Raises GuestBusy."""
         with GUARD.held_back(), self._call_guard.kept(self.name):
             yield
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"{self!r} is closed: make another one by Host.fleet")
 
     def _require_member(self, guest: Guest) -> None:
         """Raise UsageError for a guest that is not one of this fleet."""
@@ -253,7 +266,8 @@ class Fleet(Sealed, Unique, Closing):
         return [next(others) if one is None else labels[one] for one in formers]
 
     def _require_there(self, formers: Sequence[Guest | None]) -> None:
-        """Raise GuestBusy if one of the former guests has left."""
+        """Raise GuestBusy if one of the former guests has left, and UsageError once closed."""
+        self._require_open()
         if any(one is not None and one not in self._members.labels for one in formers):
             raise GuestBusy(f"another thread has changed {self.name} meanwhile")
 
