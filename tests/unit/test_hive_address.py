@@ -51,3 +51,11 @@ def test_a_token_is_not_shown():
 
     assert address.token == "secret"
     assert "secret" not in f"{address} {address!r}"
+
+
+@pytest.mark.parametrize("text", ["https://u:tok3n@x:1/", "u:tok3n@x:1", "tok3n@x"])
+def test_what_may_be_a_token_in_an_address_is_not_shown(text):
+    with pytest.raises(UsageError, match=r"…@x.* a token is given apart from it") as refusal:
+        Address.parse(text)
+
+    assert "tok3n" not in str(refusal.value)

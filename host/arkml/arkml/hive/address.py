@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.hive.protocol.runs import DEFAULT_PORT
 
 _PORTS: Final = {"http": 80, "https": 443}
-_LAST_PORT: Final = 0xFFFF
+LAST_PORT: Final = 0xFFFF
 _HOST: Final = re.compile(r"[^\s/?#@\[\]\\]+")
 
 
@@ -39,9 +40,10 @@ class Address:
         """
         address = _from_url(text) if "://" in text else _from_pair(text)
         if address is None:
+            apart = "; a token is given apart from it" if "@" in text else ""
             raise UsageError(
-                f"{text!r} is not an address of a hive: HOST:PORT, such as localhost:12356, or a"
-                " URL, such as https://hive.example/arkml"
+                f"{cut_repr(_without_secret(text))} is not an address of a hive: HOST:PORT, such as"
+                f" localhost:12356, or a URL, such as https://hive.example/arkml{apart}"
             )
         return replace(address, token=token)
 
@@ -61,12 +63,19 @@ class Address:
         return self.url if self.is_secure or self.prefix else self.authority
 
 
+def _without_secret(text: str) -> str:
+    """Return text without what stands before an @, which may be a password or a token."""
+    scheme, slashes, rest = text.rpartition("://")
+    _, at, place = rest.rpartition("@")
+    return f"{scheme}{slashes}…@{place}" if at else text
+
+
 def _from_pair(text: str) -> Address | None:
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
-    is_port = port.isdecimal() and 0 < int(port) <= _LAST_PORT
+    is_port = port.isdecimal() and 0 < int(port) <= LAST_PORT
     return Address(host, int(port)) if _HOST.fullmatch(host) and is_port else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,17 +19,19 @@ from arkml.base.closing import Closing
 from arkml.base.host_names import authority_of, is_loopback
 from arkml.base.loggers import SafeLogger
 from arkml.base.output_files import path_of
-from arkml.base.short_reprs import short_repr
+from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.errors import (
     ArkmlError,
     InvalidSettings,
     NotTrainable,
     RunGone,
     Unavailable,
+    UsageError,
 )
 from arkml.hive import give_way
-from arkml.hive.address import Address
+from arkml.hive.address import LAST_PORT, Address
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
+from arkml.limits import whole_number
 from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
@@ -98,7 +101,7 @@ class HiveGrant:
     __repr__ = short_repr
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     allowed: tuple[str, ...] = ()
     data: str | os.PathLike[str] | None = None
     settings: LearnerSettings = field(default_factory=LearnerSettings)
@@ -112,12 +115,38 @@ class HiveGrant:
     page: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError for text that is not an address, and InvalidSettings."""
+        """Raise UsageError for values of other kinds, and InvalidSettings."""
+        for name in ("hive", "checkpoint", "join"):
+            self._require(name, isinstance(getattr(self, name), str), "a text")
+        self._require(
+            "token", isinstance(self.token, str | None), "a text, or None", is_shown=False
+        )
+        is_several = isinstance(self.allowed, tuple | list)
+        is_several = is_several and all(isinstance(text, str) for text in self.allowed)
+        self._require("allowed", is_several, "a tuple of addresses, as ('localhost:12356',)")
         for text in (*self.allowed, *(() if self.is_embedded else (self.hive,))):
             Address.parse(text)
         if self.data is not None:
             path_of(self.data, "data")
+        self._require("settings", isinstance(self.settings, Mapping), "a dict, as {'gamma': 0.9}")
         require_valid(self.settings)
+        for name in ("shared", "resume", "upload_modules"):
+            self._require(name, isinstance(getattr(self, name), bool), "True or False")
+        self._require("block", isinstance(self.block, bool | None), "True, False or None")
+        is_run = isinstance(self.expected, RunIdentity | None)
+        self._require("expected", is_run, "a RunIdentity, or None")
+        if self.page is not None:
+            page = whole_number(self.page)
+            is_port = page is not None and 0 <= page <= LAST_PORT
+            self._require("page", is_port, f"a port from 0 to {LAST_PORT}, or None")
+            object.__setattr__(self, "page", page)
+
+    def _require(self, name: str, is_valid: bool, expected: str, *, is_shown: bool = True) -> None:
+        """Raise UsageError for a field whose value is not one of those that it takes."""
+        if not is_valid:
+            value = getattr(self, name)
+            shown = cut_repr(value) if is_shown else f"a {type(value).__name__}"
+            raise UsageError(f"{name} is {shown}: it takes {expected}")
 
     @property
     def is_embedded(self) -> bool:

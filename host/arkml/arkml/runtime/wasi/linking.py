@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import wasmtime
 
 from arkml.base.output_files import path_of
-from arkml.base.short_reprs import short_repr
+from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.base.texts import utf8
 from arkml.errors import UsageError
 from arkml.runtime import bindings
@@ -58,6 +58,7 @@ class WasiGrant:
     stderr: Callable[[bytes], Any] | None = None
 
     def __post_init__(self) -> None:
+        self._require_texts()
         if isinstance(self.stdin, bytearray | memoryview):
             object.__setattr__(self, "stdin", bytes(self.stdin))
         if not isinstance(self.stdin, bytes) and (
@@ -74,6 +75,40 @@ class WasiGrant:
             utf8(argument, "an argument")
         for name, value in self.environment.items():
             utf8(f"{name}={value}", "a variable")
+
+    def _require_texts(self) -> None:
+        """Raise UsageError for arguments, variables and directories of other kinds."""
+        arguments, directories = self.arguments, self.directories
+        if not _is_sequence(arguments) or not all(map(_is_text, arguments)):
+            raise UsageError(
+                f"arguments is {cut_repr(arguments)}: it takes a sequence of texts without NUL, as"
+                " ['program', '--fast']"
+            )
+        variables = self.environment
+        if not isinstance(variables, Mapping) or not all(
+            _is_text(name) and _is_text(value) and name and "=" not in name
+            for name, value in variables.items()
+        ):
+            raise UsageError(
+                f"environment is {cut_repr(variables)}: it takes a mapping of names, without = and"
+                " NUL, to texts without NUL, as {'HOME': '/'}"
+            )
+        if not _is_sequence(directories) or not all(
+            isinstance(one, Directory) for one in directories
+        ):
+            raise UsageError(
+                f"directories is {cut_repr(directories)}: it takes a sequence of Directory, as"
+                " [Directory('data', '/data')]"
+            )
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a text that C can hold."""
+    return isinstance(value, str) and "\0" not in value
 
 
 def config(grant: WasiGrant) -> wasmtime.WasiConfig:
