@@ -25,7 +25,14 @@ from arkml.envs.relayrl import (
     GuestScalarEnvironment,
     GuestVectorEnvironment,
 )
-from arkml.errors import GuestBusy, GuestStalled, GuestTimeout, InvalidActions, UsageError
+from arkml.errors import (
+    GuestBusy,
+    GuestStalled,
+    GuestTimeout,
+    InstanceLimitExceeded,
+    InvalidActions,
+    UsageError,
+)
 from arkml.guests.guest import calls_of
 
 WALKERS, CHOOSERS = GUESTS / "c_walkers.wasm", GUESTS / "c_choosers.wasm"
@@ -506,3 +513,44 @@ def test_a_seed_that_is_none_is_refused_and_changes_nothing(seed):
     fleet = FleetEnv(WALKERS, 2, configure=(1, NEXT, 1, NONE, 0))
     with fleet, pytest.raises(UsageError, match="seed is"):
         fleet.reset([1, seed])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("behaviors", 5, "names of behaviors"),
+        ("behaviors", "walker", "names of behaviors"),
+        ("behaviors", [1], "names of behaviors"),
+        ("configure", 5, "text, or whole numbers"),
+        ("host", 5, "arkml.Host, or None"),
+        ("spec", 5, "a dict, or the path of a JSON file"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_by_its_name(option, value, sentence):
+    with pytest.raises(UsageError, match=f"^{option} is .*: it takes {sentence}"):
+        GuestEnv(WALKERS, **{option: value})
+
+
+def test_arguments_of_other_kinds_are_refused_by_their_names():
+    with Host() as host, host.fleet(b"(module)", 1) as fleet:
+        guest = fleet.guests[0]
+        for work in (
+            lambda: host.load(b"(module)", name=5),
+            lambda: host.fleet(guest.module, 1, name=5),
+            lambda: guest.call(["f"]),
+            lambda: guest.invoke(["f"]),
+            lambda: fleet.call(["f"]),
+            lambda: guest.run_cmdlet(5),
+        ):
+            with pytest.raises(UsageError, match=r"^(name|function|arguments) is .*: it takes "):
+                work()
+        for arguments in ("\ud800", ["\ud800"]):
+            with pytest.raises(UsageError, match="a character that UTF-8 cannot have"):
+                guest.run_cmdlet(arguments)
+
+
+def test_a_limit_that_is_too_small_or_too_large_is_named():
+    with pytest.raises(UsageError, match=r"from 0 to 2\*\*63 - 1"):
+        Limits(memory_bytes=10**30)
+    with Host() as host, pytest.raises(InstanceLimitExceeded, match=r"20000 \(Limits\.instances"):
+        host.fleet(b"(module)", 2**40)

@@ -941,7 +941,8 @@ def test_a_large_fleet_acts_rightly_and_is_given_back(host):
     assert_works(host.load(ACTOR))
 
 
-def test_a_fleet_that_the_machine_has_no_mappings_for_is_refused_before_anything_is_made(host):
+def test_a_fleet_that_the_machine_has_no_mappings_for_is_refused_before_anything_is_made(make_host):
+    host = make_host(limits=Limits(instances=200_000_000))
     with pytest.raises(InstanceLimitExceeded, match=r"vm\.max_map_count"):
         host.fleet(ACTOR, 100_000_000)
 

@@ -92,6 +92,7 @@ class Host(Sealed, Unique, Closing):
         Raises ModuleError (with all imports that are missing), MemoryLimitExceeded and
         TableLimitExceeded, which name the file.
         """
+        _require_name(name)
         data, label = read_source(source, name)
         try:
             return CompiledModule(
@@ -167,6 +168,7 @@ class Host(Sealed, Unique, Closing):
         self._loader.close()
 
     def _compiled(self, source: Source | CompiledModule, name: str | None) -> CompiledModule:
+        _require_name(name)
         return source if isinstance(source, CompiledModule) else self.compile(source, name=name)
 
 
@@ -205,6 +207,11 @@ class _Gateways:
     def close(self) -> None:
         if self.hives is not None:
             self.hives.close()
+
+
+def _require_name(name: str | None) -> None:
+    if not isinstance(name, str | None):
+        raise UsageError(f"name is {cut_repr(name)}: it takes a text, or None")
 
 
 def own_source(source: Source, what: str = "module") -> str | os.PathLike[str] | bytes:

@@ -85,7 +85,7 @@ class Limits:
             else:
                 kept = whole_number(value)
                 is_valid = kept is not None and 0 <= kept < 1 << 63
-                expected = "a whole number from 0"
+                expected = "a whole number from 0 to 2**63 - 1"
             if not is_valid:
                 raise UsageError(f"Limits.{field.name} is {cut_repr(value)}: it takes {expected}")
             object.__setattr__(self, field.name, kept)

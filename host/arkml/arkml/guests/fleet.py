@@ -23,6 +23,7 @@ from arkml.guests.guest import (
     deferred_start,
     initializers,
     is_start,
+    require_function,
     seeded_initializers,
     take_start,
 )
@@ -110,6 +111,7 @@ class Fleet(Sealed, Unique, Closing):
         Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and KeyboardInterrupt
         after Ctrl-C, with every call dropped.
         """
+        require_function(function)
         wanted = _Wanted(function, None if only is None else _indices(only))
         if self._has_deferred_start:
             self._start_before(function, wanted.only, budget)

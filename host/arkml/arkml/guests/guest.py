@@ -7,6 +7,7 @@ from typing import Any
 
 from arkml.base.closing import Closing, Unique
 from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
 from arkml.errors import (
     CmdletFailed,
@@ -102,6 +103,8 @@ class Guest(Sealed, Unique, Closing):
         GuestBusy, GuestFailed, EntryPointMissing, UsageError, GuestTrap, GuestTimeout, GuestExit,
         and KeyboardInterrupt after Ctrl-C.
         """
+        if type(function) is not str:
+            require_function(function)
         if self._waits_for_start:
             self._start_before(function, budget)
         return self._calls.call(function, arguments, budget)
@@ -115,6 +118,7 @@ class Guest(Sealed, Unique, Closing):
         They run where the guest waits, and after each 10 ms that it ran. Takes, returns and raises
         what `call` does.
         """
+        require_function(function)
         if self._waits_for_start and (start := self._start_of(function)) is not None:
             await self._calls.call_async(start, (), budget)
         return await self._calls.call_async(function, arguments, budget)
@@ -189,6 +193,7 @@ class Guest(Sealed, Unique, Closing):
         The bytes lie in memory from `ark_alloc` while the function runs. Raises EntryPointMissing
         if the module does not export the function or, with bytes to give, the allocator.
         """
+        require_function(function)
         if self._waits_for_start:
             self._start_before(function, budget)
         return self._calls.invoke(function, bytes_of(data), budget)
@@ -315,9 +320,26 @@ def deferred_start(module: CompiledModule, function: str) -> str | None:
     return None if function.startswith(_RESERVED) else start
 
 
-def _joined(arguments: str | Sequence[str]) -> str:
-    if isinstance(arguments, str):
-        return arguments
+def require_function(function: str) -> None:
+    """Raise UsageError for what is not the name of an export."""
+    if not isinstance(function, str):
+        raise UsageError(f"function is {cut_repr(function)}: it takes the name of an export")
+
+
+def _joined(arguments: str | Sequence[str]) -> bytes:
+    """Return the arguments of a cmdlet as it is given them. Raises UsageError."""
+    text = arguments if isinstance(arguments, str) else _with_spaces(arguments)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        raise UsageError(
+            f"arguments is {cut_repr(arguments)}: it holds a character that UTF-8 cannot have"
+        ) from None
+
+
+def _with_spaces(arguments: Sequence[str]) -> str:
+    if not isinstance(arguments, Sequence):
+        raise UsageError(f"arguments is {cut_repr(arguments)}: it takes a text, or a list of texts")
     for argument in arguments:
         if not isinstance(argument, str) or not argument or " " in argument:
             raise UsageError(

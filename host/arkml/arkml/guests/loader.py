@@ -288,14 +288,15 @@ class GuestLoader:
 
     def _require_room_for(self, count: int) -> None:
         """Raise InstanceLimitExceeded if `count` guests more are too many for host or machine."""
-        require_mappings(count)
         self._require_room(count)
+        require_mappings(count)
 
     def _require_room(self, count: int) -> None:
         live, limit = len(self._instances), self.limits.instances
         if live + count > limit:
             raise InstanceLimitExceeded(
                 f"this host has {live} guests: {count} more are over its limit of {limit}"
+                " (Limits.instances)"
             )
 
 

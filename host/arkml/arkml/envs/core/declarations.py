@@ -10,6 +10,7 @@ from typing import Any
 
 from arkml.base.files import read_file
 from arkml.base.output_files import path_of
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
 from arkml.hive.protocol.settings import guest_settings
@@ -50,8 +51,12 @@ class Declarations:
         """The declaration of the embedder, as an object of JSON."""
         if isinstance(given, str | os.PathLike):
             self.given = document_of(_contents(path_of(given, KEY)), str(given))
-        elif given is not None:
+        elif isinstance(given, Mapping):
             self.given = copy.deepcopy(given)
+        elif given is not None:
+            raise InvalidSpec(
+                f"{KEY} is {cut_repr(given)}: it takes a dict, or the path of a JSON file"
+            )
         self._given = behaviors_of(self.given, KEY)
         self._sources: list[tuple[str, Behaviors]] = [
             (KEY, self._given),

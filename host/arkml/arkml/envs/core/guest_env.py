@@ -14,8 +14,8 @@ from arkml.base.sealed import Sealed
 from arkml.envs.core.decisions import Decision, Demonstrations, Step
 from arkml.envs.core.declarations import Declaring
 from arkml.envs.core.env_core import EnvCore
-from arkml.envs.core.instance_factory import InstanceFactory, InstanceSettings
-from arkml.envs.core.script import Configuration
+from arkml.envs.core.instance_factory import InstanceFactory, InstanceSettings, require_host
+from arkml.envs.core.script import Configuration, kept_configuration
 from arkml.envs.core.world import FRAME, Pace
 from arkml.guests.guest import Guest
 from arkml.host import Host, Source, own_source
@@ -73,8 +73,8 @@ class GuestEnv(Sealed, Closing):
         host: Host | None = None,
         digest: str | None = None,
     ) -> None:
-        if not isinstance(configure, str | None):
-            configure = tuple(configure)  # the caller may change a list later
+        require_host(host)
+        configure = kept_configuration(configure)  # the caller may change a list later
         module = module if isinstance(module, CompiledModule) else own_source(module)
         snapshot = None if snapshot is None else bytes_of(snapshot)
         self._source = module

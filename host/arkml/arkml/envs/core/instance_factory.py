@@ -42,6 +42,13 @@ class InstanceSettings:
 
     def __post_init__(self) -> None:
         keep_whole(self, "idle_calls")
+        chosen = self.behaviors
+        is_several = isinstance(chosen, Collection) and not isinstance(chosen, str | bytes)
+        if chosen is not None and not (is_several and all(isinstance(one, str) for one in chosen)):
+            raise UsageError(
+                f"behaviors is {cut_repr(chosen)}: it takes names of behaviors, as ['walker'], or"
+                " None for all"
+            )
         if self.seconds is not None:
             seconds = real_number(self.seconds)
             if seconds is None or seconds <= 0:
@@ -72,6 +79,7 @@ class InstanceFactory(Closing):
         digest: str | None,
         owner: str,
     ) -> None:
+        require_host(host)
         if wasi is not None and host is not None:
             raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
         self.settings: InstanceSettings = settings
@@ -180,6 +188,12 @@ class InstanceFactory(Closing):
         self._is_closed = True
         if self._owns_host:
             self.host.close()
+
+
+def require_host(host: Host | None) -> None:
+    """Raise UsageError for what is not a host that an environment is given, or None."""
+    if not isinstance(host, Host | None):
+        raise UsageError(f"host is {cut_repr(host)}: it takes arkml.Host, or None")
 
 
 def _compiled(module: Source | CompiledModule, host: Host) -> CompiledModule:

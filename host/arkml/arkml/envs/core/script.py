@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from arkml.base.loggers import SafeLogger, notice
+from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
 from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
@@ -130,6 +131,18 @@ def _default_entry(module: CompiledModule) -> str:
 
 def _filled(text: str, seed: int) -> bytes:
     return text.replace(SEED, str(seed)).encode()
+
+
+def kept_configuration(configure: Configuration) -> str | tuple[int | str, ...] | None:
+    """Return the argument of `configure` as text or a tuple. Raises UsageError for other kinds."""
+    if isinstance(configure, str | None):
+        return configure
+    if not isinstance(configure, Iterable):
+        raise UsageError(
+            f"configure is {cut_repr(configure)}: it takes text, or whole numbers and '{SEED}', as"
+            f" (1, '{SEED}')"
+        )
+    return tuple(configure)
 
 
 def _require_numbers(arguments: Sequence[int | str]) -> None:
