@@ -522,6 +522,7 @@ def test_a_seed_that_is_none_is_refused_and_changes_nothing(seed):
         ("behaviors", "walker", "names of behaviors"),
         ("behaviors", [1], "names of behaviors"),
         ("configure", 5, "text, or whole numbers"),
+        ("args", 5, "a text"),
         ("host", 5, "arkml.Host, or None"),
         ("spec", 5, "a dict, or the path of a JSON file"),
     ],
@@ -529,6 +530,12 @@ def test_a_seed_that_is_none_is_refused_and_changes_nothing(seed):
 def test_an_option_of_another_kind_is_refused_by_its_name(option, value, sentence):
     with pytest.raises(UsageError, match=f"^{option} is .*: it takes {sentence}"):
         GuestEnv(WALKERS, **{option: value})
+
+
+@pytest.mark.parametrize("option", ["args", "configure"])
+def test_a_text_for_the_guest_that_utf8_cannot_hold_is_refused(option):
+    with pytest.raises(UsageError, match=f"^{option} is .* a character that UTF-8 cannot have"):
+        GuestEnv(GUESTS / "c_pendulum.wasm", **{option: "\ud800"})
 
 
 def test_arguments_of_other_kinds_are_refused_by_their_names():

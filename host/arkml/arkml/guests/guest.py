@@ -329,11 +329,16 @@ def require_function(function: str) -> None:
 def _joined(arguments: str | Sequence[str]) -> bytes:
     """Return the arguments of a cmdlet as it is given them. Raises UsageError."""
     text = arguments if isinstance(arguments, str) else _with_spaces(arguments)
+    return encoded("arguments", text)
+
+
+def encoded(name: str, text: str) -> bytes:
+    """Return an argument in UTF-8. Raises UsageError for half of a surrogate pair."""
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:
         raise UsageError(
-            f"arguments is {cut_repr(arguments)}: it holds a character that UTF-8 cannot have"
+            f"{name} is {cut_repr(text)}: it holds a character that UTF-8 cannot have"
         ) from None
 
 
