@@ -149,7 +149,7 @@ class Guest(Sealed, Unique, Closing):
         UsageError for an argument of a sequence that holds a space, at which guests split, and for
         half of a surrogate pair, which UTF-8 does not have.
         """
-        reply = self.invoke("ark_cmdlet_run", utf8(_joined(arguments), "arguments"), budget=budget)
+        reply = self.invoke("ark_cmdlet_run", _joined(arguments), budget=budget)
         if reply.status:
             text = reply.data.decode("utf-8", "replace") or "it gave no message"
             raise CmdletFailed(
@@ -329,17 +329,7 @@ def require_function(function: str) -> None:
 def _joined(arguments: str | Sequence[str]) -> bytes:
     """Return the arguments of a cmdlet as it is given them. Raises UsageError."""
     text = arguments if isinstance(arguments, str) else _with_spaces(arguments)
-    return encoded("arguments", text)
-
-
-def encoded(name: str, text: str) -> bytes:
-    """Return an argument in UTF-8. Raises UsageError for half of a surrogate pair."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"{name} is {cut_repr(text)}: it holds a character that UTF-8 cannot have"
-        ) from None
+    return utf8(text, "arguments")
 
 
 def _with_spaces(arguments: Sequence[str]) -> str:

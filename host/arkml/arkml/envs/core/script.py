@@ -14,7 +14,7 @@ from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.frame_loop import FrameLoop
-from arkml.guests.guest import SEED_EXPORT, encoded, seeded_initializers
+from arkml.guests.guest import SEED_EXPORT, seeded_initializers
 from arkml.limits import whole_number
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
@@ -49,16 +49,13 @@ class Script:
             raise EntryPointMissing(f"{module.name} exports no function {self._entry!r}")
         if configure is not None and _CONFIGURE not in functions:
             raise EntryPointMissing(f"{module.name} exports no function 'configure'")
+        if not isinstance(args, str):
+            raise UsageError(f"args is {cut_repr(args)}: it takes a text")
         utf8(args, "args")
         if isinstance(configure, str):
             utf8(configure, "configure")
         elif configure is not None:
             _require_numbers(configure)
-        if not isinstance(args, str):
-            raise UsageError(f"args is {cut_repr(args)}: it takes a text")
-        for name, text in (("args", args), ("configure", configure)):
-            if isinstance(text, str):
-                encoded(name, text)
         self._args = args
         self._configure = configure
         self._takes_bytes = functions[self._entry].params == ("i32", "i32")
