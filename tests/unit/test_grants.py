@@ -13,7 +13,6 @@ from arkml.errors import UsageError
         ("arguments", 5),
         ("arguments", b"abc"),
         ("arguments", ["program", "a\0b"]),
-        ("arguments", ["\ud800"]),
         ("environment", {"a": 5}),
         ("environment", {"a=b": "c"}),
         ("environment", {"": "c"}),
