@@ -1,15 +1,15 @@
-"""The table of metrics in docs/training.md."""
+"""The table of metrics in docs/training_settings.md."""
 
 import re
 from pathlib import Path
 
-TRAINING = Path(__file__).parents[1] / "docs" / "training.md"
+SETTINGS = Path(__file__).parents[1] / "docs" / "training_settings.md"
 ALL = ("SAC", "PPO")
 
 
 def rows():
     """The names of each row of the table, with the learners and the condition they come with."""
-    text = TRAINING.read_text().split("## Metrics", 1)[1].split("\n## ", 1)[0]
+    text = SETTINGS.read_text().split("## Metrics", 1)[1].split("\n## ", 1)[0]
     for line in re.findall(r"^\| (`.*) \|$", text, re.MULTILINE):
         names, _, kinds = (cell.strip() for cell in line.split(" | "))
         yield re.findall(r"`([^`]+)`", names), kinds

@@ -12,7 +12,7 @@ from tests.integration.command_line import ENVIRONMENT
 from tests.integration.guest_text import GUESTS
 
 ROOT = Path(__file__).parents[2]
-IN_A_NOTEBOOK = [ROOT / "README.md", ROOT / "docs" / "training.md"]
+IN_A_NOTEBOOK = [ROOT / "README.md", ROOT / "docs" / "training.md", ROOT / "docs" / "scale.md"]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 

@@ -49,7 +49,7 @@ def test_tokens_the_service_and_its_backup_are_used_as_the_pages_say(tmp_path):
 
     new, listed, revoke = commands("operations/access.md", "arkml hive token")
     backup, restore = (
-        commands("training.md", f"arkml hive {name}")[0] for name in ("backup", "restore")
+        commands("operations.md", f"arkml hive {name}")[0] for name in ("backup", "restore")
     )
     made = arkml(*here(new)[1:])
     told = arkml(*here(listed)[1:])

@@ -1,4 +1,4 @@
-"""What a run reports, beside the table in docs/training.md."""
+"""What a run reports, beside the table in docs/training_settings.md."""
 
 import contextlib
 

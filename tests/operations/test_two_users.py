@@ -95,7 +95,8 @@ def test_what_root_makes_serves_a_service_that_is_another_user(first, home, tmp_
 
     new = here(commands("operations/access.md", "arkml hive token new")[0])[1:]
     backup, restore = (
-        here(commands("training.md", f"arkml hive {name}")[0])[1:] for name in ("backup", "restore")
+        here(commands("operations.md", f"arkml hive {name}")[0])[1:]
+        for name in ("backup", "restore")
     )
     archive = str(tmp_path / "hive.tar")
     unit = configparser.ConfigParser(strict=False, interpolation=None)

@@ -50,7 +50,8 @@ _EPILOG = options.epilog(
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
 once. The first run that the guest starts is the one that is shown and kept; other guests that start
-it join it. --config takes a JSON file with any of the settings (docs/training.md lists them).
+it join it. --config takes a JSON file with any of the settings; docs/training_settings.md lists
+them.
 """,
 )
 
