@@ -10,10 +10,11 @@ import pytest
 from tests.compilers.building import ROOT, regenerate
 from tools.houses import PYTHONPATH
 
-from arkml import Host
+from arkml import Host, evaluate
 from arkml.guests.guest import INITIALIZERS
 from arkml.runtime.module import description
 
+FIRST_PAGE = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "guests.md").read_text()
 README = (ROOT / "guest_abi" / "README.md").read_text()
 SOURCES = {"c": "npc.c", "rust": "npc.rs", "ts": "npc.ts"}
@@ -103,6 +104,20 @@ def test_a_guest_of_the_guide_is_built_by_the_readme_and_acts(language, compiler
         assert abs(guest.call("position")) < 1e-3
         assert guest.statistics.rows == 120
         assert guest.statistics.errors == {}
+
+
+@pytest.mark.compilers
+def test_the_guest_of_the_first_page_is_built_by_its_line_and_trains(shell, tmp_path):
+    (source,), (line,) = blocks(FIRST_PAGE, "c"), blocks(FIRST_PAGE, "sh")
+    (tmp_path / "ball.c").write_text(source)
+    shell(line)
+
+    idle = evaluate(tmp_path / "ball.wasm", lambda rows: 0 * rows[:, :1], episodes=2)
+    steered = evaluate(tmp_path / "ball.wasm", lambda rows: -rows @ [[2.0], [3.0]], episodes=2)
+
+    assert list(idle.returns) == [-50.0, -50.0]
+    assert list(idle.lengths) == [50, 50]
+    assert steered.mean_return > -10.0
 
 
 @pytest.mark.compilers
