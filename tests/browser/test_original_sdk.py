@@ -1,4 +1,4 @@
-"""The published JavaScript SDK plays a guest of ours, from a page of another origin (CG-38)."""
+"""The published JavaScript SDK plays a guest of ours, from a page of another origin."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""The published JavaScript SDK, and ours, play trials of our web port in Chromium (CG-38, 49)."""
+"""The published JavaScript SDK, and ours, play trials of our web port in Chromium."""
 
 from pathlib import Path
 

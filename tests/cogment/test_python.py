@@ -1,4 +1,4 @@
-"""The published Python SDK plays trials of our server, and with ours (CG-1 … 9, 25 … 38)."""
+"""The published Python SDK plays trials of our server, and with ours."""
 
 import json
 import subprocess

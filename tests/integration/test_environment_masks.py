@@ -177,7 +177,7 @@ def test_the_agents_of_a_guest_that_is_over_have_masks(make):
     assert [mask.tolist() for mask in decision.masks] == [[[False] * 3]]
 
 
-def test_ml_agents_have_masks_where_agents_decide_as_in_the_original(make):  # ML-4
+def test_ml_agents_have_masks_where_agents_decide_as_in_the_original(make):
     env = make(GuestUnityEnv, NEVER_MASKED, spec=LEVER)
     env.reset()
     masks = []

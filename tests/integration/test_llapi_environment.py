@@ -1,4 +1,4 @@
-"""UnityEnvironment with a player in a process of its own: ML-10 to ML-22, ML-30 and ML-45."""
+"""UnityEnvironment with a player in a process of its own."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def actions(*rows):
     return ActionTuple(np.array([row[:2] for row in rows]), np.array([row[2:] for row in rows]))
 
 
-def test_a_player_is_stepped_as_the_original_does_it(start):  # ML-9 to ML-14, ML-20, ML-21
+def test_a_player_is_stepped_as_the_original_does_it(start):
     environment = start()
     before = dict(environment.behavior_specs)
     environment.step()
@@ -122,7 +122,7 @@ def test_a_player_is_stepped_as_the_original_does_it(start):  # ML-9 to ML-14, M
     assert environment.get_steps(BALL)[0] is third
 
 
-def test_reset_begins_anew_and_forgets_actions(start):  # ML-11
+def test_reset_begins_anew_and_forgets_actions(start):
     environment = start()
     environment.reset()
     environment.set_actions(BALL, actions((1, 1, 0, 0), (1, 1, 0, 0)))
@@ -133,7 +133,7 @@ def test_reset_begins_anew_and_forgets_actions(start):  # ML-11
     assert decisions.obs[0].tolist() == [[0, 1, 0], [1, 1, 0]]
 
 
-def test_actions_are_checked_before_they_are_kept(start):  # ML-7, ML-12, ML-13
+def test_actions_are_checked_before_they_are_kept(start):
     environment = start()
     environment.reset()
 
@@ -179,7 +179,7 @@ def test_actions_that_cannot_be_written_are_copied_too(start):
     assert environment.get_steps(BALL)[0].reward.tolist() == [2, 1]
 
 
-def test_a_closed_environment_says_so(start):  # ML-15
+def test_a_closed_environment_says_so(start):
     environment = start()
     environment.close()
     environment.close()
@@ -238,7 +238,7 @@ def test_a_player_that_stays_is_killed(start, tmp_path):
     assert not is_running(pid)
 
 
-def test_the_player_is_told_seed_areas_and_flags(start, tmp_path):  # ML-19
+def test_the_player_is_told_seed_areas_and_flags(start, tmp_path):
     report = tmp_path / "report"
     environment = start(
         "--report", str(report), seed=11, num_areas=4, no_graphics=True, log_folder=str(tmp_path)
@@ -253,7 +253,7 @@ def test_the_player_is_told_seed_areas_and_flags(start, tmp_path):  # ML-19
     assert environment.academy_capabilities == handshake.capabilities()
 
 
-def test_graphics_monitor_and_log_file_of_ones_own(start, tmp_path):  # ML-19
+def test_graphics_monitor_and_log_file_of_ones_own(start, tmp_path):
     report = tmp_path / "report"
     base_port = free_port() - 1
     environment = start(
@@ -267,13 +267,13 @@ def test_graphics_monitor_and_log_file_of_ones_own(start, tmp_path):  # ML-19
     assert arguments.count("-logFile") == 1
 
 
-def test_defaults_are_those_of_the_original():  # ML-17, ML-18
+def test_defaults_are_those_of_the_original():
     assert UnityEnvironment.API_VERSION == "1.5.0"
     assert UnityEnvironment.DEFAULT_EDITOR_PORT == 5004
     assert UnityEnvironment.BASE_ENVIRONMENT_PORT == 5005
 
 
-def test_side_channels_travel_with_steps(start):  # ML-30, ML-34
+def test_side_channels_travel_with_steps(start):
     channel = RawBytesChannel(uuid.UUID(int=7))
     mine = [channel]
     environment = start(side_channels=mine)
@@ -287,7 +287,7 @@ def test_side_channels_travel_with_steps(start):  # ML-30, ML-34
     assert mine == [channel]
 
 
-def test_a_broken_frame_is_an_error_and_the_environment_can_be_closed(start):  # ML-33
+def test_a_broken_frame_is_an_error_and_the_environment_can_be_closed(start):
     environment = start("--bad", "frame")
 
     with pytest.raises(UnityEnvironmentException, match="problem reading a message in a SideChan"):
@@ -295,7 +295,7 @@ def test_a_broken_frame_is_an_error_and_the_environment_can_be_closed(start):  #
     environment.close()
 
 
-def test_nan_in_an_observation_is_an_error(start):  # ML-22
+def test_nan_in_an_observation_is_an_error(start):
     environment = start("--bad", "nan")
 
     with pytest.raises(RuntimeError, match=r"The observations provided had NaN values\."):
@@ -309,7 +309,7 @@ def test_messages_may_be_large(start):
     assert environment.get_steps(BALL)[0].obs[0].shape == (2, 1_500_000)
 
 
-def test_a_player_that_stops_is_told_apart(start):  # ML-16
+def test_a_player_that_stops_is_told_apart(start):
     environment = start("--stop-at", "1")
     environment.reset()
 
@@ -318,7 +318,7 @@ def test_a_player_that_stops_is_told_apart(start):  # ML-16
     environment.close()
 
 
-def test_a_player_that_dies_is_named_with_its_signal(start):  # ML-16
+def test_a_player_that_dies_is_named_with_its_signal(start):
     environment = start("--die-at", "1")
     environment.reset()
 
@@ -331,7 +331,7 @@ def test_a_player_that_dies_is_named_with_its_signal(start):  # ML-16
     assert can_bind(environment._port)
 
 
-def test_a_player_that_hangs_is_a_time_out(start):  # ML-16
+def test_a_player_that_hangs_is_a_time_out(start):
     environment = start("--hang-at", "1")
     environment.reset()
     environment._communicator.timeout_wait = 0.3
@@ -342,7 +342,7 @@ def test_a_player_that_hangs_is_a_time_out(start):  # ML-16
         environment.step()
 
 
-def test_a_player_that_never_connects_is_a_time_out_and_is_ended(start):  # ML-16, ML-19
+def test_a_player_that_never_connects_is_a_time_out_and_is_ended(start):
     port = free_port()
 
     with pytest.raises(UnityTimeOutException):
@@ -350,14 +350,14 @@ def test_a_player_that_never_connects_is_a_time_out_and_is_ended(start):  # ML-1
     assert can_bind(port)
 
 
-def test_a_player_that_ends_at_once_is_named_with_its_status(start):  # ML-16
+def test_a_player_that_ends_at_once_is_named_with_its_status(start):
     with pytest.raises(UnityEnvironmentException) as caught:
         start("--exit", "5")
 
     assert str(caught.value) == "Environment shut down with return code 5."
 
 
-def test_another_version_of_the_protocol_is_refused(start, tmp_path):  # ML-18
+def test_another_version_of_the_protocol_is_refused(start, tmp_path):
     report = tmp_path / "report"
     port = free_port()
 
@@ -367,7 +367,7 @@ def test_another_version_of_the_protocol_is_refused(start, tmp_path):  # ML-18
     assert can_bind(port)
 
 
-def test_two_environments_on_one_port_are_an_error(start):  # ML-17
+def test_two_environments_on_one_port_are_an_error(start):
     environment = start()
 
     with pytest.raises(UnityWorkerInUseException, match="worker number 0 is still in use"):
@@ -376,7 +376,7 @@ def test_two_environments_on_one_port_are_an_error(start):  # ML-17
     assert list(environment.get_steps(BALL)[0]) == [0, 1]
 
 
-def test_an_editor_has_worker_zero():  # ML-17
+def test_an_editor_has_worker_zero():
     with pytest.raises(UnityEnvironmentException) as caught:
         UnityEnvironment(None, worker_id=1)
 
@@ -386,7 +386,7 @@ def test_an_editor_has_worker_zero():  # ML-17
     )
 
 
-def test_what_is_no_player_cannot_be_launched(tmp_path):  # ML-19
+def test_what_is_no_player_cannot_be_launched(tmp_path):
     port = free_port()
     text = "Couldn't launch the nothing environment. Provided filename does not match any environ"
     plain = tmp_path / "plain.x86_64"
@@ -402,7 +402,7 @@ def test_what_is_no_player_cannot_be_launched(tmp_path):  # ML-19
     assert can_bind(port)
 
 
-def test_an_editor_connects_by_itself(player):  # ML-17
+def test_an_editor_connects_by_itself(player):
     port = free_port()
     editor = subprocess.Popen([f"{player}.x86_64", "--mlagents-port", str(port)])
     environment = UnityEnvironment(base_port=port, timeout_wait=20)
@@ -457,7 +457,7 @@ def test_a_program_that_forgets_to_close_ends_and_so_does_its_player(player, tmp
     assert not is_running(pid)
 
 
-def test_a_registry_downloads_and_starts_a_player(tmp_path, caplog):  # ML-46, ML-51, ML-52
+def test_a_registry_downloads_and_starts_a_player(tmp_path, caplog):
     archive, report, port = tmp_path / "game.zip", tmp_path / "report", free_port()
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("Game/Game.x86_64", program_text(SOURCE.read_text()))

@@ -1,4 +1,4 @@
-"""What trainers say through side channels to a guest in this process: ENV-17."""
+"""What trainers say through side channels to a guest in this process."""
 
 import logging
 import uuid

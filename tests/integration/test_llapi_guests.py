@@ -44,7 +44,7 @@ def answered(env, count):
     return np.frombuffer(env.guest_env.guest.read_memory(256, 4 * count), "f4").tolist()
 
 
-def test_a_guest_is_a_base_env_whose_behaviors_appear_when_it_is_reset(make):  # ML-9, ML-10
+def test_a_guest_is_a_base_env_whose_behaviors_appear_when_it_is_reset(make):
     env = make(PENDULUM, configure=(4, "{seed}"))
     before = dict(env.behavior_specs)
     env.step()
@@ -69,7 +69,7 @@ GAME = [
 ]
 
 
-def test_rows_that_decide_and_rows_that_ended_come_apart(make):  # ML-20, ML-21
+def test_rows_that_decide_and_rows_that_ended_come_apart(make):
     env = make(scripted(*GAME))
     env.reset()
     first = env.get_steps(NAME)
@@ -88,7 +88,7 @@ def test_rows_that_decide_and_rows_that_ended_come_apart(make):  # ML-20, ML-21
     assert env.get_steps(NAME)[0].agent_id.tolist() == [3]
 
 
-def test_actions_are_set_for_all_or_one_and_are_zeros_otherwise(make):  # ML-11, ML-13
+def test_actions_are_set_for_all_or_one_and_are_zeros_otherwise(make):
     env = make(scripted(*[[(1, RUNNING if n else INITIAL, 0), (2, RUNNING if n else INITIAL, 0)]
                           for n in range(5)]))  # fmt: skip
     env.reset()
@@ -108,7 +108,7 @@ def test_actions_are_set_for_all_or_one_and_are_zeros_otherwise(make):  # ML-11,
 STEADY = [[(1, RUNNING if n else INITIAL, 0), (2, RUNNING if n else INITIAL, 0)] for n in range(5)]
 
 
-def test_actions_that_were_set_are_the_environments_own(make):  # ML-11, ML-13
+def test_actions_that_were_set_are_the_environments_own(make):
     env = make(scripted(*STEADY))
     env.reset()
     mine = np.array([[0.25], [0.5]], "f4")
@@ -134,7 +134,7 @@ def test_actions_may_be_set_from_arrays_that_cannot_be_written(make):
     assert answered(env, 2) == [0.0, 1.0]
 
 
-def test_what_is_wrong_is_refused_with_the_texts_of_the_original(make):  # ML-7, ML-12, ML-14
+def test_what_is_wrong_is_refused_with_the_texts_of_the_original(make):
     env = make(scripted(*GAME))
     env.reset()
     with pytest.raises(UnityActionException, match=r"dimension \(2, 1\)"):
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_refused_with_the_texts_of_the_original(make):  # ML-7,
     assert answered(env, 2) == [0.0, 0.0]
 
 
-def test_a_closed_environment_says_so(make):  # ML-15
+def test_a_closed_environment_says_so(make):
     env = make(PENDULUM)
     env.reset()
     env.close()

@@ -1,4 +1,4 @@
-"""Guests that play for trainers, each in a process of its own: ENV-17 and ML-45."""
+"""Guests that play for trainers, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_launched_guest_plays_as_it_does_in_this_process(launch):
     assert can_bind(port)
 
 
-def test_rows_that_ended_come_with_those_that_decide(launch, tmp_path):  # ML-20, ML-21
+def test_rows_that_ended_come_with_those_that_decide(launch, tmp_path):
     env = launch(module(tmp_path, scripted(*GAME)))
     env.reset()
     seen = [rows(env.get_steps(NAME))]

@@ -1,4 +1,4 @@
-"""Messages in JavaScript, by generated modules, beside Python's protobuf (CG-52)."""
+"""Messages in JavaScript, by generated modules, beside Python's protobuf."""
 
 import importlib
 import math

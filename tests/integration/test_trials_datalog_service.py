@@ -1,4 +1,4 @@
-"""Datalogs that trials name in their parameters, as services over gRPC (CG-45)."""
+"""Datalogs that trials name in their parameters, as services over gRPC."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The JavaScript SDK plays trials over a real web port (CG-38)."""
+"""The JavaScript SDK plays trials over a real web port."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Datalogs of the SDK, which servers send the samples of trials (CG-45)."""
+"""Datalogs of the SDK, which servers send the samples of trials."""
 
 import asyncio
 import contextlib

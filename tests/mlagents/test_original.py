@@ -1,4 +1,4 @@
-"""The original `UnityEnvironment` drives players of ours: ML-45, ML-46 and ENV-17."""
+"""The original `UnityEnvironment` drives players of ours."""
 
 import json
 import zipfile
@@ -116,7 +116,7 @@ print(registry["Game"].expected_reward)
 """
 
 
-def test_the_original_registry_reads_manifests_over_what_was_registered_before(  # ML-50
+def test_the_original_registry_reads_manifests_over_what_was_registered_before(
     originals, ours, tmp_path
 ):
     manifest = tmp_path / "manifest.yaml"

@@ -1,4 +1,4 @@
-"""The Gymnasium wrapper of the ML-Agents API: ML-60 of the acceptance list."""
+"""The Gymnasium wrapper of the ML-Agents API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PettingZoo wrappers of the ML-Agents API: ML-61 and ML-62 of the acceptance list."""
+"""The PettingZoo wrappers of the ML-Agents API."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_behaviors_have_agents_of_their_own():
     assert fake.given[0]["B?team=1"].continuous.tolist() == [[0, 0]]
 
 
-def test_side_channels_are_found_by_class():  # ML-62
+def test_side_channels_are_found_by_class():
     env = UnityParallelEnv(FakeEnv())
 
     assert list(env.side_channel) == ["StatsSideChannel"]

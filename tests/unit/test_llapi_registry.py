@@ -1,4 +1,4 @@
-"""The registry: ML-50 to ML-52 of the acceptance list, and archives that are hostile."""
+"""The registry of players, and archives that are hostile."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def names(folder):
     return sorted(path.name for path in Path(folder).rglob("*"))
 
 
-def test_entries_are_found_by_name_and_the_last_one_wins():  # ML-50
+def test_entries_are_found_by_name_and_the_last_one_wins():
     registry = UnityEnvRegistry()
     first, second = BaseRegistryEntry("a", 1.0, "one"), BaseRegistryEntry("a", None, None)
     registry.register(first)
@@ -76,7 +76,7 @@ def test_entries_are_found_by_name_and_the_last_one_wins():  # ML-50
     assert len(registry) == 0
 
 
-def test_manifests_are_read_when_an_entry_is_asked_for(tmp_path):  # ML-50, ML-51
+def test_manifests_are_read_when_an_entry_is_asked_for(tmp_path):
     registry = UnityEnvRegistry()
     registry.register(BaseRegistryEntry("Basic", 0.0, None))
     path = tmp_path / "manifest.yaml"
@@ -107,7 +107,7 @@ def test_a_manifest_that_cannot_be_had_is_asked_for_again(tmp_path):
 GAME = "environments:\n- Game: {expected_reward: 1}\n"
 
 
-def test_a_manifest_replaces_what_was_registered_before_it_is_read(tmp_path):  # ML-50
+def test_a_manifest_replaces_what_was_registered_before_it_is_read(tmp_path):
     registry = UnityEnvRegistry()
     registry.register_from_yaml(str(write_manifest(tmp_path, GAME)))
     mine = BaseRegistryEntry("Game", 5.0, None)
@@ -229,7 +229,7 @@ def test_nothing_is_downloaded_when_the_registry_is_imported():
     ]
 
 
-def test_a_player_is_downloaded_once(packed, tmp_path):  # ML-52
+def test_a_player_is_downloaded_once(packed, tmp_path):
     path, url = packed()
     first = get_local_binary_path("Game", url, str(tmp_path))
     path.unlink()
@@ -242,7 +242,7 @@ def test_a_player_is_downloaded_once(packed, tmp_path):  # ML-52
     assert names(tmp_path / "ml-agents-binaries" / "tmp") == []
 
 
-def test_a_platform_without_a_player_is_named(monkeypatch):  # ML-52
+def test_a_platform_without_a_player_is_named(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
 
     with pytest.raises(FileNotFoundError) as caught:
@@ -251,7 +251,7 @@ def test_a_platform_without_a_player_is_named(monkeypatch):  # ML-52
 
 
 @pytest.mark.parametrize("content", [b"no zip", None])
-def test_an_archive_without_a_player_is_not_found(packed, tmp_path, content):  # ML-52
+def test_an_archive_without_a_player_is_not_found(packed, tmp_path, content):
     path, url = packed({"readme": b"text"})
     if content is not None:
         path.write_bytes(content)

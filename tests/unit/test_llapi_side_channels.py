@@ -1,4 +1,4 @@
-"""Side channels, byte for byte as ML-Agents has them: ML-30 to ML-40 of the acceptance list."""
+"""Side channels, byte for byte as ML-Agents has them."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def message():
     return msg
 
 
-def test_scalars_lists_and_strings_have_the_bytes_of_the_original():  # ML-31, ML-32
+def test_scalars_lists_and_strings_have_the_bytes_of_the_original():
     written = message()
 
     assert written.buffer.hex() == GOLDEN["out"]["outgoing bool,int32,float32,list,string"]
 
 
-def test_reading_past_the_end_gives_the_default():  # ML-31
+def test_reading_past_the_end_gives_the_default():
     read = IncomingMessage(bytes(message().buffer))
     values = [read.read_bool(), read.read_int32(), read.read_float32(), read.read_float32_list()]
     values += [read.read_string(), read.read_int32(), read.read_string("d")]
@@ -90,19 +90,19 @@ def test_reading_past_the_end_gives_the_default():  # ML-31
         (struct.pack("<i", -1) + b"abc", "read_string"),
     ],
 )
-def test_values_that_are_cut_off_raise(buffer, method):  # ML-31
+def test_values_that_are_cut_off_raise(buffer, method):
     with pytest.raises(struct.error):
         getattr(IncomingMessage(buffer), method)()
 
 
-def test_strings_are_ascii():  # ML-31
+def test_strings_are_ascii():
     with pytest.raises(UnicodeEncodeError):
         OutgoingMessage().write_string("ä")
     with pytest.raises(UnicodeDecodeError):
         IncomingMessage(struct.pack("<i", 2) + "ä".encode()).read_string()
 
 
-def test_set_raw_bytes_replaces_with_a_warning(caplog):  # ML-40
+def test_set_raw_bytes_replaces_with_a_warning(caplog):
     msg = message()
     msg.set_raw_bytes(b"xy")
 
@@ -113,7 +113,7 @@ def test_set_raw_bytes_replaces_with_a_warning(caplog):  # ML-40
     ]
 
 
-def test_engine_settings_have_the_bytes_of_the_original():  # ML-30, ML-32, ML-35
+def test_engine_settings_have_the_bytes_of_the_original():
     scaled, configured = EngineConfigurationChannel(), EngineConfigurationChannel()
     scaled.set_configuration_parameters(time_scale=2)
     configured.set_configuration(EngineConfig.default_config())
@@ -124,7 +124,7 @@ def test_engine_settings_have_the_bytes_of_the_original():  # ML-30, ML-32, ML-3
     assert list(EngineConfigurationChannel.ConfigurationType) == [0, 1, 2, 3, 4]
 
 
-def test_a_width_needs_a_height():  # ML-35
+def test_a_width_needs_a_height():
     channel = EngineConfigurationChannel()
 
     with pytest.raises(UnitySideChannelException) as caught:
@@ -145,14 +145,14 @@ def test_a_width_needs_a_height():  # ML-35
         ),
     ],
 )
-def test_parameters_have_the_bytes_of_the_original(name, call):  # ML-32, ML-36
+def test_parameters_have_the_bytes_of_the_original(name, call):
     channel = EnvironmentParametersChannel()
     call(channel)
 
     assert sent(channel) == GOLDEN["out"][f"envparam {name}"]
 
 
-def test_float_properties_are_set_by_both_sides():  # ML-39
+def test_float_properties_are_set_by_both_sides():
     channel = FloatPropertiesChannel()
     channel.set_property("x", 4.0)
     manager = SideChannelManager([channel])
@@ -168,7 +168,7 @@ def test_float_properties_are_set_by_both_sides():  # ML-39
     assert channel.get_property_dict_copy() == {"x": 4.0, "y": 0.5}
 
 
-def test_stats_are_collected_until_they_are_taken():  # ML-37
+def test_stats_are_collected_until_they_are_taken():
     channel = StatsSideChannel()
     for value, method in ((1.0, 0), (2.0, 3)):
         msg = OutgoingMessage()
@@ -185,7 +185,7 @@ def test_stats_are_collected_until_they_are_taken():  # ML-37
     assert [method.value for method in StatsAggregationMethod] == [0, 1, 2, 3]
 
 
-def test_raw_bytes_go_both_ways():  # ML-38
+def test_raw_bytes_go_both_ways():
     channel = RawBytesChannel(uuid.UUID(int=7))
     manager = SideChannelManager([channel])
     channel.send_raw_data(b"out")
@@ -198,7 +198,7 @@ def test_raw_bytes_go_both_ways():  # ML-38
     assert channel.get_and_clear_received_messages() == []
 
 
-def test_channels_of_ones_own_are_a_subclass():  # ML-40
+def test_channels_of_ones_own_are_a_subclass():
     class Echo(SideChannel):
         def on_message_received(self, msg):
             answer = OutgoingMessage()
@@ -214,7 +214,7 @@ def test_channels_of_ones_own_are_a_subclass():  # ML-40
     )
 
 
-def test_one_id_has_one_channel():  # ML-33
+def test_one_id_has_one_channel():
     with pytest.raises(UnityEnvironmentException) as caught:
         SideChannelManager([StatsSideChannel(), StatsSideChannel()])
 
@@ -230,7 +230,7 @@ def test_one_id_has_one_channel():  # ML-33
         ("short2", StatsSideChannel().channel_id.bytes_le + struct.pack("<i", -4) + bytes(9)),
     ],
 )
-def test_blocks_that_are_cut_off_are_refused_and_reach_nobody(case, block):  # ML-33
+def test_blocks_that_are_cut_off_are_refused_and_reach_nobody(case, block):
     raw = RawBytesChannel(uuid.UUID(int=7))
     manager = SideChannelManager([StatsSideChannel(), raw])
 
@@ -240,7 +240,7 @@ def test_blocks_that_are_cut_off_are_refused_and_reach_nobody(case, block):  # M
     assert raw.get_and_clear_received_messages() == []
 
 
-def test_a_value_that_is_cut_off_is_an_error_of_struct():  # ML-31
+def test_a_value_that_is_cut_off_is_an_error_of_struct():
     manager = SideChannelManager([StatsSideChannel()])
 
     with pytest.raises(struct.error) as caught:
@@ -248,7 +248,7 @@ def test_a_value_that_is_cut_off_is_an_error_of_struct():  # ML-31
     assert f"struct.error: {caught.value}" == ERRORS["negative size"]
 
 
-def test_an_unknown_channel_is_warned_about(caplog):  # ML-33
+def test_an_unknown_channel_is_warned_about(caplog):
     unknown = uuid.UUID(int=9)
     with caplog.at_level(logging.WARNING):
         SideChannelManager([]).process_side_channel_message(frame(unknown, b"?"))
@@ -266,7 +266,7 @@ def test_an_unknown_channel_is_warned_about(caplog):  # ML-33
         (DefaultTrainingAnalyticsSideChannel, "b664a4a9-d86f-5a5f-95cb-e8353a7e8356"),
     ],
 )
-def test_channels_have_the_ids_of_the_original(kind, channel_id):  # ML-34
+def test_channels_have_the_ids_of_the_original(kind, channel_id):
     assert str(kind().channel_id) == channel_id
 
 
@@ -278,7 +278,7 @@ def test_channels_have_the_ids_of_the_original(kind, channel_id):  # ML-34
         DefaultTrainingAnalyticsSideChannel,
     ],
 )
-def test_channels_that_only_send_refuse_messages(kind):  # ML-35
+def test_channels_that_only_send_refuse_messages(kind):
     text = f"The {kind.__name__} received a message from Unity, this should not have happened."
 
     with pytest.raises(UnityCommunicationException) as caught:
@@ -286,7 +286,7 @@ def test_channels_that_only_send_refuse_messages(kind):  # ML-35
     assert str(caught.value) == text
 
 
-def test_the_analytics_channel_tells_versions_once_asked():  # ML-34
+def test_the_analytics_channel_tells_versions_once_asked():
     analytics = import_module("arkml.envs.llapi.communicator_objects.training_analytics_pb2")
     channel = DefaultTrainingAnalyticsSideChannel()
     channel.environment_initialized()

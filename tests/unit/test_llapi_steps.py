@@ -1,4 +1,4 @@
-"""The records of the ML-Agents API: ML-1 to ML-9 of the acceptance list."""
+"""The records of the ML-Agents API."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def terminals():
     )
 
 
-def test_single_steps_have_the_fields_of_the_original_in_its_order():  # ML-1
+def test_single_steps_have_the_fields_of_the_original_in_its_order():
     fields = ("obs", "reward", "agent_id", "action_mask", "group_id", "group_reward")
 
     assert DecisionStep._fields == fields
@@ -64,7 +64,7 @@ def test_single_steps_have_the_fields_of_the_original_in_its_order():  # ML-1
     )  # fmt: skip
 
 
-def test_steps_are_mappings_by_agent_id():  # ML-2
+def test_steps_are_mappings_by_agent_id():
     steps = decisions()
     step = steps[4]
 
@@ -89,7 +89,7 @@ def test_steps_are_the_same_if_all_their_arrays_are():
     assert decisions() != terminals()
 
 
-def test_an_unknown_agent_is_a_key_error_that_names_the_batch():  # ML-2
+def test_an_unknown_agent_is_a_key_error_that_names_the_batch():
     with pytest.raises(KeyError, match="agent_id 5 is not present in the DecisionSteps"):
         decisions()[5]
     with pytest.raises(KeyError, match="agent_id 5 is not present in the TerminalSteps"):
@@ -97,7 +97,7 @@ def test_an_unknown_agent_is_a_key_error_that_names_the_batch():  # ML-2
 
 
 @pytest.mark.parametrize("kind", [DecisionSteps, TerminalSteps])
-def test_empty_steps_have_the_types_of_full_ones(kind):  # ML-3
+def test_empty_steps_have_the_types_of_full_ones(kind):
     steps = kind.empty(SPEC)
 
     assert steps.obs[0].shape == (0, 3)
@@ -109,7 +109,7 @@ def test_empty_steps_have_the_types_of_full_ones(kind):  # ML-3
     assert kind is DecisionSteps or steps.interrupted.dtype == bool
 
 
-def test_action_tuples_cast_and_fill_the_absent_half():  # ML-5
+def test_action_tuples_cast_and_fill_the_absent_half():
     only_continuous = ActionTuple(np.zeros((2, 3)))
     only_discrete = ActionTuple(discrete=np.ones((2, 1), dtype=np.int64))
     nothing = ActionTuple()
@@ -122,7 +122,7 @@ def test_action_tuples_cast_and_fill_the_absent_half():  # ML-5
     assert nothing.continuous is None
 
 
-def test_action_specs_answer_as_the_original():  # ML-6
+def test_action_specs_answer_as_the_original():
     hybrid = ActionSpec(2, (3, 2))
 
     assert str(hybrid) == "Continuous: 2, Discrete: (3, 2)"
@@ -138,7 +138,7 @@ def test_action_specs_answer_as_the_original():  # ML-6
         hybrid.num_continuous_actions = 3
 
 
-def test_empty_and_random_actions_fit_their_specification():  # ML-6
+def test_empty_and_random_actions_fit_their_specification():
     spec = ActionSpec(2, (3, 2))
     random = spec.random_action(500)
 
@@ -159,7 +159,7 @@ def test_empty_and_random_actions_fit_their_specification():  # ML-6
         ("continuous wrong", np.zeros((1, 3)), np.zeros((1, 9))),
     ],
 )
-def test_wrong_shapes_have_the_text_of_the_original(golden, case, continuous, discrete):  # ML-7
+def test_wrong_shapes_have_the_text_of_the_original(golden, case, continuous, discrete):
     with pytest.raises(UnityActionException) as caught:
         SPEC.action_spec._validate_action(ActionTuple(continuous, discrete), 1, "B")
 
@@ -199,7 +199,7 @@ def test_discrete_actions_that_are_not_whole_numbers_are_refused(choice, kind):
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "u8", "?"])
-def test_discrete_actions_may_be_whole_numbers_of_any_kind(kind):  # ML-5
+def test_discrete_actions_may_be_whole_numbers_of_any_kind(kind):
     actions = ActionTuple(discrete=np.array([[1], [0]], kind))
 
     assert actions.discrete.tolist() == [[1], [0]]
@@ -211,7 +211,7 @@ def test_an_action_tuple_without_actions_is_refused():
         SPEC.action_spec._validate_action(ActionTuple(), 1, "B")
 
 
-def test_enumerations_have_the_numbers_of_the_wire():  # ML-8
+def test_enumerations_have_the_numbers_of_the_wire():
     assert [int(each) for each in (
         DimensionProperty.UNSPECIFIED,
         DimensionProperty.NONE,
@@ -222,7 +222,7 @@ def test_enumerations_have_the_numbers_of_the_wire():  # ML-8
     assert ObservationSpec._fields == ("shape", "dimension_property", "observation_type", "name")
 
 
-def test_behavior_mappings_show_behaviors_that_appear_later():  # ML-9
+def test_behavior_mappings_show_behaviors_that_appear_later():
     specs: dict[str, BehaviorSpec] = {}
     mapping = BehaviorMapping(specs)
     before = len(mapping)

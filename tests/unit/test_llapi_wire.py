@@ -1,4 +1,4 @@
-"""Between messages and arrays: ML-4, ML-8, ML-18 and ML-21 to ML-25 of the acceptance list."""
+"""The way from messages of players to arrays: masks, versions, observations, rewards."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def flat(value, shape=(2, 3)):
     return np.full(shape, value)
 
 
-def test_a_behavior_is_specified_by_its_brain_and_one_agent():  # ML-8
+def test_a_behavior_is_specified_by_its_brain_and_one_agent():
     info = agent(
         1,
         observation([1, 2], dimension_properties=[1], name="vector"),
@@ -100,7 +100,7 @@ def test_old_players_specify_actions_in_fields_of_their_own(sizes, kind, expecte
     assert behavior_spec_from_proto(brain, agent(1)).action_spec == expected
 
 
-def test_rows_are_split_by_done_in_the_order_of_the_message():  # ML-20, ML-21, ML-25
+def test_rows_are_split_by_done_in_the_order_of_the_message():
     infos = [
         agent(4, observation([1.0]), reward=0.5, group_id=3, group_reward=2.0),
         agent(9, observation([2.0]), done=True, reward=1.5),
@@ -118,7 +118,7 @@ def test_rows_are_split_by_done_in_the_order_of_the_message():  # ML-20, ML-21, 
     assert decisions.action_mask is None
 
 
-def test_nobody_gives_empty_steps():  # ML-3
+def test_nobody_gives_empty_steps():
     decisions, terminals = steps_from_proto([], spec((2,), (1, 2, 2), actions=ActionSpec(0, (2,))))
 
     assert [each.shape for each in decisions.obs] == [(0, 2), (0, 1, 2, 2)]
@@ -126,7 +126,7 @@ def test_nobody_gives_empty_steps():  # ML-3
     assert decisions.action_mask is None
 
 
-def test_masks_are_there_for_every_branch_and_agent():  # ML-4
+def test_masks_are_there_for_every_branch_and_agent():
     infos = [
         agent(1, action_mask=[True, False, False, False, True]),
         agent(2),
@@ -151,19 +151,19 @@ def test_masks_are_there_for_every_branch_and_agent():  # ML-4
         ([np.inf, -np.inf], r"The observations provided had NaN values\."),
     ],
 )
-def test_observations_are_finite(values, text):  # ML-22
+def test_observations_are_finite(values, text):
     with pytest.raises(RuntimeError, match=text):
         steps_from_proto([agent(1, observation(values))], spec((2,)))
 
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize(("field", "name"), [("reward", "rewards"), ("group_reward", "group_rew")])
-def test_rewards_are_finite(field, name, done):  # ML-22
+def test_rewards_are_finite(field, name, done):
     with pytest.raises(RuntimeError, match=f"The {name}.* provided had NaN values"):
         steps_from_proto([agent(1, done=done, **{field: float("nan")})], spec())
 
 
-def test_pictures_are_not_checked_for_nan():  # ML-22
+def test_pictures_are_not_checked_for_nan():
     info = agent(1, observation(np.full((1, 1, 2), np.nan)))
     decisions, _ = steps_from_proto([info], spec((1, 1, 2)))
 
@@ -182,18 +182,18 @@ def test_pictures_are_not_checked_for_nan():  # ML-22
         (agent(7), "id=7 has 0 observations"),
     ],
 )
-def test_observations_have_the_shape_of_their_specification(info, text):  # ML-23
+def test_observations_have_the_shape_of_their_specification(info, text):
     with pytest.raises(UnityObservationException, match=text):
         steps_from_proto([agent(1, observation([1, 2])), info], spec((2,)))
 
 
 @pytest.mark.parametrize("bad", [observation([[[1]]]), observation([1], shape=[1, 2, 3])])
-def test_pictures_have_the_shape_of_their_specification(bad):  # ML-23
+def test_pictures_have_the_shape_of_their_specification(bad):
     with pytest.raises(UnityObservationException):
         steps_from_proto([agent(7, bad)], spec((1, 2, 3)))
 
 
-def test_pictures_come_as_one_file_or_several():  # ML-24
+def test_pictures_come_as_one_file_or_several():
     first, second = png(flat(0), flat(51), flat(102)), png(flat(153), flat(204), flat(255))
     several = process_pixels(first + second, 5)
 
@@ -204,13 +204,13 @@ def test_pictures_come_as_one_file_or_several():  # ML-24
     assert process_pixels(first, 3).shape == (3, 2, 3)
 
 
-def test_pictures_keep_their_orientation():  # ML-24
+def test_pictures_keep_their_orientation():
     rows = np.array([[0, 255, 0], [0, 0, 255]])
 
     assert (process_pixels(png(rows, rows, rows), 3)[0] == rows / 255).all()
 
 
-def test_mappings_average_and_drop_channels():  # ML-24
+def test_mappings_average_and_drop_channels():
     data = png(flat(0), flat(102), flat(255)) + png(flat(51), flat(51), flat(51))
     mapped = process_pixels(data, 2, [0, 0, -1, 1, -1, -1])
 
@@ -233,7 +233,7 @@ def test_mappings_average_and_drop_channels():  # ML-24
         ([0, 1, 9], r"the mapping \[0, 1, 9\] does not have the correct format\."),
     ],
 )
-def test_mappings_that_do_not_fit_are_refused(mapping, text):  # ML-24
+def test_mappings_that_do_not_fit_are_refused(mapping, text):
     with pytest.raises(UnityObservationException, match=text):
         process_pixels(png(flat(0), flat(0), flat(0)), 3, mapping)
 
@@ -254,7 +254,7 @@ def test_bytes_that_are_no_picture_are_refused(data):
         process_pixels(data, 3)
 
 
-def test_compressed_observations_have_the_size_that_they_declare():  # ML-24
+def test_compressed_observations_have_the_size_that_they_declare():
     fits = ObservationProto(
         shape=[3, 2, 3], compression_type=PNG, compressed_data=png(flat(0), flat(51), flat(255))
     )
@@ -292,11 +292,11 @@ def test_actions_are_sent_in_both_spellings():
         ("1.x", "1.5.0", False),
     ],
 )
-def test_versions_fit_by_their_major_part(unity, python, fits):  # ML-18
+def test_versions_fit_by_their_major_part(unity, python, fits):
     assert is_compatible(unity, python) is fits
 
 
-def test_a_player_without_base_capabilities_is_warned_about(caplog):  # ML-18
+def test_a_player_without_base_capabilities_is_warned_about(caplog):
     from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 import (
         UnityRLInitializationOutputProto,
     )

@@ -1,4 +1,4 @@
-"""Spec files of Cogment's projects, and the Python settings that are written from them (CG-52)."""
+"""Spec files of Cogment's projects, and the Python settings that are written from them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The session of an actor against scripted ends (CG-29, 30, 35; the seed's sessions)."""
+"""The session of an actor against scripted ends, as the published SDK's."""
 
 import asyncio
 import logging

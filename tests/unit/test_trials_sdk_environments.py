@@ -1,4 +1,4 @@
-"""The session of an environment against scripted ends (CG-15, 18, 26, 29, 30, 35)."""
+"""The session of an environment against scripted ends."""
 
 import pytest
 from google.protobuf.wrappers_pb2 import BoolValue, Int32Value, Int64Value, StringValue

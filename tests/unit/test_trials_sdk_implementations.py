@@ -1,4 +1,4 @@
-"""What a context registers, and streams that trials open to it (CG-35, 36, 37)."""
+"""What a context registers, and streams that trials open to it."""
 
 import asyncio
 import re

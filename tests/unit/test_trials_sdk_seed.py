@@ -1,4 +1,4 @@
-"""The members of the published JavaScript SDK, in Python's spelling (CG-38)."""
+"""The members of the published JavaScript SDK, in Python's spelling."""
 
 import inspect
 

@@ -48,7 +48,7 @@ class Admission:
 
     def slot(self, selection: ActorInitialOutput) -> int:
         """
-        Return the index of the free slot that an actor asks for, by name or by class (CG-36).
+        Return the index of the free slot that an actor asks for, by name or by class.
 
         Raises TrialError where it cannot join.
         """

@@ -1,4 +1,4 @@
-"""The samples of a trial that its datalog is sent, made of the entries of its log (CG-45)."""
+"""The samples of a trial that its datalog is sent, made of the entries of its log."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from arkml.trials.core.places import ActorPlace, EnvironmentPlace
 from arkml.trials.core.states import Phase
 
 ENVIRONMENT_LEAVES: Final = 60.0
-"""Seconds that an environment has for its last observations and its LAST_ACK (CG-7)."""
+"""Seconds that an environment has for its last observations and its LAST_ACK."""
 
 ACTOR_LEAVES: Final = 30.0
 """Seconds that actors have for their LAST_ACK."""

@@ -30,7 +30,7 @@ class TrialEndpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TrialEndpoint:
-        """Return the endpoint that `text` names (CG-5c). Raises TrialError for another text."""
+        """Return the endpoint that `text` names. Raises TrialError for another text."""
         if text in ("cogment://client", "client"):
             return cls(CLIENT)
         if text == "local://":

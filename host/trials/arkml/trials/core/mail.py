@@ -27,7 +27,7 @@ class Mail:
     Delivers messages at once, and rewards before the next observation of their receivers.
 
     What is for a tick to come is refused, and rewards of ticks before the present one are for the
-    log alone (CG-27): their receivers have had the reward of that tick.
+    log alone: their receivers have had the reward of that tick.
     """
 
     def __init__(

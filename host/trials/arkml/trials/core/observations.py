@@ -26,7 +26,7 @@ class PresentObservations:
         self.has_begun = False
 
     def check(self, observed: ObservationSet) -> None:
-        """Raise Breach unless there is an observation for each actor (CG-18)."""
+        """Raise Breach unless there is an observation for each actor."""
         indices, count = observed.actors_map, len(observed.observations)
         if len(indices) != len(self._actors):
             raise Breach(f"it sent observations for {len(indices)} of {len(self._actors)} actors")

@@ -29,7 +29,7 @@ def checked(params: TrialParams, classes: Sequence[str] | None = None) -> TrialP
     Return a copy of parameters with the defaults filled in.
 
     `classes` are the known actor classes, None if any is. Raises TrialError, which names the value,
-    for parameters that no trial can have (CG-4, CG-5b).
+    for parameters that no trial can have.
     """
     params, copy = TrialParams(), params
     params.CopyFrom(copy)
@@ -90,7 +90,7 @@ def _check_actor(actor: ActorParams, classes: Sequence[str] | None) -> None:
         if not (math.isfinite(seconds) and seconds >= 0):
             raise TrialError(f"{name} of actor {actor.name!r} is {seconds}, not seconds >= 0")
     if actor.HasField("default_action") and not actor.optional:
-        actor.ClearField("default_action")  # a required actor is never replaced (CG-17)
+        actor.ClearField("default_action")  # a required actor is never replaced
 
 
 def _check_word(what: str, word: str) -> None:

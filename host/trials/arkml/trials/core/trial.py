@@ -159,7 +159,7 @@ class Trial:
 
     def slot(self, selection: ActorInitialOutput) -> int:
         """
-        Return the index of the free slot that an actor asks for, by name or by class (CG-36).
+        Return the index of the free slot that an actor asks for, by name or by class.
 
         Raises TrialError where it cannot join.
         """
@@ -309,7 +309,7 @@ class Trial:
             self._ticks.act_if_complete(now)
 
     def cut(self, reason: str) -> None:
-        """End the trial at once: all get END with the reason, and no last observation (CG-7)."""
+        """End the trial at once: all get END with the reason, and no last observation."""
         if not self.is_over:
             self.reason = reason
             self._outgoing.note(reason)

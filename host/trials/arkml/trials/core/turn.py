@@ -151,7 +151,7 @@ class TrialTurn:
             actor.is_missing = False
 
     def _replace(self, actor: ActorPlace) -> None:
-        """Act for a missing actor, by its default action if it has one (CG-17)."""
+        """Act for a missing actor, by its default action if it has one."""
         actor.is_missing = False
         self._missing -= 1
         has_default = actor.params.HasField("default_action")

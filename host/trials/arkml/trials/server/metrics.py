@@ -1,4 +1,4 @@
-"""Durations of trials and of ticks, for Prometheus (CG-50)."""
+"""Durations of trials and of ticks, for Prometheus."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Orchestrator:
         return await self.live(trial_id).join(slot, sender)
 
     async def versions(self) -> dict[str, str]:
-        """Return versions by the names of components (CG-9)."""
+        """Return versions by the names of components."""
         return {
             "orchestrator": RELEASE,
             "cogment-api": API_VERSION,
@@ -299,7 +299,7 @@ class Orchestrator:
         return params
 
     async def _hooked(self, trial: Trial, request: TrialStartRequest) -> TrialParams:
-        """Return the parameters of a trial after all hooks (CG-5)."""
+        """Return the parameters of a trial after all hooks."""
         params = TrialParams()
         params.CopyFrom(self.options.params)
         if request.WhichOneof("start_data") == "config":

@@ -1,4 +1,4 @@
-"""The file of default parameters of trials (CG-5b)."""
+"""The file of default parameters of trials."""
 
 from __future__ import annotations
 

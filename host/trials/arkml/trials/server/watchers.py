@@ -22,7 +22,7 @@ _ENTRY_BYTES = 256
 
 
 class Watchers:
-    """Gives each watcher the present states of all trials, and then every change (CG-2)."""
+    """Gives each watcher the present states of all trials, and then every change."""
 
     def __init__(self, describe: Callable[[Trial | EndedTrial], TrialInfo]) -> None:
         self._describe = describe
