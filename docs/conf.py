@@ -7,6 +7,7 @@ Its source is the whole repository, so that links between pages are those of the
 from __future__ import annotations
 
 import pkgutil
+import re
 import sys
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -67,9 +68,20 @@ def setup(app: Sphinx) -> None:
 
 
 def _add_contents(app: Sphinx, page: str, source: list[str]) -> None:
+    if page == root_doc:
+        sections = re.split(r"^## ", source[0], flags=re.MULTILINE)
+        source[0] += "".join(map(_hidden_contents, sections))
     if page == "docs/api/hive_protocol":
         for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}."):
             title = module.name.rpartition(".")[2].replace("_", " ").capitalize()
             source[0] += f"\n## {title}\n\n```{{eval-rst}}\n.. automodule:: {module.name}\n```\n"
     if page in LISTS:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{LISTS[page]}\n```\n"
+
+
+def _hidden_contents(section: str) -> str:
+    """The pages that a section of the first page links to, for the bar at the side."""
+    caption = section.partition("\n")[0].removeprefix("# ")
+    links = re.findall(r"\[([^]]+)\]\(([^)#]+)\.md\)", section)
+    entries = "".join(f"{title} <{path}>\n" for title, path in links)
+    return f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{entries}```\n"

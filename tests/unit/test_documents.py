@@ -43,6 +43,16 @@ def test_links_of_a_document_lead_to_files_and_headings(page):
     assert missing == []
 
 
+def test_the_first_page_of_the_manual_names_each_page_once():
+    manual = ROOT / "docs"
+    links = LINK.findall((manual / "index.md").read_text())
+    named = [(manual / link).resolve() for link in links]
+    pages = {page for room in (manual, manual / "operations") for page in room.glob("*.md")}
+
+    assert len(named) == len(set(named))
+    assert pages - {manual / "index.md"} <= set(named)
+
+
 def test_a_heading_that_comes_twice_has_two_anchors():
     assert anchors("# The `arkml run` way\n## More\n```\n# not one\n```\n### More") == {
         "the-arkml-run-way",
