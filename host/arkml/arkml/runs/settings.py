@@ -62,9 +62,8 @@ def doubts(settings: Settings) -> dict[str, str]:
     """
     Return a sentence for each setting that a guest asks for and that makes it learn badly, by name.
 
-    They are honored all the same. docs/training_defaults.md measures what `rollout_length`
-    does. Under the
-    name "other" are those that the learner does not have, if it is one of this package.
+    They are honored all the same. docs/training_defaults.md measures what `rollout_length` does.
+    Under the name "other" are those that the learner does not have, if it is one of this package.
     """
     found = {}
     unknown = [name for name in settings.other if name not in _OF_THE_GUEST]
