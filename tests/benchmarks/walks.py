@@ -41,7 +41,7 @@ TOPIC = "walks"
 GROWTH = 1.2
 ROUNDS = 9
 NOTE = (
-    "Functions of ours that one turn of a flow enters, warm, and the files that they are in: the"
+    "Functions of arkml that one turn of a flow enters, warm, and their files: the"
     " median of nine turns, counted by Python's profiler in all threads. A generator counts each"
     " time that it continues. A flow that grows by a fifth fails."
 )

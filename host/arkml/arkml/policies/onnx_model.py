@@ -204,7 +204,7 @@ class OnnxFile:
 
     @property
     def vetted(self) -> Vetted:
-        """What vetting found."""
+        """The findings of vetting."""
         return self._vetted
 
     @property

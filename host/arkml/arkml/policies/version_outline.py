@@ -1,4 +1,4 @@
-"""What the versions of a run's policy have in common: all bytes of their files but the weights."""
+"""The bytes that all versions of a run's policy share: those of their files outside of weights."""
 
 from __future__ import annotations
 
