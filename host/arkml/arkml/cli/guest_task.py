@@ -75,9 +75,11 @@ def idle_policy(options: HostGrants, statistics: Statistics) -> str | None:
     if options.policy is None or statistics.submits or not statistics.errors:
         return None
     refused = ", ".join(f"{name} {count:,}" for name, count in sorted(statistics.errors.items()))
+    trains = "UNAVAILABLE" in statistics.errors  # the answer to a guest that starts a training
     return (
         f"{options.policy} never acted: nothing was submitted, and import calls were refused"
         f" ({refused}); the warnings of the guest say why"
+        + ("; a guest that only trains is played by arkml record, and arkml.evaluate" * trains)
     )
 
 
