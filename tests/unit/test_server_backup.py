@@ -142,7 +142,8 @@ def test_segments_that_are_removed_meanwhile_are_read_anew_with_their_counts(
     counts = data / run_file("rows/tallies.json")
     opened, removed = backup._opened, []
 
-    def remove_first(path, name, files):
+    def remove_first(folder, one, name, files):
+        path = folder.path / one
         if path.suffix == ".rows" and not removed:
             new = counts.with_name("new.json")
             new.write_text('{"sessions": {"0": [1, 5, 0, 0]}}')
@@ -150,7 +151,7 @@ def test_segments_that_are_removed_meanwhile_are_read_anew_with_their_counts(
             path.with_name("0000000002.rows").write_bytes(RECORD)
             path.unlink()
             removed.append(path)
-        return opened(path, name, files)
+        return opened(folder, one, name, files)
 
     monkeypatch.setattr(backup, "_opened", remove_first)
     write_backup(data, tmp_path / "hive.tar")
@@ -183,24 +184,68 @@ def test_a_run_whose_document_is_damaged_is_kept_as_it_is(data, tmp_path):
     assert (tmp_path / "restored" / run_file("run.json")).read_bytes() == b"{half"
 
 
-def test_links_are_neither_followed_nor_kept(data, tmp_path):
-    (tmp_path / "secret").write_text("secret")
-    (data / run_file("events")).symlink_to(tmp_path)
-    (data / "origin2.safetensors").symlink_to(tmp_path / "secret")
-    with pytest.raises(HiveError, match="is a symbolic link"):
+LINKED = ["modules", "runs", "origin.safetensors", "other", f"runs/{RUN}", "modules/00.wasm",
+          "modules/more", *map(run_file, ["run.json", "rows", "rows/tallies.json", "checkpoints",
+          "rows/0000000001.rows", "events", "best.onnx", "published/newest.json"])]  # fmt: skip
+"""Places of a hive's files and folders, and some where it has none."""
+
+
+@pytest.mark.parametrize("name", LINKED)
+@pytest.mark.parametrize("kind", ["to a file", "to a folder", "to nothing"])
+def test_links_are_neither_followed_nor_kept(data, tmp_path, name, kind):
+    secret = tmp_path / "secret"
+    if kind == "to a folder":
+        (secret / "rows").mkdir(parents=True)
+        (secret / "run.json").write_text("{}")
+    elif kind == "to a file":
+        secret.write_text("secret")
+    place = data / name
+    if place.exists():
+        place.rename(tmp_path / "moved")
+    place.symlink_to(secret)
+
+    with pytest.raises(HiveError, match=r"is a symbolic link|it has no folder 'runs'"):
         write_backup(data, tmp_path / "hive.tar")
     assert not list(tmp_path.glob("*hive.tar*"))
 
 
-@pytest.mark.parametrize("name", ["tokens.json", run_file("best.onnx"), "modules/00.wasm"])
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data, tmp_path, name):
-    (data / name).unlink()
-    os.mkfifo(data / name)
-    try:
+def test_a_folder_that_is_replaced_by_a_link_meanwhile_is_not_left(data, tmp_path, monkeypatch):
+    secret, rows = tmp_path / "secret", data / run_file("rows")
+    secret.mkdir()
+    (secret / "tallies.json").write_text("secret")
+    opened = backup._opened
+
+    def replace(folder, one, name, files):
+        if folder.path == rows and not rows.is_symlink():
+            rows.rename(tmp_path / "moved")
+            rows.symlink_to(secret)
+        return opened(folder, one, name, files)
+
+    monkeypatch.setattr(backup, "_opened", replace)
+    write_backup(data, tmp_path / "hive.tar")
+    assert rows.is_symlink()
+    assert b"secret" not in (tmp_path / "hive.tar").read_bytes()
+
+
+PLACES = ["tokens.json", "modules/00.wasm", "modules/aa",
+          *map(run_file, ["run.json", "best.onnx", "rows/0000000001.rows", "x.onnx"])]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data, tmp_path, name, kind):
+    (data / name).unlink(missing_ok=True)
+    os.mknod(data / name, {"pipe": stat.S_IFIFO, "socket": stat.S_IFSOCK}[kind] | 0o600)
+
+    with pytest.raises(HiveError, match=f"{name} is not a plain file"):
         write_backup(data, tmp_path / "hive.tar")
-    except OSError as error:
-        assert "not a plain file" in str(error)  # noqa: PT017  pipes beside the runs are left out
-        assert not (tmp_path / "hive.tar").exists()
+    assert not list(tmp_path.glob("*hive.tar*"))
+
+
+def test_what_is_no_folder_among_the_runs_is_left_out(data, tmp_path):
+    (data / "runs" / "note").write_text("no run")
+
+    assert write_backup(data, tmp_path / "hive.tar").left_out == ("note",)
 
 
 def test_an_archive_that_is_a_pipe_is_not_waited_for(tmp_path):

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from arkml.base.files import open_file, sync_directory
+from arkml.base.files import sync_directory
 from arkml.base.release import RELEASE
 from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.hive.protocol.segments import end_of_damaged, read_records
+from arkml.server.folders import Folder
 from arkml.server.session_counts import COUNTS_NAME
 from arkml.server.upgrade import DATA_VERSION
 
@@ -116,15 +117,13 @@ class _Archive:
     def write(self, data: Path) -> BackupSummary:
         """Write everything, and the manifest at the end."""
         begun = time.time_ns()
-        runs: list[str] = []
-        left_out: list[str] = []
-        for name in _names(data / RUNS):
+        runs: dict[str, bool] = {}
+        with Folder.open(data) as root:
+            if (folder := root.folder(RUNS)) is not None:
+                with folder:
+                    runs = {name: self._add_run(folder, name) for name in _names(folder)}
             with ExitStack() as files:
-                taken = _take_run(data / RUNS / name, f"{RUNS}/{name}", files)
-                self._add_all(taken)
-            (runs if taken else left_out).append(name)
-        with ExitStack() as files:
-            self._add_all(_take_others(data, files))
+                self._add_all(list(_take_others(root, files)))
         manifest = {
             "format": FORMAT,
             "data_version": DATA_VERSION,
@@ -136,8 +135,18 @@ class _Archive:
         self._add(_Taken(MANIFEST_NAME, io.BytesIO(text), len(text), time.time()))
         self._tar.close()
         return BackupSummary(
-            len(self._entries) - 1, self._file.tell(), tuple(runs), tuple(left_out)
+            len(self._entries) - 1,
+            self._file.tell(),
+            tuple(name for name, is_there in runs.items() if is_there),
+            tuple(name for name, is_there in runs.items() if not is_there),
         )
+
+    def _add_run(self, runs: Folder, name: str) -> bool:
+        """Append the files of a run, and return whether it has any."""
+        with ExitStack() as files:
+            taken = _take_run(runs, name, files)
+            self._add_all(taken)
+        return bool(taken)
 
     def _add_all(self, taken: list[_Taken]) -> None:
         for one in taken:
@@ -197,26 +206,30 @@ class _Digest(io.RawIOBase):
         return data
 
 
-def _take_run(directory: Path, name: str, files: ExitStack) -> list[_Taken]:
+def _take_run(runs: Folder, run: str, files: ExitStack) -> list[_Taken]:
     """Open the files of a run as they are at one moment; none if it was removed."""
     for attempt in range(_ATTEMPTS):
         with ExitStack() as opened:
-            try:
-                taken = _taken_once(directory, name, opened)
-            except FileNotFoundError:
-                if not (directory / DOCUMENT_NAME).exists():
-                    return []
-                taken = None
-            except _Changed:
-                taken = None
+            folder = runs.folder(run)
+            if folder is None:
+                return []
+            with folder:
+                try:
+                    taken = _taken_once(folder, f"{RUNS}/{run}", opened)
+                except FileNotFoundError:
+                    if folder.status(DOCUMENT_NAME) is None:
+                        return []
+                    taken = None
+                except _Changed:
+                    taken = None
             if taken is not None:
                 files.enter_context(opened.pop_all())
                 return taken
         time.sleep(0.001 * attempt)
-    raise HiveError(f"{directory} changes all the time, so it cannot be backed up")
+    raise HiveError(f"{runs.path / run} changes all the time, so it cannot be backed up")
 
 
-def _taken_once(directory: Path, name: str, files: ExitStack) -> list[_Taken]:
+def _taken_once(run: Folder, name: str, files: ExitStack) -> list[_Taken]:
     """
     Open the files of a run.
 
@@ -224,11 +237,12 @@ def _taken_once(directory: Path, name: str, files: ExitStack) -> list[_Taken]:
     and the document is read after them, with the rows that it counted before.
     Raises FileNotFoundError and _Changed if the files are replaced meanwhile.
     """
-    document = directory / DOCUMENT_NAME
-    before = _parsed(document.read_bytes())
-    taken = list(_take_folder(directory, name, files, skipped=(ROWS, DOCUMENT_NAME)))
-    taken += _take_rows(directory / ROWS, f"{name}/{ROWS}", files)
-    modified, content = document.stat().st_mtime, document.read_bytes()
+    before = _parsed(_read_document(run)[0])
+    taken = list(_take_folder(run, name, files, skipped=(ROWS, DOCUMENT_NAME)))
+    if (rows := run.folder(ROWS)) is not None:
+        with rows:
+            taken += _take_rows(rows, f"{name}/{ROWS}", files)
+    content, modified = _read_document(run)
     after = _parsed(content)
     if before is not None and after is not None and "rows" in before:
         content = json.dumps({**after, "rows": before["rows"]}, indent=1).encode()
@@ -236,35 +250,45 @@ def _taken_once(directory: Path, name: str, files: ExitStack) -> list[_Taken]:
     return taken
 
 
+def _read_document(run: Folder) -> tuple[bytes, float]:
+    """Return the document of a run, and when it was written. Raises FileNotFoundError."""
+    file = run.file(DOCUMENT_NAME)
+    if file is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(run.path))
+    with file:
+        return file.read(), os.fstat(file.fileno()).st_mtime
+
+
 def _take_folder(
-    directory: Path, name: str, files: ExitStack, skipped: tuple[str, ...] = ()
+    folder: Folder, name: str, files: ExitStack, skipped: tuple[str, ...] = ()
 ) -> Iterator[_Taken]:
     """Open the files in a folder and below, those first that name others."""
     done = set(skipped)
     for is_late in (False, True):
-        for one in _names(directory):
+        for one in _names(folder):
             if one in done or (one.endswith(_TARGETS) and not is_late):
                 continue
             done.add(one)
-            path = directory / one
-            if path.is_dir() and not path.is_symlink():
-                yield from _take_folder(path, f"{name}/{one}", files)
-            elif opened := _opened(path, f"{name}/{one}", files):
+            if (below := folder.folder(one)) is not None:
+                with below:
+                    yield from _take_folder(below, f"{name}/{one}", files)
+            elif opened := _opened(folder, one, f"{name}/{one}", files):
                 yield opened
 
 
-def _take_rows(directory: Path, name: str, files: ExitStack) -> Iterator[_Taken]:
+def _take_rows(folder: Folder, name: str, files: ExitStack) -> Iterator[_Taken]:
     """Open the segments of a log, up to its last whole record, and the counts of their rows."""
-    counts = _opened(directory / COUNTS_NAME, f"{name}/{COUNTS_NAME}", files)
+    counts = _opened(folder, COUNTS_NAME, f"{name}/{COUNTS_NAME}", files)
     identity = None if counts is None else os.fstat(counts.file.fileno()).st_ino
     segments = []
-    for one in _names(directory):
+    for one in _names(folder):
         if one.endswith(".rows"):
-            opened = _opened(directory / one, f"{name}/{one}", files)
+            opened = _opened(folder, one, f"{name}/{one}", files)
             if opened is None:
                 raise _Changed
             segments.append(opened)
-    if _inode(directory / COUNTS_NAME) != identity:  # segments were removed, and counted
+    found = folder.status(COUNTS_NAME)
+    if (None if found is None else found.st_ino) != identity:  # segments were removed, and counted
         raise _Changed
     for segment in segments:
         segment.file.seek(0)
@@ -272,30 +296,24 @@ def _take_rows(directory: Path, name: str, files: ExitStack) -> Iterator[_Taken]
     yield from segments if counts is None else [counts, *segments]
 
 
-def _take_others(data: Path, files: ExitStack) -> list[_Taken]:
+def _take_others(data: Folder, files: ExitStack) -> Iterator[_Taken]:
     """Open the files beside the runs."""
-    taken: list[_Taken] = []
     for name in _names(data):
-        path = data / name
-        is_left_out = name in _LEFT_OUT or name.endswith(_ENDINGS_LEFT_OUT)
-        if name == MODULES:
-            taken += _take_folder(path, name, files)
-        elif not is_left_out and path.is_file() and (one := _opened(path, name, files)):
-            taken.append(one)
-    return taken
+        if name in _LEFT_OUT or name.endswith(_ENDINGS_LEFT_OUT):
+            continue
+        if (folder := data.folder(name)) is not None:
+            with folder:
+                yield from _take_folder(folder, name, files) if name == MODULES else ()
+        elif one := _opened(data, name, name, files):
+            yield one
 
 
-def _opened(path: Path, name: str, files: ExitStack) -> _Taken | None:
-    """Open a file; None if it is not there any more. Raises HiveError for a link, and OSError."""
-    try:
-        file = files.enter_context(open_file(path, follow=False))
-    except FileNotFoundError:
+def _opened(folder: Folder, one: str, name: str, files: ExitStack) -> _Taken | None:
+    """Open a file; None if it is not there any more. Raises HiveError, and OSError."""
+    file = folder.file(one)
+    if file is None:
         return None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise HiveError(f"{path} is a symbolic link, which a hive does not make") from None
-        raise
-    status = os.fstat(file.fileno())
+    status = os.fstat(files.enter_context(file).fileno())
     return _Taken(name, file, status.st_size, status.st_mtime)
 
 
@@ -307,13 +325,6 @@ def _end(data: bytes) -> int:
     return end_of_damaged(memoryview(data), end, len(data))
 
 
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return None
-
-
 def _parsed(content: bytes) -> dict[str, Any] | None:
     """Return the values of a document, None for a damaged one, which is kept as it is."""
     try:
@@ -322,15 +333,12 @@ def _parsed(content: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _names(directory: Path) -> list[str]:
-    """Return the names in a folder that an archive can have, none without the folder."""
-    try:
-        return sorted(path.name for path in directory.iterdir() if PART.fullmatch(path.name))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def _names(folder: Folder) -> list[str]:
+    """Return the names in a folder that an archive can have."""
+    return sorted(name for name in folder.names() if PART.fullmatch(name))
 
 
 def _count(data: Path) -> int:
     """Return the number of files that an archive is expected to have."""
-    folders = (data / RUNS, data / MODULES)
+    folders = [one for one in (data / RUNS, data / MODULES) if not one.is_symlink()]
     return sum(len(names) for folder in folders for _, _, names in os.walk(folder))

@@ -1,0 +1,92 @@
+"""Folders of a hive's data that are open: nothing outside of them is read, whatever is in them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+from arkml.errors import HiveError
+
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Folder:
+    """
+    A folder that is open, so that no link leads out of it, also none that is made meanwhile.
+
+    A hive makes files and folders only: anything else in their place is refused.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def open(cls, path: Path) -> Folder:
+        """Open the folder that someone has named, which may be a link. Raises OSError."""
+        return cls(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def names(self) -> list[str]:
+        """Return the names of all that is in the folder. Raises OSError."""
+        with os.scandir(self._descriptor) as entries:
+            return [entry.name for entry in entries]
+
+    def mode(self, name: str) -> int:
+        """Return the mode of what has a name, 0 if nothing has. Raises HiveError for a link."""
+        found = self.status(name)
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            raise self._linked(name)
+        return 0 if found is None else found.st_mode
+
+    def status(self, name: str) -> os.stat_result | None:
+        """Return the status of what has a name, also of a link, None if nothing has."""
+        try:
+            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def folder(self, name: str) -> Folder | None:
+        """Open a folder, None without one. Raises HiveError for a link, and OSError."""
+        if not stat.S_ISDIR(self.mode(name)):
+            return None
+        try:
+            opened = os.open(name, _FLAGS | os.O_DIRECTORY, dir_fd=self._descriptor)
+        except (FileNotFoundError, NotADirectoryError):  # replaced in this moment
+            return None
+        return Folder(self.path / name, opened)
+
+    def file(self, name: str) -> IO[bytes] | None:
+        """
+        Open a file, None without one.
+
+        Raises HiveError for a link and for all else that is not a plain file, and OSError.
+        """
+        try:
+            opened = os.open(name, _FLAGS, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._linked(name) from None
+            if error.errno == errno.ENXIO:
+                raise self._not_plain(name) from None  # a socket
+            raise
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise self._not_plain(name)
+        return os.fdopen(opened, "rb")
+
+    def _linked(self, name: str) -> HiveError:
+        return HiveError(f"{self.path / name} is a symbolic link, which a hive does not make")
+
+    def _not_plain(self, name: str) -> HiveError:
+        return HiveError(f"{self.path / name} is not a plain file, as those of a hive are")
