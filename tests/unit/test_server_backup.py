@@ -120,6 +120,17 @@ def test_times_of_files_are_kept_for_runs_that_were_in_use(data, tmp_path):
     assert (tmp_path / "restored" / run_file("run.json")).stat().st_mtime == 1_000_000
 
 
+@pytest.mark.parametrize("year", [1950, 2300])
+def test_times_that_an_archive_cannot_have_are_the_nearest_ones(data, tmp_path, year):
+    modified = (year - 1970) * 365 * 86_400
+    os.utime(data / "tokens.json", (modified, modified))
+    write_backup(data, tmp_path / "hive.tar")
+    restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+
+    found = (tmp_path / "restored" / "tokens.json").stat().st_mtime
+    assert found == 0 if year < 1970 else 0 < found <= time.time()
+
+
 def test_the_document_is_read_after_the_rows_without_its_count(data, tmp_path, monkeypatch):
     """A session that joins while the rows are read is in it, and no row is missed."""
 

@@ -156,7 +156,8 @@ class _Archive:
     def _add(self, taken: _Taken) -> None:
         """Append one file. Raises HiveError if it was cut off meanwhile."""
         info = tarfile.TarInfo(taken.name)
-        info.size, info.mode, info.mtime = taken.size, 0o600, int(taken.modified)
+        info.size, info.mode = taken.size, 0o600
+        info.mtime = int(min(max(0.0, taken.modified), time.time()))  # as a restore takes it
         reader = _Digest(taken)
         try:
             self._tar.addfile(info, reader)
