@@ -9,10 +9,15 @@ from arkml.server import ownership
 def test_links_are_given_and_not_what_they_lead_to(tmp_path, monkeypatch):
     given = {}
 
-    def note(name, user, group, *, dir_fd=None, follow_symlinks=True):
+    def place(descriptor):
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+
+    def note(name, user, group, *, dir_fd, follow_symlinks):
         assert not follow_symlinks
-        folder = Path("/") if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}").readlink()
-        given[folder / name] = (user, group)
+        given[place(dir_fd) / name] = (user, group)
+
+    def note_open(descriptor, user, group):
+        given[place(descriptor)] = (user, group)
 
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     (inside / "runs").mkdir(parents=True)
@@ -22,7 +27,10 @@ def test_links_are_given_and_not_what_they_lead_to(tmp_path, monkeypatch):
     (inside / "file").symlink_to(outside / "kept")
     (inside / "folder").symlink_to(outside)
     monkeypatch.setattr(os, "chown", note)
-    ownership.give(inside, (3, 4))
+    monkeypatch.setattr(os, "fchown", note_open)
+    opened = os.open(inside, os.O_RDONLY)
+    ownership.give(opened, (3, 4))
+    os.close(opened)
 
     assert given == dict.fromkeys(
         [inside, *(inside / name for name in ("runs", "runs/one", "file", "folder"))], (3, 4)

@@ -90,11 +90,31 @@ def test_only_the_owner_reads_a_backup_and_what_is_restored(data, tmp_path):
     archive, restored = tmp_path / "hive.tar", tmp_path / "restored"
     write_backup(data, archive)
     restore_backup(archive, restored)
-    modes = {path.stat().st_mode & 0o777 for path in restored.rglob("*") if path.is_file()}
+    paths = (restored, *restored.rglob("*"))
 
     assert archive.stat().st_mode & 0o777 == 0o600
-    assert restored.stat().st_mode & 0o777 == 0o700
-    assert modes == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o700}
+
+
+@pytest.mark.parametrize("name", ["note", run_file("run.json")])
+def test_a_directory_that_is_replaced_while_it_is_restored_is_not_left(tmp_path, name):
+    """The user of the one that it lies in cannot lead root elsewhere."""
+    first, second = entry("tokens.json"), entry(name)
+    archive = write_archive(tmp_path / "hive.tar", first, second, listing(first, second))
+    elsewhere, home = tmp_path / "elsewhere", tmp_path / "home"
+    elsewhere.mkdir()
+    home.mkdir()
+
+    def replace(*_):
+        if not (home / "moved").exists():
+            [part] = home.iterdir()
+            part.rename(home / "moved")
+            part.symlink_to(elsewhere)
+
+    restore_backup(archive, home / "restored", replace)
+    assert (home / "moved" / name).is_file()
+    assert not list(elsewhere.iterdir())
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["new", "empty"])

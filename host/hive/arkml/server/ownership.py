@@ -40,12 +40,12 @@ def _make(directory: Path, mode: int) -> None:
         os.chown(directory, *owner, follow_symlinks=False)
 
 
-def give(directory: Path, owner: tuple[int, int]) -> None:
-    """Give a directory and all that is in it to a user, and nothing that links lead to."""
-    for _, folders, files, descriptor in os.fwalk(directory, topdown=False):
+def give(directory: int, owner: tuple[int, int]) -> None:
+    """Give a directory that is open, and all that is in it, to a user; not what links lead to."""
+    for _, folders, files, descriptor in os.fwalk(".", topdown=False, dir_fd=directory):
         for name in (*folders, *files):
             os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
-    os.chown(directory, *owner, follow_symlinks=False)
+    os.fchown(directory, *owner)
 
 
 def give_open(descriptor: int, owner: tuple[int, int]) -> None:

@@ -7,7 +7,8 @@ import os
 import shutil
 import tarfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +24,8 @@ from arkml.server.upgrade import DATA_VERSION
 
 _BLOCK = tarfile.BLOCKSIZE
 _CHUNK = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_FILES = 1_000_000
 _MOST_MANIFEST = 512 << 20
 _MOST_DEPTH = 8
@@ -67,14 +70,16 @@ def restore_backup(
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     part.mkdir(0o700)
     try:
-        with open_file(archive) as file:
+        with open_file(archive) as file, ExitStack() as opened:
+            directory = os.open(part, _FOLDER)
+            opened.callback(os.close, directory)
             reader = _Reader(archive, file, progress)
-            manifest = reader.extract(part)
+            manifest = reader.extract(directory)
             summary = reader.summary(manifest, _tokens_in(part))
-        (part / RUNS).mkdir(0o700, exist_ok=True)
-        if owner is not None:
-            give(part, owner)
-        _sync(part)
+            _made([RUNS], directory, opened)
+            if owner is not None:
+                give(directory, owner)
+            _sync(directory)
         _rename(part, target)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
@@ -93,8 +98,12 @@ class _Reader:
         self._length = os.fstat(file.fileno()).st_size
         self._found: Entries = {}
 
-    def extract(self, directory: Path) -> dict[str, Any]:
-        """Extract all files into an empty directory, and return the manifest. Raises HiveError."""
+    def extract(self, directory: int) -> dict[str, Any]:
+        """
+        Extract all files into an empty directory that is open, and return the manifest.
+
+        Raises HiveError.
+        """
         manifest: dict[str, Any] | None = None
         while manifest is None:
             info = self._next()
@@ -136,7 +145,7 @@ class _Reader:
             raise self._refused(f"it has more than {_MOST_FILES} files")
         return info
 
-    def _extract(self, info: tarfile.TarInfo, directory: Path) -> None:
+    def _extract(self, info: tarfile.TarInfo, directory: int) -> None:
         """Write one file. Raises HiveError for a place where a backup has none."""
         name, parts = info.name, info.name.split("/")
         at_place = len(parts) == 1 or (parts[0] in (RUNS, MODULES) and len(parts) > 1)
@@ -144,11 +153,12 @@ class _Reader:
             raise self._refused(f"{name!r:.120} is not the name of a file of a hive")
         if name in self._found:
             raise self._refused(f"{name!r:.120} is in it twice")
-        path = directory.joinpath(*parts)
         digest = hashlib.sha256()
+        modified = min(max(0.0, float(info.mtime)), time.time())
         try:
-            path.parent.mkdir(0o700, parents=True, exist_ok=True)
-            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with ExitStack() as opened:
+                folder = _made(parts[:-1], directory, opened)
+                made = os.open(parts[-1], _NEW, 0o600, dir_fd=folder)
         except (FileExistsError, NotADirectoryError) as error:
             raise self._refused(f"{name!r:.120} is a file and a folder") from error
         with os.fdopen(made, "wb") as file:
@@ -159,10 +169,9 @@ class _Reader:
                 file.write(data)
                 left -= len(data)
             file.flush()
+            os.utime(file.fileno(), (modified, modified))
             os.fsync(file.fileno())
         self._read(-info.size % _BLOCK)
-        modified = min(max(0.0, float(info.mtime)), time.time())
-        os.utime(path, (modified, modified))
         self._found[name] = info.size, digest.hexdigest()
         self._progress(self._file.tell() >> 20, self._length >> 20)
 
@@ -208,6 +217,20 @@ class _Reader:
         return HiveError(f"{self._path} is not a whole backup of a hive: {reason}")
 
 
+def _made(folders: Sequence[str], directory: int, opened: ExitStack) -> int:
+    """
+    Make folders, each in the one before and the first in a directory, and open the last one.
+
+    Raises OSError; no link is followed, also none that another user makes meanwhile.
+    """
+    for one in folders:
+        with suppress(FileExistsError):
+            os.mkdir(one, 0o700, dir_fd=directory)
+        directory = os.open(one, _FOLDER, dir_fd=directory)
+        opened.callback(os.close, directory)
+    return directory
+
+
 def _tokens_in(directory: Path) -> tuple[TokenEntry, ...]:
     """Return the tokens of a restored hive, none of a damaged file: no hive opens with that."""
     try:
@@ -226,7 +249,7 @@ def _rename(part: Path, target: Path) -> None:
         ) from error
 
 
-def _sync(directory: Path) -> None:
-    """Wait until the disk has the names in a directory and in those below it."""
-    for folder, _, _ in os.walk(directory):
-        sync_directory(Path(folder))
+def _sync(directory: int) -> None:
+    """Wait until the disk has the names in a directory that is open, and in those below it."""
+    for _, _, _, folder in os.fwalk(".", dir_fd=directory):
+        os.fsync(folder)
