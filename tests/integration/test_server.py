@@ -849,6 +849,7 @@ DAMAGES = {
     "bytes": bytes(range(256)), "deep": b"[" * 100_000, "infinite": b'{"version": Infinity}\n',
     "points": b'[1, [["a", Infinity, 1]]]\n[1, [["a", 1e30, 1]]]\n[1, [["\\ud800", 1, 1]]]\n',
     "sessions": b'{"sessions": {"0": ["x", null, [], {}]}}', "a directory": None, "missing": None,
+    "a pipe": None, "a link": None,
 }  # fmt: skip
 
 
@@ -858,6 +859,12 @@ def put_damage(path, kind):
     path.unlink()
     if kind == "a directory":
         path.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a link":
+        moved = path.with_name("moved")
+        moved.write_bytes(whole)
+        path.symlink_to(moved)
     elif kind == "torn":
         path.write_bytes(whole[: len(whole) // 2])
     elif kind != "missing":
@@ -896,12 +903,15 @@ def test_no_damaged_file_of_a_run_keeps_the_hive_or_another_run_from_going_on(se
         for name, (file, kind) in damaged.items()
         if file in ("rows/tallies.json", "metrics.jsonl") and name in listed
     }
-    unreadable = (("best.onnx", "a directory"), "/snapshot?which=best")
+    unreadable = {
+        (("best.onnx", kind), "/snapshot?which=best"): 503
+        for kind in ("a directory", "a pipe", "a link")
+    }
 
     assert {damaged[name] for name in set(damaged) - listed} == {
         ("run.json", kind) for kind in DAMAGES
     }
-    assert {one: code for one, code in codes.items() if code >= 500} == {unreadable: 503}
+    assert {one: code for one, code in codes.items() if code >= 500} == unreadable
     assert set(joined.values()) == {200}
     assert service.get(f"/runs/{run_id}").status_code == 200
 

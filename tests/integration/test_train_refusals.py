@@ -88,6 +88,21 @@ def test_another_guest_does_not_go_on_where_only_the_hive_says_of_what(trained, 
     assert not list(out.glob("c_pendulum*"))
 
 
+@pytest.mark.parametrize("name", ["training.json", "hive/runs/*/run.json"])
+def test_a_pipe_that_should_say_what_was_trained_is_not_waited_for(trained, tmp_path, name):
+    out = tmp_path / "out"
+    shutil.copytree(trained, out)
+    if "hive" in name:
+        (out / "training.json").unlink()
+    (path,) = out.glob(name)
+    path.unlink()
+    os.mkfifo(path)
+    refused = arkml("train", REACH, "--frames", "50", "--out", out, "--resume", "--json")
+
+    assert refused.status == 2, refused.err
+    assert str(path) in refused.json["error"]
+
+
 @pytest.mark.learns
 def test_a_guest_that_was_renamed_goes_on_with_its_training(trained, tmp_path, config):
     out, renamed = tmp_path / "out", tmp_path / "points.wasm"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arkml.base import files
-from arkml.base.files import read_file, write_atomic
+from arkml.base.files import open_file, read_file, read_plain, write_atomic
 
 
 def names_in(directory):
@@ -128,3 +128,39 @@ def test_the_disk_has_the_content_before_the_name_and_then_the_name(tmp_path, mo
     write_atomic(path, b"one", durable=True)
 
     assert synced == [("file", False), ("directory", True)]
+
+
+@pytest.mark.parametrize("mode", ["rb", "r+b", "ab"])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_pipe_is_opened_by_nobody_who_wants_a_file(tmp_path, mode, is_read):
+    path = tmp_path / "file"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if is_read else None
+    with pytest.raises(OSError, match="not a plain file"):
+        open_file(path, mode=mode)
+    if reader is not None:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("mode", ["rb", "r+b", "ab"])
+def test_links_are_followed_where_that_is_wanted(tmp_path, mode):
+    path, link = tmp_path / "file", tmp_path / "link"
+    path.write_bytes(b"one")
+    link.symlink_to(path)
+    open_file(link, mode=mode).close()
+
+    assert read_plain(link) == b"one"
+    with pytest.raises(OSError, match="symbolic links"):
+        open_file(link, follow=False, mode=mode)
+    with pytest.raises(OSError, match="symbolic links"):
+        read_plain(link, follow=False)
+
+
+def test_what_is_appended_comes_behind_what_was_there(tmp_path):
+    for data in (b"one", b"two"):
+        with open_file(tmp_path / "file", mode="ab") as file:
+            file.write(data)
+            end = file.tell()
+
+    assert (tmp_path / "file").read_bytes() == b"onetwo"
+    assert end == 6

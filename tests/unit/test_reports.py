@@ -1,6 +1,7 @@
 """Reports of runs: what they show, and what hostile names do to them."""
 
 import math
+import os
 import re
 from dataclasses import replace
 from html import unescape
@@ -196,6 +197,28 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path):
     assert sentences[0].startswith(f"run {2:016x} cannot be read: ")
     with pytest.raises(HiveError, match="cannot be read"):
         read(tmp_path, f"{2:016x}")
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "metrics.old.jsonl"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path, name):
+    write_run(tmp_path, 1, metrics=["reward"])
+    damaged = write_run(tmp_path, 2, metrics=["reward"])
+    (damaged / name).unlink(missing_ok=True)
+    os.mkfifo(damaged / name)
+    sentences = []
+    runs = read_from_directory(tmp_path, (), sentences.append)
+
+    assert [run.info.id for run in runs] == [f"{1:016x}"]
+    assert "not a plain file" in sentences[0]
+
+
+def test_a_pipe_as_the_mark_of_the_best_checkpoint_marks_none(tmp_path):
+    marked = write_run(tmp_path, 1) / "checkpoints" / "best"
+    marked.unlink()
+    os.mkfifo(marked)
+    [run] = read(tmp_path)
+
+    assert [one.best for one in run.checkpoints] == [False]
 
 
 def test_a_directory_without_runs_is_refused(tmp_path):

@@ -1,5 +1,7 @@
 """Events and logs of a run: kept over restarts, bounded, damaged lines left out."""
 
+import os
+
 import pytest
 
 from arkml.errors import HiveRefused
@@ -28,6 +30,19 @@ def test_events_are_kept_over_restarts(tmp_path):
     assert (history.total, again.total) == (6, 0)
     assert [one.kind for one in history.newest(2)] == ["best", "stopped"]
     assert history.newest(0) == []
+
+
+def test_pipes_in_the_place_of_files_are_not_waited_for(tmp_path, caplog):
+    for name in (HISTORY_NAME, LOG_NAME):
+        os.mkfifo(tmp_path / name)
+    history = RunHistory(tmp_path)
+    history.note(BEGUN)
+    append_line(tmp_path, b"one\n")
+
+    assert [one.kind for one in history.entries] == ["started"]
+    assert "not a plain file" in caplog.text
+    with pytest.raises(OSError, match="not a plain file"):
+        last_lines(tmp_path, 10)
 
 
 def test_a_long_history_keeps_its_end(tmp_path):

@@ -386,6 +386,20 @@ def test_damaged_tallies_are_counted_anew_from_the_segments(tmp_path, caplog, da
     again.close()
 
 
+def test_pipes_in_the_place_of_files_are_not_waited_for(tmp_path, caplog):
+    log = opened(tmp_path)
+    append(log, 1)
+    log.close()
+    os.mkfifo(tmp_path / "tallies.json.new")
+    (tmp_path / "tallies.json.new").replace(tmp_path / "tallies.json")
+    opened(tmp_path).close()
+    assert "counted anew" in caplog.text
+
+    os.mkfifo(tmp_path / segment_name(2))
+    with pytest.raises(OSError, match="not a plain file"):
+        opened(tmp_path)
+
+
 def test_a_log_whose_directory_is_gone_begins_anew_after_the_rows_that_there_were(tmp_path):
     log = open_log(tmp_path / "rows", keep=1_000, segment=SEGMENT, least=500)
     append(log, 1)

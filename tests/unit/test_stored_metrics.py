@@ -1,6 +1,7 @@
 """Bytes that the metrics of a run take in a month, in its files, in the index and in events."""
 
 import asyncio
+import os
 import random
 from pathlib import Path
 
@@ -27,6 +28,17 @@ CONSTANTS = {
     "hive/dropped", "features/non_finite", "features/constant", "replay/demonstration_share",
     "rollout/equal_rewards",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("use", [
+    lambda files: files.repair(), lambda files: files.append((BEGAN, [])),
+    lambda files: files.first_time(), lambda files: files.last_time(),
+    lambda files: list(files.read()), lambda files: files.thin(BEGAN),
+])  # fmt: skip
+def test_a_pipe_in_the_place_of_metrics_is_not_waited_for(tmp_path, use):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(OSError, match="not a plain file"):
+        use(MetricsFiles(tmp_path))
 
 
 def an_hour_of(names):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arkml.base.files import read_plain
 from arkml.base.output_files import write_file
 from arkml.errors import UsageError
 from arkml.hive.protocol.runs import DOCUMENT_NAME
@@ -115,7 +116,7 @@ def _is_used(data: Path) -> bool:
 def _read(path: Path) -> dict[str, Any] | None:
     """Return the content of the file, None without one. Raises UsageError if it is damaged."""
     try:
-        record = json.loads(path.read_bytes())
+        record = json.loads(read_plain(path))
         _identity(record)
         return {
             **record,
@@ -137,7 +138,7 @@ def _first_run(data: Path) -> RunIdentity | None:
     runs: list[tuple[int, RunIdentity]] = []
     for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
         try:
-            document = json.loads(path.read_bytes())
+            document = json.loads(read_plain(path))
             request = document["request"]
             run = _identity({**request["settings"], **request})
             runs.append((int(document["started_at"]), run))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arkml.base.closing import Closing
-from arkml.base.files import lock_file
+from arkml.base.files import lock_file, read_plain
 from arkml.base.output_files import make_directory, write_file
 from arkml.errors import UsageError
 from arkml.training.search_space import Range, SearchSpace
@@ -138,7 +138,7 @@ class Sweep(Closing):
             write_file(path, (json.dumps(record, indent=2) + "\n").encode())
             return
         try:
-            before = json.loads(path.read_bytes())
+            before = json.loads(read_plain(path))
         except (OSError, ValueError):
             before = None
         if not isinstance(before, dict):

@@ -6,9 +6,14 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 _MOST_OF_STREAM = 64 << 20
+_MODES = {
+    "rb": os.O_RDONLY,
+    "r+b": os.O_RDWR,
+    "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+}
 
 
 def write_atomic(
@@ -55,22 +60,29 @@ def write_atomic(
         sync_directory(path.parent)
 
 
-def open_file(path: Path, *, follow: bool = True) -> IO[bytes]:
+def open_file(
+    path: Path, *, follow: bool = True, mode: Literal["rb", "r+b", "ab"] = "rb"
+) -> IO[bytes]:
     """
-    Open a plain file for reading, without waiting for what may be there in its place.
+    Open a plain file, without waiting for what may be there in its place.
 
     Raises OSError, also for a pipe, a socket, a device or a directory, and without `follow` for a
     symbolic link.
     """
     require_possible(path)
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags)
+    flags = _MODES[mode] | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    descriptor = _opened(path, flags)
     try:
-        _require_plain(path, descriptor)
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, mode)
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def read_plain(path: Path, *, follow: bool = True) -> bytes:
+    """Return the content of a file that `open_file` opens. Raises OSError."""
+    with open_file(path, follow=follow) as file:
+        return file.read()
 
 
 def require_possible(path: Path) -> None:
@@ -79,9 +91,22 @@ def require_possible(path: Path) -> None:
         raise OSError(errno.EINVAL, "its name has a null character", str(path))
 
 
-def _require_plain(path: Path, descriptor: int) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+def _opened(path: Path, flags: int) -> int:
+    """Open a plain file."""
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
+            raise _not_plain(path) from None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise _not_plain(path)
+
+
+def _not_plain(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "it is not a plain file", str(path))
 
 
 def read_file(path: Path, *, most: int | None = None) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from arkml.base.files import open_file, write_atomic
+from arkml.base.files import open_file, read_plain, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, InvalidSettings, ProtocolError
 from arkml.hive.protocol.segments import Place
@@ -146,7 +146,7 @@ class Checkpoints:
     def best(self) -> int | None:
         """The number of updates of the best checkpoint, None if none is marked."""
         try:
-            return int((self._directory / _BEST).read_text())
+            return int(read_plain(self._directory / _BEST))
         except (OSError, ValueError):
             return None
 

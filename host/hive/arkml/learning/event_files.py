@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from arkml.base.files import write_atomic
+from arkml.base.files import read_plain, write_atomic
 from arkml.hive.protocol.reports import DAY, HOUR, MINUTE, OLD_INTERVAL, SECOND, Report, thin
 from arkml.learning.event_messages import Event, Summary, masked_crc32c, scalar
 
@@ -82,7 +82,7 @@ def read_events(path: Path) -> Iterator[Event]:
     Checksums of events are not compared: in Python that takes longer than everything else here.
     Raises OSError, and what protobuf raises for bytes that are not an event.
     """
-    data, at = path.read_bytes(), 0
+    data, at = read_plain(path), 0
     while at + _HEADER.size <= len(data):
         size, _ = _HEADER.unpack_from(data, at)
         at += _HEADER.size + size + _SUM_BYTES

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from arkml.base.files import open_file
 from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
 
@@ -109,7 +110,7 @@ class LogReader:
         # The old map is unmapped with its last view: it cannot be closed while one is alive.
         self._mapped = self._view = None
         try:
-            file = (self._directory / segment_name(number)).open("rb")
+            file = open_file(self._directory / segment_name(number))
         except FileNotFoundError:
             return None
         with file:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.base.files import read_plain
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import ORIGIN_FILE, RunRequest
@@ -35,7 +36,7 @@ class RunDirectory:
     def open(cls, directory: Path) -> RunDirectory:
         """Read `run.json`. Raises ProtocolError or InvalidSettings if it cannot be used."""
         try:
-            values = parse_object((directory / "run.json").read_bytes())
+            values = parse_object(read_plain(directory / "run.json"))
             names = tuple(str(name) for name in values.get("names", ()))
             return cls(directory, str(values["id"]), RunRequest.from_json(values["request"]), names)
         except (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from arkml.base.files import read_plain
 from arkml.hive.protocol.results import CheckpointInfo
 from arkml.hive.protocol.runs import ORIGIN_FILE
 
@@ -17,7 +18,7 @@ def list_checkpoints(run: Path) -> list[CheckpointInfo]:
     """Return the checkpoints of the run in a directory, oldest first."""
     numbers = _numbers(run)
     try:
-        best = int((run / "checkpoints" / "best").read_text())
+        best = int(read_plain(run / "checkpoints" / "best", follow=False))
     except (OSError, ValueError):
         best = -1
     return [

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from arkml.base.files import lock_file
+from arkml.base.files import lock_file, read_plain
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises HiveError if there is none."""
+    """Return the JSON object in a file, which is no link. Raises HiveError if there is none."""
     try:
-        return parse_object(path.read_bytes())
+        return parse_object(read_plain(path, follow=False))
     except (OSError, ProtocolError) as error:
         raise HiveError(f"{path} cannot be read: {error}") from error
 

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from arkml.base.files import write_atomic
+from arkml.base.files import open_file, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.page import HistoryEntry, HistoryKind
@@ -92,14 +92,14 @@ class RunHistory:
             write_atomic(self._path, content, durable=False)
             self._lines = len(self._entries)
             return
-        with self._path.open("ab") as file:
+        with open_file(self._path, follow=False, mode="ab") as file:
             file.write(entry.as_bytes() + b"\n")
         self._lines += 1
 
     def _read(self) -> None:
         """Read the events of earlier processes; damaged lines are left out."""
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path, follow=False) as file:
                 lines = file.read(_MOST_BYTES).splitlines()
         except FileNotFoundError:
             return

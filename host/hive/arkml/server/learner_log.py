@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from arkml.base.files import open_file
 from arkml.base.terminal import harmless
 
 LOG_NAME, FORMER_NAME = "learner.log", "learner.log.1"
@@ -17,7 +18,7 @@ def append_line(run: Path, line: bytes) -> None:
     """Append a line to the log of the run in a directory, as far as that can be written."""
     path = run / LOG_NAME
     with contextlib.suppress(OSError):
-        with path.open("ab") as file:
+        with open_file(path, follow=False, mode="ab") as file:
             file.write(line)
             size = file.tell()
         if size > _MOST_BYTES:
@@ -35,7 +36,10 @@ def last_lines(run: Path, most: int) -> tuple[list[str], bool]:
         if data.count(b"\n") > most:
             is_whole = False
             break
-        with contextlib.suppress(FileNotFoundError), (run / name).open("rb") as file:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open_file(run / name, follow=False) as file,
+        ):
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 2 * _MOST_BYTES))
             data = file.read() + data

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from arkml.base.files import write_atomic
+from arkml.base.files import read_plain, write_atomic
 from arkml.errors import HiveError
 from arkml.server.files import inside, read_object
 from arkml.server.learner_events import PolicyFile
@@ -107,7 +107,7 @@ class PolicyVersions:
             return None
         for path in (self._file(version), self._held_file(version)):
             with suppress(FileNotFoundError):
-                return path.read_bytes()
+                return read_plain(path, follow=False)
         return None
 
     def hold(self, version: int) -> bool:
@@ -134,7 +134,7 @@ class PolicyVersions:
     def read_best(self) -> bytes | None:
         """Return the best policy, None before any was rated. Raises OSError."""
         try:
-            return (self._run / _BEST).read_bytes()
+            return read_plain(self._run / _BEST, follow=False)
         except FileNotFoundError:
             return None
 
@@ -146,7 +146,7 @@ class PolicyVersions:
 
 
 def _read_verified(path: Path, sha256: str) -> bytes:
-    data = path.read_bytes()
+    data = read_plain(path, follow=False)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise HiveError(f"{path.name} does not have the SHA-256 sum {sha256}")
     return data

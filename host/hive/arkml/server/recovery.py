@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from arkml.base.files import read_plain
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
 from arkml.hive.protocol.segments import (
@@ -75,7 +76,7 @@ class _Recovery:
 
     def _read(self, number: int) -> None:
         contents, path = self._contents, self._directory / segment_name(number)
-        data = memoryview(path.read_bytes())
+        data = memoryview(read_plain(path, follow=False))
         offset, is_begun = 0, False
         while record := find_record(data, offset, len(data)):
             if record.start > offset:

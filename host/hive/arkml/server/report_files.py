@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from arkml.base.files import write_atomic
+from arkml.base.files import open_file, write_atomic
 from arkml.hive.protocol.reports import DAY, HOUR, MINUTE
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class ReportFiles(Generic[T]):
 
     def append(self, report: tuple[int, T]) -> None:
         """Append a report, which is later than all others. Raises OSError."""
-        with self._recent.open("ab") as file:
+        with open_file(self._recent, follow=False, mode="ab") as file:
             file.write(self._kind.format(report))
 
     def first_time(self) -> int:
@@ -171,7 +171,7 @@ class ReportFiles(Generic[T]):
         end = self._last_time(target)
         thinned = self._kind.thin([report for report in reports if report[0] > end], move.interval)
         self._append(target, thinned)
-        with source.open("rb") as file:
+        with open_file(source, follow=False) as file:
             file.seek(offset)
             write_atomic(source, file.read(), durable=True)
         if not reports:
@@ -181,7 +181,7 @@ class ReportFiles(Generic[T]):
 
     def _append(self, path: Path, reports: Sequence[tuple[int, T]]) -> None:
         """Append reports. Raises OSError, and then the file is as before."""
-        with path.open("ab") as file:
+        with open_file(path, follow=False, mode="ab") as file:
             size = file.tell()
             try:
                 file.write(b"".join(map(self._kind.format, reports)))
@@ -201,7 +201,7 @@ class ReportFiles(Generic[T]):
     def _first_time(self, path: Path) -> int:
         """Return the time of the first report of a file, 0 without any."""
         try:
-            with path.open("rb") as file:
+            with open_file(path, follow=False) as file:
                 while line := file.readline(_CHUNK):
                     if line.endswith(b"\n") and (report := self._kind.parse(line)) is not None:
                         return report[0]
@@ -212,7 +212,7 @@ class ReportFiles(Generic[T]):
     def _last_time(self, path: Path) -> int:
         """Return the time of the last report of a file, 0 without any."""
         try:
-            with path.open("rb") as file:
+            with open_file(path, follow=False) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _CHUNK))
                 lines = file.read().split(b"\n")
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class ReportFiles(Generic[T]):
 def _chunks(path: Path, offset: int) -> Iterator[bytes]:
     """Yield whole lines from an offset on, some MiB at a time; nothing without a file."""
     try:
-        file = path.open("rb")
+        file = open_file(path, follow=False)
     except FileNotFoundError:
         return
     with file:
@@ -242,7 +242,7 @@ def _chunks(path: Path, offset: int) -> Iterator[bytes]:
 
 def _cut_torn_line(path: Path) -> None:
     try:
-        with path.open("r+b") as file:
+        with open_file(path, follow=False, mode="r+b") as file:
             start = max(0, file.seek(0, os.SEEK_END) - _CHUNK)
             file.seek(start)
             file.truncate(start + file.read().rfind(b"\n") + 1)
