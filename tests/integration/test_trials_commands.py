@@ -266,6 +266,18 @@ def test_cogment_s_launchers_give_their_options_and_read_its_lines(tmp_path):
     assert {one["level"] for one in lines} == {"info"}
 
 
+def test_a_server_waits_for_nobody_who_reads_its_status(tmp_path):
+    path = tmp_path / "status"
+    os.mkfifo(path)
+    with served(tmp_path / "log", "--status-file", path) as (address, _, _line):
+        played(address, "one", last=2)
+        with path.open() as late:
+            assert late.read(2) == "IR"
+
+    with served(tmp_path / "log", "--status-file", path) as (address, _, _line):
+        played(address, "two", last=2)
+
+
 async def test_an_ipv6_address_is_announced_as_clients_take_it(tmp_path):
     said = []
     options = ServedTrials(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from arkml.base.descriptors import room_for_connections
 from arkml.base.host_names import listening_authority
@@ -199,18 +200,18 @@ def _web_endpoint(web: WebPort, options: WebOptions) -> str:
 
 @contextlib.contextmanager
 def _status(path: Path | None) -> Iterator[Callable[[str], object]]:
-    """Open the status file; yield what adds a letter to it. Raises UsageError."""
+    """
+    Open the status file; yield what adds a letter to it. Raises UsageError.
+
+    A pipe keeps the letters until it is read: it has a reader here, so none is waited for.
+    """
     if path is None:
         yield lambda _: None
         return
     try:
-        file: TextIO = path.open("w", encoding="ascii")
+        flags = os.O_RDWR if path.is_fifo() else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        file = os.fdopen(os.open(path, flags | os.O_CLOEXEC, 0o666), "wb", buffering=0)
     except OSError as error:
         raise UsageError(f"--status-file {path} cannot be written: {error.strerror}") from None
     with file:
-
-        def mark(letter: str) -> None:
-            file.write(letter)
-            file.flush()
-
-        yield mark
+        yield lambda letter: file.write(letter.encode("ascii"))
