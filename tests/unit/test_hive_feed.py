@@ -11,7 +11,10 @@ import pytest
 
 from arkml.hive.protocol.page import HistoryEntry, UsageEntry
 from arkml.hive.protocol.runs import RunInfo, Status
+from arkml.server.access import callers
+from arkml.server.access.callers import AccessRole, Caller, set_caller
 from arkml.server.page import feed
+from arkml.server.page.events import EventStreams
 from arkml.server.page.feed import Feed
 
 
@@ -95,6 +98,34 @@ async def test_a_stream_has_the_metrics_of_its_runs_only():
     assert metrics == [{"run": "a", "points": [["m", 0, 6.0, 1]]}]
     assert found[-1][2] == {"run": "a", "at": 1, "kind": "best", "text": "<b>"}
     assert [number for number, *_ in found] == sorted({number for number, *_ in found})
+
+
+@pytest.mark.parametrize("end", ["the hive", "the token", "the client"])
+async def test_an_answer_is_whole_however_its_stream_ends(monkeypatch, end):
+    monkeypatch.setattr(callers, "_LOOK_EVERY", 0.001)
+    hive, begun, sent = FakeHive("a"), asyncio.Event(), []
+    caller = Caller(AccessRole.READ, is_valid=lambda: end != "the token" or not begun.is_set())
+    scope = {"type": "http", "method": "GET", "headers": [], "query_string": b""}
+    set_caller(scope, caller)
+
+    async def receive():
+        await begun.wait()
+        if end != "the client":
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+        if message.get("body"):
+            begun.set()
+            if end == "the hive":
+                hive.runs_closed.set()
+
+    async with asyncio.timeout(30):
+        await EventStreams(Feed(hive))(scope, receive, send)
+    assert sent[0]["type"] == "http.response.start"
+    assert [one.get("more_body", False) for one in sent[1:]] == [True] * (len(sent) - 2) + [False]
+    assert sent[-1]["body"] == b""
 
 
 async def test_a_run_that_changed_is_told_once_with_the_metrics_of_tables():

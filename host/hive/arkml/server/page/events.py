@@ -50,12 +50,13 @@ class EventStreams:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await sending
+        with contextlib.suppress(OSError):
+            await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, runs: frozenset[str], last: int | None, send: Send) -> None:
         async with contextlib.aclosing(self._feed.stream(runs, last)) as chunks:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
 
 
 async def _left(receive: Receive) -> None:
