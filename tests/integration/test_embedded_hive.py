@@ -334,11 +334,14 @@ def test_a_learner_that_ignores_everything_is_gone_too(start_host, tmp_path):
         ("file/data", "cannot use its directory .*file/data: Not a directory"),
         ("file", "cannot use its directory .*file: File exists"),
         ("data", "does not start: the data directory .*data: it cannot be used"),
+        ("piped", "cannot use its directory .*piped: hive.log: it is not a plain file"),
     ],
 )
 def test_a_hive_whose_directory_cannot_be_used_says_so_to_whoever_asks(tmp_path, place, sentence):
     (tmp_path / "file").touch()
     (tmp_path / "data" / "lock").mkdir(parents=True)
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped" / "hive.log")
     hive = start_hive(tmp_path / place)
 
     with hive, HiveClient(hive.locate) as client:

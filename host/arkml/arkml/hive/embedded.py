@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.base.closing import Closing
+from arkml.base.files import open_file
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveUnreachable
 from arkml.hive.address import Address
@@ -194,7 +195,7 @@ class EmbeddedHive(Closing):
                 self._data = self._temporary.path
             self._data.mkdir(parents=True, exist_ok=True)
             self._owner = os.getpid()
-            with (self._data / _LOG).open("ab") as output:
+            with open_file(self._data / _LOG, mode="ab") as output:
                 begin = output.tell()
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "arkml.server", "--embedded"],
@@ -207,7 +208,9 @@ class EmbeddedHive(Closing):
                 )
         except OSError as error:
             where = self._data or tempfile.gettempdir()
-            raise OSError(f"it cannot use its directory {where}: {error.strerror}") from error
+            is_log = Path(error.filename or "").name == _LOG
+            reason = f"{_LOG}: {error.strerror}" if is_log else error.strerror
+            raise OSError(f"it cannot use its directory {where}: {reason}") from error
         return self._data, self._process, begin
 
 

@@ -13,7 +13,7 @@ from arkml.hive.protocol.documents import parse_object
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, which is no link. Raises HiveError if there is none."""
+    """Return the JSON object in a plain file. Raises HiveError if there is none."""
     try:
         return parse_object(read_plain(path, follow=False))
     except (OSError, ProtocolError) as error:
