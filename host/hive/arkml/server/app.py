@@ -72,7 +72,7 @@ OPEN_PATHS = frozenset(
 
 
 def routes_of(hive: Hive) -> list[Route]:
-    """Return the routes of the protocol of hives, and those of operators."""
+    """Return the routes of the hive protocol, and the routes for operators."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
     operations = (operation.route(hive) for operation in OPERATIONS)

@@ -45,7 +45,7 @@ _CHUNK = 1 << 20
 _LEFT_OUT = ("lock", "index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
 _ENDINGS_LEFT_OUT = (".log", ".lock")
 _TARGETS = (".onnx", ".safetensors")
-"""Endings of files that others name, which are opened first: `best`, `newest.json`."""
+"""Endings of files that others name: the others, such as `newest.json`, are opened first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Changed(Exception):
 
 @dataclass(slots=True)
 class _Taken:
-    """A file that is open: its first `size` bytes are what the archive gets."""
+    """An open file: the archive gets its first `size` bytes."""
 
     name: str
     file: IO[bytes]
@@ -76,11 +76,21 @@ def write_backup(data: Path, output: Path, progress: Progress = lambda *_: None)
     """
     Write the data directory of a hive to an archive, which only its owner may read.
 
-    A device or a pipe takes the bytes as they come.
-    The hive may serve meanwhile. All that it acknowledged before is in the archive: rows, runs,
-    sessions, policy versions, checkpoints, metrics, modules, tokens. Each run is as if its hive had
-    been killed at one moment. Logs and the index are left out: a hive makes them anew. Raises
-    HiveError if `data` is not such a directory, UsageError if `output` lies in it, and OSError.
+    The hive may serve meanwhile. The archive has everything that the hive acknowledged before the
+    call: rows, runs, sessions, policy versions, checkpoints, metrics, modules, tokens. Each run is
+    as if its hive had been killed at one moment. Logs and the index are left out: a hive makes them
+    anew.
+
+    Args:
+        data: The data directory of a hive.
+        output: The archive to write. A device or a pipe takes the bytes as they come.
+        progress: Called while files are written, for example to draw a bar.
+
+    Raises:
+        HiveError: `data` is not the data directory of a hive.
+        UsageError: `output` lies in `data`.
+        OSError: A file cannot be read or written.
+
     """
     if not (data / RUNS).is_dir():
         raise HiveError(f"{data} is not the data directory of a hive: it has no folder {RUNS!r}")
@@ -189,7 +199,7 @@ class _Counted(io.BufferedIOBase):
 
 
 class _Digest(io.RawIOBase):
-    """A reader of a file from its beginning, which computes the digest of what was read."""
+    """A reader of a file from its beginning, which computes a digest of the bytes read."""
 
     def __init__(self, taken: _Taken) -> None:
         self.sha256 = hashlib.sha256()
@@ -263,7 +273,7 @@ def _read_document(run: Folder) -> tuple[bytes, float]:
 def _take_folder(
     folder: Folder, name: str, files: ExitStack, skipped: tuple[str, ...] = ()
 ) -> Iterator[_Taken]:
-    """Open the files in a folder and below, those first that name others."""
+    """Open the files in a folder and below; files that name others, such as `best`, come first."""
     done = set(skipped)
     for is_late in (False, True):
         for one in _names(folder):
@@ -319,7 +329,7 @@ def _opened(folder: Folder, one: str, name: str, files: ExitStack) -> _Taken | N
 
 
 def _end(data: bytes) -> int:
-    """Return the end of what was written to a segment; behind it there is space for more."""
+    """Return the end of the bytes written to a segment; the space behind it is only allocated."""
     end = 0
     for record in read_records(memoryview(data), 0, len(data)):
         end = record.end
@@ -327,7 +337,7 @@ def _end(data: bytes) -> int:
 
 
 def _parsed(content: bytes) -> dict[str, Any] | None:
-    """Return the values of a document, None for a damaged one, which is kept as it is."""
+    """Return the values of a document, None for a damaged one, which is backed up unchanged."""
     try:
         return parse_object(content)
     except ProtocolError:

@@ -108,12 +108,13 @@ class _HeldReading(FlowControl):
 
 class _LimitedProtocol(HttpToolsProtocol):
     """
-    HTTP whose requests arrive in time, and whose answers are taken.
+    HTTP with time limits: requests arrive, and answers are taken, within the limits of the hive.
 
-    What arrives is parsed in pieces, each of which is counted: as a part of a body, which the
-    application limits, or to what is outside of bodies, of which a request has a header's worth.
-    Bytes behind a request that is not answered are not parsed, and no more of them are read.
-    Trailers are dropped: a body has come to the application before them, and its header counts.
+    Bytes are parsed in small pieces, and each piece is counted: as a part of a body, which the
+    application limits, or as outside of bodies, where a request may use as many bytes as a header
+    may have. Bytes behind a request that is not answered yet are not parsed, and the socket is not
+    read further. Trailers are dropped: the application has got the body before them, and their
+    bytes count as bytes of a header.
     """
 
     config: HiveConfig
@@ -191,7 +192,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Take in the end of an answer, which may come before that of its request."""
+        """Continue after the end of an answer, which may come before the end of its request."""
         super().on_response_complete()
         if not self.transport.is_closing():
             self._parse()
@@ -202,14 +203,14 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._check_taken(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Take in that the client has taken what was sent."""
+        """Stop the timer of a stalled answer: the client has taken the bytes that were sent."""
         super().resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
 
     def _parse(self) -> None:
-        """Parse what has arrived, up to the end of a request that is not answered yet."""
+        """Parse the bytes that have arrived, up to the end of an unanswered request."""
         held, done = memoryview(self._held), 0
         while done < len(held) and not self._must_hold and not self.transport.is_closing():
             size = min(self._announced, HIGH_WATER_LIMIT) if self._announced > 0 else _PIECE
@@ -227,13 +228,13 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     @property
     def _must_hold(self) -> bool:
-        """True while what has arrived waits for the answer to a request before it."""
+        """True while the bytes that have arrived wait for the answer to an earlier request."""
         is_answered = self.cycle is None or self.cycle.response_complete
         is_whole = self._part is _Part.NONE
         return self._is_last or bool(self.pipeline) or (is_whole and not is_answered)
 
     def _feed(self, piece: memoryview) -> None:
-        """Parse bytes, and end the connection with those that are too many outside of a body."""
+        """Parse bytes; end the connection if too many bytes have arrived outside of bodies."""
         self._piece = len(piece) if self._part is _Part.NONE else 0
         self._outside += len(piece)
         try:
@@ -262,7 +263,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _watch(self) -> None:
-        """Start the time of what the client has to send now, unless it runs already."""
+        """Start the time limit of the next part of a request, unless it runs already."""
         is_answered = self.cycle is None or self.cycle.response_complete
         if self._part is _Part.HEADER or self.cycle is None:
             self._wait_for(_Awaited.HEADER)
@@ -291,7 +292,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
-        """End a connection whose client has not sent in time what it had to."""
+        """End a connection whose client has not sent the awaited part in time."""
         if self.transport.is_closing():
             return
         if self._awaited is _Awaited.HEADER and (

@@ -28,7 +28,8 @@ class Creator:
     """
     The request that created a run, as the run's document keeps it.
 
-    `key` is its Idempotency-Key, `sha256` the digest of what it asked for and of its token's id.
+    `key` is its Idempotency-Key; `sha256` is a digest of the request's body and of the id of its
+    token.
     """
 
     key: str
@@ -50,7 +51,7 @@ class Creator:
 
 @dataclass(slots=True)
 class _Start:
-    """One key: its request, when it came, and what came of it: the run, and whether it is new."""
+    """A key's request, its time, and its outcome: the run's id, and whether the run is new."""
 
     creator: Creator
     at: float
@@ -92,9 +93,18 @@ class Creators:
         """
         Return the id of the run that was created for a key, and whether that request created it.
 
-        `owner` is the id of the token that asks. `create` is called unless a run was created, and
-        for every request without a key. Raises HiveRefused for a key of another request, or one
-        that is not 1 to 128 letters of ASCII, and the errors of `create`.
+        Errors of `create` are passed on.
+
+        Args:
+            key: The Idempotency-Key of the request, empty for none.
+            owner: The id of the token that makes the request.
+            request: The request for a run.
+            create: Creates the run. Called for every request without a key, and for the first
+                request with a key; a repeated request waits for that call and gets its result.
+
+        Raises:
+            HiveRefused: The key was used for another request, or is not 1 to 128 letters of ASCII.
+
         """
         if not key:
             return await create(request, None)
@@ -120,7 +130,7 @@ class Creators:
             self._starts[key].outcome = _settled(done.result())  # a task holds its context
 
     def _forget(self) -> None:
-        """Forget the oldest keys, as far as they are too old or too many."""
+        """Forget keys that are too old, and the oldest ones if there are too many."""
         oldest = time.monotonic() - self._seconds
         for key, start in list(self._starts.items()):
             if start.at >= oldest and len(self._starts) <= self._most:

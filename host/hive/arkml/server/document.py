@@ -42,14 +42,20 @@ class Document:
     """
     The state of a run as its directory keeps it.
 
-    `status` is Running until the run is Stopped or Aborted. `names` are those of its masks and
-    then of its metrics, by number. `version_limit` is at least the largest policy version of
-    the run. `rows` are those of the last time it was written. `owner` is the id of the token
-    that started it, empty for the operator's and for runs of hives without tokens. `reason` is
-    why the run is over, empty if someone stopped it, or why its last learner ended. `lasted`
-    are the seconds in which a hive kept it, and it was neither stopped nor waited for the place
-    of its learner. `lost` rows were acknowledged, and are damaged in the log. `creator` is the
-    request that created the run, None for one without an Idempotency-Key.
+    Attributes:
+        status: Running until the run is Stopped or Aborted.
+        names: The names of the run's masks and then of its metrics; a name's index is its number.
+        version_limit: At least the largest policy version of the run.
+        rows: The number of rows when the document was written last.
+        owner: The id of the token that started the run, empty for the operator's token and for a
+            hive without tokens.
+        reason: Why the run has ended, or why its last learner ended; empty if a client stopped the
+            run.
+        lasted: Seconds during which a hive kept the run and it was neither stopped nor waiting for
+            a learner.
+        lost: The number of rows that were acknowledged and are damaged in the log.
+        creator: The request that created the run, None for a request without an Idempotency-Key.
+
     """
 
     id: str
@@ -122,7 +128,7 @@ class Document:
             raise HiveRefused(f"run {self.id} has {_listed(own)}, not {_listed(branches)}", 409)
 
     def select_new_names(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-        """Return the metric names that the run can take as new ones, and why it refuses others."""
+        """Return the metric names that the run can add, and the reason for each refused one."""
         known = set(self.names)
         new: list[str] = []
         refused: dict[str, str] = {}
@@ -234,14 +240,14 @@ def read_document(directory: Path) -> Document:
 
 
 def _refuse_newer(run_id: str, values: Mapping[str, Any]) -> None:
-    """Raise NewerRun for values of a newer version, and for what is not one."""
+    """Raise NewerRun for values of a newer version, and for a version that is not a number."""
     version = version_of(dict(values))
     if type(version) is not int or version > DATA_VERSION:
         raise NewerRun(version, _brief(run_id, values))
 
 
 def _brief(run_id: str, values: Mapping[str, Any]) -> RunInfo:
-    """Return what can be told of a run of another version; what it does not say is left open."""
+    """Return the readable values of a run of another version; defaults stand for the rest."""
     request = values.get("request")
     asked = request if isinstance(request, Mapping) else {}
     name, game = (str(asked.get(field, ""))[:_MAX_METRIC_NAME] for field in ("name", "game"))
@@ -268,7 +274,7 @@ def write_document(directory: Path, content: bytes) -> None:
 
 
 def write_new(runs: Path, document: Document) -> None:
-    """Make the directory of a new run in that of all runs. Raises OSError, and leaves none then."""
+    """Make the directory of a new run below `runs`, or none. Raises OSError."""
     directory = runs / document.id
     directory.mkdir()
     try:

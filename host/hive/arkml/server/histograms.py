@@ -1,4 +1,4 @@
-"""The histograms of one run over time: their files, thinned by age, and what a reply shows."""
+"""The histograms of one run over time: their files, thinned by age, and replies."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RunHistograms:
 
     @staticmethod
     def line(report: _Report) -> bytes:
-        """Return the line of a report, as it is kept."""
+        """Return the line that a file keeps for a report."""
         return _format(report)
 
     def _add(self, report: _Report) -> None:

@@ -30,9 +30,9 @@ _MOST_BYTES = 4 << 20
 
 class RunHistory:
     """
-    The last events of a run, of which `total` have been added since the process began.
+    The last events of a run; `total` counts all events since the process began.
 
-    What cannot be written is logged once; it stays in memory.
+    An event that cannot be written is kept in memory, and the failure is logged once.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -66,7 +66,7 @@ class RunHistory:
             self._has_failed = True
 
     def note(self, event: RunEvent) -> None:
-        """Add what a learner's event is to people, if it is anything to them."""
+        """Add an event of the learner if it is of interest to people."""
         match event:
             case LearnerStarted(n_opts=n_opts, device=device):
                 kind: HistoryKind = "restart" if self._entries else "started"

@@ -65,10 +65,13 @@ class Hive:
     """
     The runs in `options.data`, one directory each.
 
-    `lock` is the descriptor of the lock on the data directory, which the hive closes. `address` is
-    "HOST:PORT" or a URL, at which rollout workers reach the hive. `credentials` are the tokens that
-    it takes, `one_time` those that are good for one login. `runs_closed` is set once it has closed
-    its runs.
+    Attributes:
+        lock: The descriptor of the lock on the data directory, which the hive closes.
+        address: "HOST:PORT" or a URL, at which rollout workers reach the hive.
+        credentials: The tokens that the hive accepts.
+        one_time: The tokens that are good for one login.
+        runs_closed: An event that is set once the hive has closed its runs.
+
     """
 
     def __init__(self, options: ServeOptions, lock: int, address: str) -> None:
@@ -192,7 +195,7 @@ class Hive:
         return list(self._runs.values())
 
     def runs(self) -> list[RunInfo]:
-        """Return all runs, the newest first, with those of a newer release and the reason."""
+        """Return all runs, the newest first; runs of a newer release come with the reason."""
         infos = [*(run.info() for run in self._runs.values()), *self._newer.values()]
         return sorted(infos, key=lambda one: one.started_at, reverse=True)
 
@@ -251,9 +254,20 @@ class Hive:
         """
         Create a run, or join the newest one of its game and name if the request allows that.
 
-        A request with the `key` of one before, which has to be equal and of the same `owner`, gets
-        the run of that one. A new one belongs to the token with the id `owner`.
-        Returns the run, and whether it is new. Raises HiveRefused, InvalidSettings, OSError.
+        Args:
+            request: The game, the name and the settings of the run.
+            key: The Idempotency-Key, empty for none. A request with the key of an earlier request
+                has to be equal to it and of the same `owner`, and gets the run of that request.
+            owner: The id of the token that a new run belongs to.
+
+        Returns:
+            The run, and whether it is new.
+
+        Raises:
+            HiveRefused: A limit of the hive is reached, or the request does not fit an earlier one.
+            InvalidSettings: The settings cannot be used.
+            OSError: The directory of the run cannot be written.
+
         """
         create = partial(self._create_or_join, owner)
         run_id, is_new = await self._creators.start(key, owner, request, create)
@@ -307,7 +321,7 @@ class Hive:
         return self._add(document)
 
     async def _begin(self, run: Run, request: RunRequest) -> None:
-        """Start a new run. Raises HiveRefused if it cannot have what it needs, and OSError."""
+        """Start a new run. Raises HiveRefused if its learner or workers cannot start; OSError."""
         await run.restore()
         await run.start()
         try:

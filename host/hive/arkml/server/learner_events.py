@@ -17,8 +17,13 @@ class Progress:
     """
     The state that a learner reports.
 
-    It has read the log up to `cursor`, `rows` in all, and made `n_opts` updates. Its run may have
-    `admitted` rows in all, and while it `holds` none beyond those that it has.
+    Attributes:
+        cursor: The position in the log up to which the learner has read.
+        n_opts: The number of updates of the policy.
+        admitted: The number of rows that hosts may have sent in all.
+        holds: True while hosts may send no more rows than the run already has.
+        rows: The number of rows up to `cursor`.
+
     """
 
     cursor: Place = _BEGINNING

@@ -1,4 +1,4 @@
-"""The log of one run's learners: what they print, in a file of the run that stays small."""
+"""The log of one run's learners: their output, in a file of the run that stays small."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def append_line(run: Path, line: bytes) -> None:
 
 def last_lines(run: Path, most: int) -> tuple[list[str], bool]:
     """
-    Return the last lines of the log of the run in a directory, and whether those are all.
+    Return the last lines of a run's learner log, and whether they are the whole log.
 
-    Controls and marks that reorder text are made visible. Raises OSError.
+    Control characters and marks that reorder text are made visible. Raises OSError.
     """
     data, is_whole = b"", True
     for name in (LOG_NAME, FORMER_NAME):

@@ -30,7 +30,7 @@ class LearnerPlace:
 
     @property
     def number(self) -> int:
-        """The position in the order of those that wait, from 1; 0 for a place that does not."""
+        """The position in the queue for a learner, from 1; 0 for a place that does not wait."""
         return self._places.number(self)
 
     async def take(self) -> None:
@@ -73,7 +73,7 @@ class LearnerPlaces:
         return bool(self._waiting)
 
     def number(self, place: LearnerPlace) -> int:
-        """Return the position of a place in the order of those that wait, 0 if it does not."""
+        """Return a place's position in the queue for a learner, from 1; 0 if it does not wait."""
         return self._waiting.index(place) + 1 if place in self._waiting else 0
 
     def add(self, place: LearnerPlace) -> None:
@@ -105,7 +105,7 @@ class LearnerPlaces:
         self._give()
 
     def _give(self) -> None:
-        """Give places to those that wait, as far as there are some."""
+        """Give places to the first runs of the queue, as long as learners and memory are left."""
         given = False
         while self._waiting and self._has_room():
             place = self._waiting.pop(0)

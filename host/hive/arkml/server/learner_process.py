@@ -32,8 +32,8 @@ class _Link(asyncio.Protocol):
     """
     The socket of a learner. `rest` is a copy of it, which is closed with it.
 
-    A write to a process that has exited ends the connection, and asyncio's streams forget what the
-    process had sent before, its last words among that: here it is read from the copy.
+    A write to a process that has exited ends the connection, and then asyncio's streams drop bytes
+    that the process had sent before, such as its last words. Those bytes are read from the copy.
     """
 
     transport: asyncio.Transport
@@ -62,7 +62,7 @@ class _Link(asyncio.Protocol):
         self._changed.set()
 
     async def read(self) -> bytes:
-        """Return what has arrived, empty at the end."""
+        """Return the bytes that have arrived, empty at the end of the stream."""
         while not self._received and not self._has_ended:
             self._changed.clear()
             await self._changed.wait()
@@ -107,9 +107,16 @@ class LearnerProcess:
     @classmethod
     async def start(cls, arguments: Sequence[str], output: Path, lock: int) -> LearnerProcess:
         """
-        Start Python with these arguments; its output is appended to the file `output`.
+        Start Python with these arguments.
 
-        Raises OSError.
+        Args:
+            arguments: The arguments for Python.
+            output: A file to which the output of the process is appended.
+            lock: The descriptor of the lock on the data directory, which the process inherits.
+
+        Raises:
+            OSError: The process cannot be started.
+
         """
         parent_socket, child_socket = socket.socketpair()
         stdin_read, stdin_write = os.pipe()

@@ -1,4 +1,4 @@
-"""Routes of what a run has learned: policies, metrics, evaluations, checkpoints, the audit."""
+"""Routes of the results of a run: policies, metrics, evaluations, checkpoints, the audit."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Lifecycle:
 
     @property
     def place(self) -> int:
-        """The position of the run among those that wait for a learner, 0 if it does not."""
+        """The position of the run in the queue for a learner, from 1; 0 if it does not wait."""
         return self.supervisor.place.number
 
     @property
@@ -144,7 +144,7 @@ class Lifecycle:
 
     @property
     def sessions(self) -> int:
-        """The number of sessions that are alive, with those of rollout workers."""
+        """The number of live sessions, including sessions of rollout workers."""
         return self._document.sessions.count_alive(self._timeouts.lease)
 
     @property
@@ -191,10 +191,18 @@ class Lifecycle:
 
     async def leave(self, session: RunSession, *, stop: bool, may_end: bool) -> None:
         """
-        End a session. Raises OSError.
+        End a session.
 
-        The run stops with `stop`, and if all sessions have left and the one that leaves `may_end`
-        the run. A session that is only silent has not left: the run is paused without it.
+        A session that is only silent has not left: without it, the run is paused.
+
+        Args:
+            session: The session that leaves.
+            stop: Stop the run, whether other sessions are left or not.
+            may_end: Stop the run if neither sessions nor kept workers are left.
+
+        Raises:
+            OSError: The document of the run cannot be written.
+
         """
         session.left = True
         sessions = self._document.sessions
@@ -238,10 +246,16 @@ class Lifecycle:
 
     async def stop(self, *, for_all: bool, why: str = "", aborted: str = "") -> None:
         """
-        Save a checkpoint and stop the run, which is resumed when a session joins it.
+        Save a checkpoint and stop the run; a session that joins later resumes it.
 
-        With `for_all` none of its present sessions may join it again. `why` is the reason of a stop
-        without a request; `aborted` is why the run cannot be resumed. Raises OSError.
+        Args:
+            for_all: Do not let the present sessions join the run again.
+            why: The reason for a stop that no client asked for, empty otherwise.
+            aborted: The reason why the run cannot be resumed, empty if it can.
+
+        Raises:
+            OSError: The document of the run cannot be written.
+
         """
         async with self._changing:
             document = self._document

@@ -47,10 +47,21 @@ class LogWriter:
     """
     The one writer of a run's log.
 
-    Rows are in the files when `append` returns, so they survive the end of any process; a power
-    failure may lose those since the last `sync`. At least `keep` rows are kept. `counts` are those
-    of each session, by its index; `lost` of the `rows` were acknowledged and are damaged. `take` is
-    called with the size of each new segment, and raises an error if there is no room for it.
+    When `append` returns, the rows are in the files, so they survive the end of any process; a
+    power failure may lose rows appended since the last `sync`.
+
+    Args:
+        directory: The directory of the log.
+        contents: The contents that the log has already.
+        keep: The number of newest rows that the log keeps at least.
+        segment: The size of a segment in bytes; a larger record gets a segment of its own size.
+        take: Called with the size of each new segment; raises an error if there is no room for it.
+
+    Attributes:
+        rows: The number of rows since the run began.
+        lost: The number of those rows that were acknowledged and are damaged.
+        counts: The counts of each session, by its index.
+
     """
 
     def __init__(
@@ -86,9 +97,18 @@ class LogWriter:
 
     def append(self, body: bytes, session: int, header: Header, refused: int) -> None:
         """
-        Append a checked body; `refused` of its rows were left out before.
+        Append a checked body.
 
-        Raises OSError if it cannot be written, and the errors of `take`; the log is unchanged then.
+        Args:
+            body: The rows, framed as the protocol has them.
+            session: The index of the session that sent them.
+            header: The header of the body.
+            refused: The number of rows that were removed from the body before.
+
+        Raises:
+            OSError: The record cannot be written. The log is unchanged then, as after an error of
+                `take`.
+
         """
         self._require_place()
         record = frame(body, session=session, first=self.rows)

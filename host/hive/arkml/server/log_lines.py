@@ -38,7 +38,7 @@ class LogContext:
         self.is_over = False
 
     def fields(self) -> dict[str, str | int]:
-        """Return what is known, by name, in the order in which lines show it."""
+        """Return the known fields by name, in the order in which lines show them."""
         if self.is_over:
             return {}
         known: tuple[tuple[str, str | int | None], ...] = (

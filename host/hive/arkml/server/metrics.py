@@ -43,8 +43,8 @@ class UnrecordedPoints:
     """
     Metrics of the server that the learner is to write to its event files.
 
-    `send` returns False if there is no learner now; those points are sent to the next one, the
-    newest of them.
+    `send` returns False while there is no learner; the newest of the unsent points are kept for the
+    next learner.
     """
 
     def __init__(self, send: Callable[..., bool]) -> None:
@@ -57,7 +57,7 @@ class UnrecordedPoints:
         self.send()
 
     def send(self) -> None:
-        """Send what waits, as far as there is a learner that takes it."""
+        """Send the waiting points, as long as there is a learner that takes them."""
         while self._waiting and self._send("record", points=self._waiting[0]):
             self._waiting.popleft()
 
@@ -110,7 +110,7 @@ class RunMetrics:
             await self._index.thin_metrics(self._run, self._files, now)
 
     async def load(self) -> None:
-        """Load the newest values, from what the index and the files have."""
+        """Load the newest values from the index and the files."""
         await self._index.read_metrics(self._run, self._files)
         self.latest = await self._index.latest_metrics(self._run)
 

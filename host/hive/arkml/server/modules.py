@@ -21,10 +21,16 @@ _WASM = b"\0asm\x01\0\0\0"
 
 class ModuleStore:
     """
-    The uploaded modules in a directory, `most` of them at most, of `max_bytes` at most each.
+    The store of uploaded modules in a directory.
 
-    A new one takes the place of the one that was unused for longest; `is_used` says which are in
-    use, and those stay. With `max_bytes` 0 no module is taken. All are counted in `disk`.
+    Args:
+        directory: The directory of the modules.
+        most: The largest number of modules. A new module replaces the one that was unused for
+            longest.
+        max_bytes: The largest size of a module; 0 to accept none.
+        is_used: Tells whether a module is in use; such a module is never replaced.
+        disk: Counts the bytes of all modules.
+
     """
 
     def __init__(
@@ -58,10 +64,19 @@ class ModuleStore:
 
     async def receive(self, sha256: str, declared: int | None, receive: Receive) -> ModuleReply:
         """
-        Keep the module in the body of a request, whose size it declares unless that is None.
+        Keep the module in the body of a request.
 
-        Raises HiveRefused for one that is too large, has another SHA-256 or is not WebAssembly, and
-        where there is no room for it; ProtocolError for a malformed `sha256`, and OSError.
+        Args:
+            sha256: The SHA-256 of the module, in hexadecimal digits.
+            declared: The size that the request declares, in bytes; None without one.
+            receive: The ASGI callable that yields the body.
+
+        Raises:
+            HiveRefused: The module is too large, has another SHA-256 or is not WebAssembly, or
+                there is no room for it.
+            ProtocolError: `sha256` is malformed.
+            OSError: The module cannot be written.
+
         """
         self._require_allowed()
         require_sha256("module", sha256)

@@ -68,16 +68,24 @@ class WorkerOptions:
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """
-    The limits of what clients make a hive keep, start and wait for. A limit of 0 is off.
+    The limits of resources that clients can make a hive use. A limit of 0 is off.
 
-    `learners` run at one time, and take `memory_bytes` in all; the runs of other ones are Pending.
-    There are `runs` runs at most, over or not, and their directories take `disk_bytes`. There are
-    `sessions` at one time, and `sessions_per_run` in one run, besides those of rollout workers; as
-    many that have left a run are remembered, for `session_hours` at most.
+    Attributes:
+        learners: Learners that run at one time; the runs of further ones are Pending.
+        memory_bytes: Memory that all learners take together.
+        runs: Runs in the data directory, whether they have ended or not.
+        disk_bytes: Bytes that the directories of all runs take together.
+        sessions: Sessions at one time, without rollout workers' sessions.
+        sessions_per_run: Sessions of one run, without rollout workers' sessions. As many sessions
+            that have left are remembered.
+        session_hours: Hours for which a session that has left is remembered.
+        connections: Connections at one time.
+        header_seconds: Seconds that the header of a request may take.
+        header_bytes: Bytes that the header of a request may have.
+        body_seconds: Seconds that a body may pause, and after which `body_rate` applies.
+        body_rate: Bytes a second at which a body has to arrive on average.
+        body_bytes: Bytes of all bodies that are being received.
 
-    A hive has `connections` at one time. A request has `header_seconds` for its header of at most
-    `header_bytes`. Its body arrives without a pause of `body_seconds`, and after that time at
-    `body_rate` bytes a second at least. All bodies that are being received take `body_bytes`.
     """
 
     learners: int = 0
@@ -100,17 +108,30 @@ class ServeOptions:
     """
     The address of a hive, and its limits.
 
-    `data` is its directory. `port` 0 takes any that is free. `token` is the operator's; without it,
-    and without tokens in the directory, every request of this machine is answered. `allow_hosts`
-    are names that requests may ask for besides: at a loopback address those of loopback, elsewhere
-    any name unless there are some here. With `spare` one learner more is kept ready, which has
-    imported everything. With `tls_cert` and `tls_key`, files in the format PEM, the hive speaks
-    TLS. `public_url` is the URL by which clients know the hive, empty for none: that of a proxy, or
-    of its own certificate. `trusted_proxies` are the addresses and networks from which the headers
-    X-Forwarded-For, -Host and -Proto are believed. `device` is that of runs that leave it open.
-    `memory_max_size` caps the rows that every run keeps, 0 for no cap. `segment_bytes` is the part
-    of a log that is allocated at once. `learner` are the arguments for Python that start a learner.
-    `workers` are the rollout workers that runs may have, `limits` bound all that clients ask for.
+    Attributes:
+        data: The data directory.
+        host: The address to listen at.
+        port: The port to listen at; 0 takes a free one.
+        token: The operator's token. Without it, and without tokens in the directory, every request
+            of this machine is answered.
+        allow_hosts: Host names that requests may use in addition. A hive at a loopback address
+            accepts loopback's names and these; at another address it accepts any name if there are
+            none here.
+        tls_cert: The certificate for TLS, a PEM file. Empty for HTTP.
+        tls_key: The key of the certificate, a PEM file.
+        public_url: The URL by which clients know the hive, for example the URL of a proxy, or the
+            name in its own certificate. Empty for none.
+        trusted_proxies: Addresses and networks whose headers X-Forwarded-For, -Host and -Proto are
+            believed.
+        spare: Keep one more learner ready, which has imported everything.
+        device: The device of runs that do not name one.
+        memory_max_size: The largest number of rows that any run keeps, 0 for no limit.
+        segment_bytes: The size of a segment of a log, which is allocated at once.
+        timeouts: The seconds after which a hive pauses or stops runs, and gives up waiting.
+        learner: The arguments for Python that start a learner.
+        workers: The rollout workers that runs may have.
+        limits: The limits of all that clients ask for.
+
     """
 
     data: Path

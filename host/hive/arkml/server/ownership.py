@@ -18,9 +18,9 @@ def owner_to_be(directory: Path) -> tuple[int, int] | None:
 
 def make_private(directory: Path) -> None:
     """
-    Make a directory that its user alone can read, unless it exists, and those above it.
+    Make a directory that only its user can read, with its parents, unless it exists.
 
-    Root makes each for the owner of the one that it lies in. Raises OSError.
+    Root makes each directory for the owner of its parent. Raises OSError.
     """
     make_parents(directory)
     _make(directory, 0o700)

@@ -1,4 +1,4 @@
-"""Answers that are packed by gzip, for those who take that."""
+"""Answers that are packed by gzip, for clients that accept it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 async def packed(response: Response, request: Request) -> Response:
-    """Return a long response packed, in a thread, or the response as it is."""
+    """Return a long response packed, in a thread, or the same response if it is short."""
     if len(response.body) < _LEAST or not takes_gzip(request):
         return response
     content = await asyncio.to_thread(gzip.compress, bytes(response.body), _LEVEL)

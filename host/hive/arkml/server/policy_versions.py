@@ -39,8 +39,8 @@ class PolicyVersions:
     """
     The policy versions of a run, in the folder `published` of its directory.
 
-    Versions only grow, also from one process to the next: `limit` is above all earlier ones. The
-    files of a learner are linked into the folder, so they outlive the learner's own.
+    Version numbers only grow, also across restarts: `limit` is above all earlier ones. The files of
+    a learner are linked into the folder, so they remain when the learner deletes its own.
     """
 
     def __init__(self, run: Path, limit: int) -> None:

@@ -33,9 +33,20 @@ def open_log(
     """
     Open the log in a directory, which is created if it does not exist.
 
-    Damaged records are skipped, and a torn one at the end of a segment is cut off. `least` rows are
-    known to have been acknowledged: those that are missing are lost, and their numbers are not
-    given again. `take` is that of `LogWriter`. Blocks while it reads the whole log. Raises OSError.
+    Damaged records are skipped, and a torn record at the end of a segment is cut off. Blocks while
+    it reads the whole log.
+
+    Args:
+        directory: The directory of the log.
+        keep: The number of newest rows that the log keeps at least.
+        segment: The size of a segment in bytes.
+        least: The number of rows that are known to have been acknowledged. Missing ones count as
+            lost, and their numbers are not given again.
+        take: Called with the size of each new segment, see `LogWriter`.
+
+    Raises:
+        OSError: The log cannot be read or written.
+
     """
     directory.mkdir(exist_ok=True)
     contents = _Recovery(directory).read(least)

@@ -1,4 +1,4 @@
-"""The files of one run's reports: those of the last hour, of the last day, and older ones."""
+"""The files of one run's reports: of the last hour, of the last day, and of older ones."""
 
 from __future__ import annotations
 
@@ -33,10 +33,16 @@ class _Move:
 @dataclass(frozen=True, slots=True)
 class ReportKind(Generic[T]):
     """
-    A kind of reports, each a time and what was reported then.
+    A kind of reports; a report is a time and a value.
 
-    `names` are those of the three files, the newest first; `intervals`, in nanoseconds, are those
-    of reports older than an hour, and older than a day. `parse` returns None for a damaged line.
+    Attributes:
+        names: The names of the three files, the newest first.
+        intervals: Nanoseconds between reports older than an hour, and between reports older than a
+            day.
+        parse: Reads a line; returns None for a damaged one.
+        format: Writes a line.
+        thin: Thins reports to an interval.
+
     """
 
     names: tuple[str, str, str]
@@ -47,7 +53,7 @@ class ReportKind(Generic[T]):
 
     @property
     def moves(self) -> tuple[_Move, _Move]:
-        """The moves between the files, that of the oldest reports first."""
+        """The moves between the files, the move of the oldest reports first."""
         recent, minutes, old = self.names
         by_minutes, by_hours = self.intervals
         return (
@@ -59,10 +65,10 @@ class ReportKind(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Thinned(Generic[T]):
     """
-    The reports that are left of those from the time `begin` to the time `end`, both included.
+    The reports that remain of all between the times `begin` and `end`, both included.
 
-    `is_repeated` says that some were moved before by a process that was then interrupted, and are
-    not among the `reports`.
+    `is_repeated` says that an interrupted process had moved some reports before: these are not in
+    `reports`.
     """
 
     begin: int
@@ -139,8 +145,8 @@ class ReportFiles(Generic[T]):
         """
         Move the reports on that are due at the time `now`, a bounded number of them at once.
 
-        Returns what is left of the reports that were moved. Raises OSError, and then each file is
-        as before or as after, and nothing is moved for some minutes.
+        Returns the thinned reports that were moved. Raises OSError; each file is then either
+        unchanged or wholly rewritten, and nothing is moved for some minutes.
         """
         if now < self._idle_until:
             return []

@@ -26,7 +26,7 @@ _GPU = (
 
 
 class ResourceMeter:
-    """Measures this process, those of learners, and GPUs where there are any; keeps `entries`."""
+    """Measures this process, learners' processes, and GPUs if there are any; keeps `entries`."""
 
     def __init__(self) -> None:
         self.entries: deque[UsageEntry] = deque(maxlen=_KEPT)

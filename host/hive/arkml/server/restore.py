@@ -38,8 +38,8 @@ class RestoreSummary:
     """
     The contents of a restored directory; `created_at` is in nanoseconds since the epoch.
 
-    `tokens` are those that are valid there: all of the backup that have not expired, also such as
-    were revoked after it.
+    `tokens` are valid there: all tokens of the backup that have not expired, including tokens that
+    were revoked after the backup was made.
     """
 
     files: int
@@ -56,11 +56,19 @@ def restore_backup(
     """
     Make the data directory of a hive from an archive; files can be read by their owner alone.
 
-    `data` does not exist before, or is empty; it is there as a whole or not at all. Root makes it
-    for the user of that directory, or of the one that it lies in. An archive with anything but
-    plain files at the places that a backup has, or with other contents than its manifest says, is
-    refused: nothing of it is left. Raises HiveError for that and for an archive of a newer release,
-    UsageError for a directory that is in use, and OSError.
+    Root makes the directory for its owner, or for the owner of its parent.
+
+    Args:
+        archive: An archive of `write_backup`. It is not trusted: an entry that is not a plain file
+            at a place that a backup has, or that differs from the manifest, refuses the archive.
+        data: A directory that does not exist, or is empty. It is written as a whole or not at all.
+        progress: Called while files are written, for example to draw a bar.
+
+    Raises:
+        HiveError: The archive is refused, or was made by a newer release.
+        UsageError: The directory is in use.
+        OSError: A file cannot be read or written.
+
     """
     target = data.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -89,7 +97,7 @@ def restore_backup(
 
 
 class _Reader:
-    """An archive that is being read, header by header: what is in it is not trusted."""
+    """An archive that is read header by header; its contents are not trusted."""
 
     def __init__(self, path: Path, file: IO[bytes], progress: Progress) -> None:
         self._path = path
@@ -115,7 +123,7 @@ class _Reader:
         return manifest
 
     def summary(self, manifest: Mapping[str, Any], tokens: Iterable[TokenEntry]) -> RestoreSummary:
-        """Return what was extracted, with the tokens among it that have not expired."""
+        """Return a summary of the extracted files, with the tokens that have not expired."""
         runs = {name.split("/")[1] for name in self._found if name.startswith(f"{RUNS}/")}
         size = sum(size for size, _ in self._found.values())
         release, created = str(manifest.get("release", ""))[:64], manifest.get("created_at")
@@ -184,7 +192,7 @@ class _Reader:
             raise self._refused(f"its manifest cannot be read: {error}") from error
 
     def _check(self, manifest: dict[str, Any]) -> None:
-        """Raise HiveError unless the files are those of the manifest."""
+        """Raise HiveError unless the files match the manifest."""
         for name, own in (("format", FORMAT), ("data_version", DATA_VERSION)):
             number = manifest.get(name)
             if type(number) is not int or not 1 <= number <= own:
@@ -232,7 +240,7 @@ def _made(folders: Sequence[str], directory: int, opened: ExitStack) -> int:
 
 
 def _tokens_in(directory: Path) -> tuple[TokenEntry, ...]:
-    """Return the tokens of a restored hive, none of a damaged file: no hive opens with that."""
+    """Return the tokens of a restored hive; empty for a damaged file, with which no hive opens."""
     try:
         return TokenFile(directory).read()
     except HiveError:

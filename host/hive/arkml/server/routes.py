@@ -67,16 +67,20 @@ class Operation(Generic[Asked]):
     """
     One route, as the application serves it and the OpenAPI document describes it.
 
-    `takes` is read from the body of a POST, from the query of any other method. `answer` returns a
-    struct, or a response of its own. `gives` is the type of the struct, or the media type of the
-    response; `statuses` are those of an answer that is not a refusal. `worker` answers the rollout
-    workers of a run, which are refused without it. A route without a parameter in its path gets the
-    value of the header `key_header` in its place, if that is set. Answers of a route that `is_long`
-    are packed for clients that take it.
+    Attributes:
+        takes: The type of the request, read from the body of a POST, or from the query of another
+            method.
+        answer: The handler; returns a struct, or a response of its own.
+        gives: The type of the returned struct, or the media type of the response.
+        statuses: The HTTP statuses of answers that are not refusals.
+        worker: Answers the rollout workers of a run, which are refused without it.
+        key_header: A header whose value stands for the parameter of a path that has none.
+        is_long: Pack answers for clients that accept gzip.
+        enough: The role that a caller needs; `admin` is always enough. By default `read` for a GET,
+            and `act` for a method that changes something. A GET for which `act` is enough is open
+            to `read` as well (decision 22).
+        is_open: Answer every request, with or without a token.
 
-    `enough` is the role that a caller needs, besides `admin`: by default `read` for a GET, `act`
-    for what changes something. A GET for which `act` is enough is open to `read` as well. A route
-    that `is_open` answers everything that reaches it.
     """
 
     method: str
@@ -131,9 +135,14 @@ def require_own_run(caller: Caller, run: Run, action: str) -> None:
 
 def require_granted(hive: Hive, grant: WorkerGrant, name: str, key: str) -> None:
     """
-    Raise HiveRefused unless a parameter of a path is of the run that a worker's token is good for.
+    Raise HiveRefused unless a rollout worker's token covers the parameter of a path.
 
-    `name` is that of the parameter: run_id, sid or sha256.
+    Args:
+        hive: The hive, which knows the runs.
+        grant: The rights of the worker: one run and its module.
+        name: The name of the parameter: run_id, sid or sha256.
+        key: The value of the parameter.
+
     """
     match name:
         case "run_id":

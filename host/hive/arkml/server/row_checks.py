@@ -33,9 +33,16 @@ class CheckedRows(NamedTuple):
 
 def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     """
-    Check each row of a body; `names` is the number of metrics that its run has named.
+    Check each row of a body.
 
-    Raises ProtocolError if the body is damaged or holds a metric without a name.
+    Args:
+        header: The header of the body.
+        body: The rows.
+        names: The number of metrics that the run has named.
+
+    Raises:
+        ProtocolError: The body is damaged, or holds a metric without a name.
+
     """
     columns = decode(header, memoryview(body)[HEADER_SIZE:])
     if len(columns.meta) and int(columns.meta["name"].max()) >= names:
@@ -83,7 +90,7 @@ def _not_finite(columns: RowColumns) -> npt.NDArray[np.bool_]:
 
 
 def _out_of_order(columns: RowColumns) -> npt.NDArray[np.bool_]:
-    """Return a mask of rows whose step is not above that of the agent's last row: bool, [n]."""
+    """Return a mask of rows whose step is not above the step of the agent's last row: bool, [n]."""
     order = np.argsort(columns.agent, kind="stable")
     agent, step, state = columns.agent[order], columns.step[order], columns.state[order]
     wrong = np.zeros(len(columns), bool)

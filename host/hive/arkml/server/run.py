@@ -57,8 +57,8 @@ class Run:
     """
     A run in its directory. Its methods belong to one event loop.
 
-    The log is open and the learner runs from `start` until the run is stopped or closed. Those who
-    only look at the run find its log and its learner by `lifecycle`.
+    The log is open and the learner runs from `start` until the run is stopped or closed. Code that
+    only reads the state of the run finds its log and its learner through `lifecycle`.
     """
 
     def __init__(self, directory: Path, document: Document, parts: HiveParts) -> None:
@@ -132,9 +132,23 @@ class Run:
         is_worker: bool = False,
     ) -> tuple[RunSession, bool]:
         """
-        Join the run, which is resumed if it was stopped and has time left, but not for a worker.
+        Join the run; a stopped run with time left is resumed, but not for a rollout worker.
 
-        Returns the session, and whether it had joined before. Raises HiveRefused and OSError.
+        Args:
+            join_key: A key of the client's choice: joining twice with one key gives one session.
+            features: The number of features of a row.
+            actions: The number of actions of a row.
+            role: The role of the session.
+            is_worker: True for a rollout worker.
+
+        Returns:
+            The session, and whether it had joined before.
+
+        Raises:
+            HiveRefused: The run cannot be joined, for example because it has other numbers of
+                features.
+            OSError: The document of the run cannot be written.
+
         """
         self.document.check_widths(features, actions, 409)
         sessions = self.document.sessions
@@ -181,7 +195,7 @@ class Run:
         )
 
     def session_infos(self) -> list[SessionInfo]:
-        """Return the sessions that are known, with what is counted of them."""
+        """Return the known sessions with their counts."""
         return self._figures.infos(
             self.document.sessions,
             self._log.counted,
@@ -209,8 +223,21 @@ class Run:
         """
         Append a body to the log of an active run, unless it is there already.
 
-        A run in lockstep waits until its learner has done with the rows. Returns the checked rows,
-        and whether the body is new. Raises ProtocolError, HiveRefused and OSError.
+        A run in lockstep waits until its learner has processed the rows.
+
+        Args:
+            session: The session that sends the body.
+            header: The header of the body.
+            body: The rows, as they came from the client.
+
+        Returns:
+            The checked rows, and whether the body is new.
+
+        Raises:
+            ProtocolError: The body is damaged.
+            HiveRefused: The run takes no rows, or the body is out of order.
+            OSError: The log cannot be written.
+
         """
         # Nothing else runs between the check and the append, so no other body comes in between.
         checked = check_rows(header, body, len(self.document.names))
@@ -233,9 +260,9 @@ class Run:
 
     async def number_metrics(self, names: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
         """
-        Return the number of each metric name, which it keeps, and why the other ones are refused.
+        Return the number of each metric name, which never changes, and the reason for each refusal.
 
-        Raises OSError if new names cannot be written; none of them has a number then.
+        Raises OSError if new names cannot be written; then they have no numbers.
         """
         async with self._naming:
             new, refused = self.document.select_new_names(names)
@@ -292,9 +319,9 @@ class Run:
 
     async def audit(self, seconds: float) -> dict[str, Any]:
         """
-        Return the rows of each session, and those that the learner holds.
+        Return the rows of each session, and the rows that the learner holds.
 
-        Raises HiveRefused if the run has no learner that is awake, which a question does not wake.
+        Raises HiveRefused if the run has no active learner: an audit does not start one.
         """
         if not self.is_active or self.status is Status.PAUSED:
             name = f"run {self.document.id} is {self.status}"

@@ -32,10 +32,10 @@ _TOO_LARGE = 413
 
 async def _create(call: HiveCall, request: RunRequest) -> Response:
     """
-    Create a run, or join the one of that game and name.
+    Create a run, or join the run of that game and name.
 
-    A request with the header Idempotency-Key of one of the last 24 hours gets the run of that one;
-    with another body it is refused by 422.
+    A request that repeats the header Idempotency-Key of a request of the last 24 hours gets the run
+    of that request; with another body it is refused by 422.
     """
     _require_size("configuration", request.configuration)
     _require_size("arguments", request.arguments or "")

@@ -116,11 +116,20 @@ def serve(
     """
     Serve a hive until SIGTERM, SIGINT or SIGHUP. Called by the main thread.
 
-    Learners then have `Timeouts.stop` for their last checkpoint. What hangs for 2.5 seconds longer
-    ends with the process, whose status is 1 then; rows that were acknowledged are in the files.
-    With `parent`, the id of the process at the other end of standard input, the service also ends
-    when that process exits. Raises HiveError if the directory or the address is in use or cannot be
-    used, and UsageError for an invalid port.
+    After the signal, learners have `Timeouts.stop` for their last checkpoint. If a part of the
+    server hangs for 2.5 seconds longer, the process exits with status 1; acknowledged rows are in
+    the files.
+
+    Args:
+        options: The address, the data directory and the limits.
+        announce: Called once the hive listens.
+        parent: The id of the process at the other end of standard input: the service ends when that
+            process exits.
+
+    Raises:
+        HiveError: The directory or the address is in use or cannot be used.
+        UsageError: The port is invalid.
+
     """
     ended = threading.Event()
 
@@ -174,7 +183,8 @@ def _worker_address(options: ServeOptions, port: int) -> str:
     """
     Return "HOST:PORT" or the URL at which rollout workers reach a hive that listens at a port.
 
-    Raises UsageError if those on another machine cannot know it, or no certificate holds for it.
+    Raises UsageError if workers of another machine cannot know the address, or the certificate does
+    not hold for it.
     """
     if options.tls_cert is not None and options.workers.total:
         if not options.public_url:
@@ -218,7 +228,7 @@ def _warn_if_open(data: Path) -> None:
 
 
 def _room(connections: int) -> int:
-    """Return how many connections of those that are allowed there are open files for."""
+    """Return the number of connections that open files are left for, at most `connections`."""
     room = room_for_connections(connections)
     if room < connections:
         _log.warning(

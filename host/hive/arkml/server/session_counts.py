@@ -19,8 +19,8 @@ class SessionCounts(NamedTuple):
     """
     The rows of one session. Immutable: a thread may write it while another body is added.
 
-    `acked` is the number of its last body. `refused` rows were received and not accepted, `dropped`
-    ones were given up by the host.
+    `acked` is the number of its last body; `refused` rows were received and not accepted; `dropped`
+    rows were given up by the host.
     """
 
     acked: int = 0
@@ -29,7 +29,7 @@ class SessionCounts(NamedTuple):
     dropped: int = 0
 
     def plus(self, header: Header, refused: int = 0) -> SessionCounts:
-        """Return the counts with one body more, `refused` rows of which were not accepted."""
+        """Return the counts with one more body; `refused` of its rows were not accepted."""
         return SessionCounts(
             header.seq,
             self.rows + header.rows,

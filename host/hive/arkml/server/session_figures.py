@@ -20,7 +20,7 @@ _MOST_PACES = 1_024  # of the sessions that have sent rows last
 @dataclass(slots=True)
 class _Pace:
     """
-    The rows of one session by the second, as `[second, rows]`, and what came last.
+    The rows of one session by the second, as `[second, rows]`, and its last policy version.
 
     `version` is the policy version of the last row, 0 where no policy acted.
     """
@@ -78,7 +78,17 @@ class SessionFigures:
         lease: float,
         now: float,
     ) -> list[SessionInfo]:
-        """Return the known sessions by their index; `newest` is the newest policy version."""
+        """
+        Return the known sessions by their index.
+
+        Args:
+            sessions: The sessions of the run.
+            counts: The counts of each session, by its index.
+            newest: The newest policy version.
+            lease: Seconds after its last request for which a session is alive.
+            now: The present time, in seconds of a monotonic clock.
+
+        """
         known = {session.index: session for session in sessions}
         self._paces = {index: pace for index, pace in self._paces.items() if index in known}
         infos = []

@@ -113,16 +113,22 @@ class Sessions:
         """
         Return the number of sessions with a request in the last `lease` seconds.
 
-        Those of rollout workers count with `workers` only.
+        Sessions of rollout workers count with `workers` only.
         """
         return sum(one.is_alive(lease) and (workers or not one.is_worker) for one in self)
 
     def forget(self, lease: float, seconds: float, most: int) -> None:
         """
-        Forget sessions that are not alive: all beyond the `most` newest, 0 for any number of them.
+        Forget sessions that are not alive.
 
-        Those that were silent for `seconds`, 0 for no limit, are forgotten too, unless they have
-        demonstrated. Times count from the start of this process at the earliest.
+        Times count from the start of this process at the earliest.
+
+        Args:
+            lease: Seconds after its last request for which a session is alive.
+            seconds: Silent seconds after which a session is forgotten, unless it has sent
+                demonstrations; 0 for no limit.
+            most: The number of newest sessions to remember; 0 to remember any number.
+
         """
         now = time.monotonic()
         idle = sorted(

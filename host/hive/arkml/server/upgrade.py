@@ -30,9 +30,9 @@ class VersionStep:
     """
     The change of a run's files from one version to the next.
 
-    `document` returns the values of `run.json` after it, without their version. `rewrite` changes
-    other files in the directory of the run, those that the patterns `files` match; after a crash it
-    is called again on what it has changed.
+    `document` returns the values of `run.json` after the change, without their version. `rewrite`
+    changes other files in the directory of the run, namely the ones that match the patterns
+    `files`; after a crash it is called again on files that it has changed already.
     """
 
     document: Callable[[Values], Values]
@@ -66,7 +66,7 @@ def upgraded(values: Values, steps: Mapping[int, VersionStep] = STEPS) -> Values
     """
     Return values of `run.json` as the newest version has them.
 
-    Those of a newer version come back as they are. Raises HiveError if there is no step for them.
+    Values of a newer version are returned unchanged. Raises HiveError if there is no step for them.
     """
     version = version_of(values)
     while type(version) is not int or version <= max(steps):

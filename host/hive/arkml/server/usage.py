@@ -29,7 +29,7 @@ def memory_of(pid: int) -> int:
     """
     Return the bytes of memory that a process has to itself, 0 if they are not known.
 
-    Pages of files, such as those of shared libraries and of the log, do not count.
+    Pages of files, such as shared libraries and the log, do not count.
     """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -50,16 +50,16 @@ def cpu_seconds_of(pid: int) -> float | None:
 
 class CpuShares:
     """
-    The processors that processes have taken between two measurements, 1 for one that was busy.
+    The processors that processes have used between two measurements: 1.0 is one busy processor.
 
-    Those of processes that are not measured any more have to be forgotten.
+    Forget each process that is no longer measured.
     """
 
     def __init__(self) -> None:
         self._spent: dict[int, tuple[float, float]] = {}  # by process: seconds of CPU, and when
 
     def measure(self, pid: int) -> float | None:
-        """Return what a process has taken since it was last measured, None if it is not known."""
+        """Return the processors used since the last measurement, None if that is not known."""
         now, spent = time.monotonic(), cpu_seconds_of(pid)
         if spent is None:
             return None
@@ -99,7 +99,7 @@ class DiskUse:
 
     @property
     def used(self) -> int:
-        """The bytes on disk, with those that were allocated since the last measurement."""
+        """The bytes on disk, including bytes that were allocated since the last measurement."""
         return self._measured + self._taken
 
     def of_run(self, run_id: str) -> int:
@@ -128,7 +128,7 @@ class DiskUse:
         self._taken -= before
 
     def _measure(self) -> tuple[int, dict[str, int]]:
-        """Return the bytes of all files, and those of each run."""
+        """Return the bytes of all files, and the bytes of each run."""
         runs = self._directory / "runs"
         sizes = {entry.name: _size(entry) for entry in _entries(runs)}
         others = (entry for entry in _entries(self._directory) if entry.name != runs.name)

@@ -34,7 +34,7 @@ _KILLED_WITHIN = 2.0
 
 @dataclass(slots=True)
 class _Place:
-    """One worker of a run: the program that runs in its place, and those that ran before."""
+    """One worker of a run: the program that runs in its place, and the programs that ran before."""
 
     number: int
     request: RunRequest
@@ -52,7 +52,7 @@ class _Place:
         return self.worker is not None and self.worker.is_alive
 
     def info(self) -> WorkerInfo:
-        """Return what the worker has reported last."""
+        """Return the last report of the worker."""
         progress = self.progress
         return WorkerInfo(
             number=self.number,
@@ -145,15 +145,15 @@ class RunWorkers:
         return bool(self._places) and not self._is_stopped and not self.are_kept
 
     def infos(self) -> list[WorkerInfo]:
-        """Return the workers, those that have ended too."""
+        """Return the workers, including workers that have ended."""
         return [place.info() for place in self._places]
 
     async def start(self, request: RunRequest) -> None:
         """
         Start workers until there are as many as a request asks for, and wait for one to be ready.
 
-        Raises HiveRefused if there may not be that many, with the reason of a worker that refuses
-        its job, and if none is ready in time; nothing is left of the new ones then.
+        Raises HiveRefused if the run may not have as many, if a worker refuses its job, with its
+        reason, and if no worker is ready in time. The new workers are removed then.
         """
         async with self._starting:
             kept = [place for place in self._places if not place.is_over]

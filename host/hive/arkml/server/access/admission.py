@@ -24,9 +24,10 @@ class HiveAdmission:
     """
     ASGI middleware that passes on requests with their callers in their scopes (`caller_in`).
 
-    Requests for other hosts than the hive's and those of foreign pages are refused, and those
-    without a valid token or session unless their path is one of `open_paths`, or of a file of the
-    page at one of `page_paths`. The routes decide what the role of a caller is enough for.
+    A request is refused if it names a host that is not the hive's, or comes from a foreign page. It
+    also needs a valid token or browser session, unless its path is one of `open_paths`, or belongs
+    to the page and is one of `page_paths`. Whether the role of a caller is enough is up to the
+    route (decision 22).
     """
 
     def __init__(
@@ -115,10 +116,10 @@ class HiveAdmission:
 
 class _Admitted:
     """
-    A request that was admitted, whose rights end with those of its caller.
+    An admitted request, whose rights end when those of its caller end.
 
-    What it sends after that is refused, and so is what it has waited for, unless it has changed
-    something: then the answer says what was done.
+    Messages that it sends afterwards are refused, and so is the answer that it waits for, unless
+    the request has changed something: then the answer reports the change.
     """
 
     def __init__(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:

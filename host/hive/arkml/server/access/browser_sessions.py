@@ -28,9 +28,9 @@ class BrowserSessions:
     """
     The sessions of browsers, by the digests of their ids. Belongs to one event loop.
 
-    A session ends IDLE_SECONDS after its last request, when it is ended, and with its token: where
-    that is revoked or expires. A token has 64 at most: a new one takes the place of the one that
-    was unused for longest. They end with the process.
+    A session ends IDLE_SECONDS after its last request, when it is ended explicitly, and when its
+    token is revoked or expires. A token has at most 64 sessions: a new session replaces the one
+    that was unused for longest. Sessions do not outlive the process (decision 22).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The callers of a hive: the roles that tokens give them, and the rights that come with those."""
+"""The callers of a hive: the role that each token gives, and the rights of that role."""
 
 from __future__ import annotations
 
@@ -39,12 +39,18 @@ class Caller:
     """
     The author of a request.
 
-    `role` is None for a stranger, who may use open routes alone, and for a rollout worker, which
-    has the `grant` of its run. `name` is that of the token, for logs. `owner` is the id of the
-    token, which the runs that it starts keep; empty for the operator's own token and where none is
-    needed. `source` is the digest of the token, with which all ends that it made; empty where none
-    is needed. `is_valid` costs next to nothing and turns false once the token is revoked or
-    expired, or the session of the browser is over: a stream asks it every second, and ends then.
+    Attributes:
+        role: The role of the token; None for a stranger, who may use open routes only, and for a
+            rollout worker, which has a `grant` instead.
+        grant: The rights of a rollout worker on its run.
+        name: The name of the token, for logs.
+        owner: The id of the token, which is stored in each run that it starts. Empty for the
+            operator's token and for a hive that needs no token.
+        source: The digest of the token: revoking the token ends everything with this source. Empty
+            for a hive that needs no token.
+        is_valid: Returns False once the token is revoked or expired, or the session of the browser
+            has ended. It is cheap: a stream of events calls it every second.
+
     """
 
     role: AccessRole | None
@@ -58,8 +64,8 @@ class Caller:
         """
         Raise HiveRefused unless the role allows a route that takes the role `enough`.
 
-        The role `admin` is enough for everything, `read` for whatever changes nothing and does not
-        take `admin`.
+        The role `admin` is enough for every route; `read` is enough for a method that changes
+        nothing, such as GET, unless the route takes `admin` (decision 22).
         """
         role = self.role
         is_read = role is AccessRole.READ and method in SAFE_METHODS

@@ -1,4 +1,4 @@
-"""The tokens that a hive takes now: the operator's, those of its file, and those of workers."""
+"""The tokens that a hive accepts now: the operator's, the token file's, and the workers' tokens."""
 
 from __future__ import annotations
 

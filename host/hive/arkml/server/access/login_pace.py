@@ -1,4 +1,4 @@
-"""The pace of logins: each failed one makes the next ones from its address wait longer."""
+"""The pace of logins: each failed login makes the next ones from its address wait longer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class LoginPace:
     """
     The waits of logins after failed ones, for each address and for all together.
 
-    Used by one event loop. At most 1,024 addresses are kept, the last ones that failed; those of
-    one IPv6 network of 64 bits count as one.
+    Used by one event loop. Keeps the last 1,024 addresses that failed; addresses of one IPv6
+    network of 64 bits count as one.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -53,7 +53,8 @@ class OriginRules:
     """
     The rules of a hive for hosts and pages. Raises UsageError for options that it cannot read.
 
-    Headers by which proxies pass on what they were asked are believed from trusted proxies only.
+    Headers in which a proxy reports the original request, such as X-Forwarded-Host, are believed
+    from trusted proxies only.
     """
 
     def __init__(self, options: ServeOptions) -> None:
@@ -148,7 +149,7 @@ class OriginRules:
         return any(one in network for network in self._proxies for one in (parsed, mapped) if one)
 
     def _client_of(self, addresses: Sequence[str], peer: str) -> str:
-        """Return the last address that is not that of a trusted proxy."""
+        """Return the last address that does not belong to a trusted proxy."""
         return next((one for one in reversed(addresses) if not self._is_trusted(one)), peer)
 
 

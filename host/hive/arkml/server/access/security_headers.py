@@ -1,4 +1,4 @@
-"""Headers of all answers that tell browsers what they may do with them."""
+"""Headers that every answer carries, to limit the use that a browser may make of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DATA: Final[Headers] = (
 
 
 def with_headers(send: Send, headers: Headers) -> Send:
-    """Return a sender that sets these headers, in the place of those that an answer has."""
+    """Return a sender that sets these headers, in place of the answer's own."""
     names = frozenset(name for name, _ in headers)
 
     async def send_with_headers(message: Message) -> None:

@@ -110,10 +110,21 @@ class TokenFile:
 
     def add(self, name: str, role: AccessRole, seconds: float | None) -> tuple[TokenEntry, str]:
         """
-        Make a token, which expires in `seconds`, or never for None.
+        Make a token.
 
-        Returns its entry, and the token itself, which is not kept. Raises UsageError for a name
-        that is taken or cannot be one, HiveError and OSError.
+        Args:
+            name: The name of the person or machine that gets the token.
+            role: The role of the token.
+            seconds: Seconds until the token expires, None for never.
+
+        Returns:
+            The entry of the token, and the token itself, which is not kept.
+
+        Raises:
+            UsageError: The name is taken or invalid.
+            HiveError: The token file is damaged.
+            OSError: The token file cannot be written.
+
         """
         if not _NAME.fullmatch(name):
             raise UsageError(

@@ -20,10 +20,10 @@ _FIELDS = ("run", "session", "worker", "request", "trace")
 
 def start_logs(log_format: LogFormat, *, debug: bool = False) -> None:
     """
-    Begin to write the log lines of this process to stderr, those of all its packages.
+    Write the log lines of this process to stderr, including lines of all packages that it imports.
 
-    Lines of this package are shown from INFO on, with `debug` from DEBUG on and with tracebacks;
-    those of others from WARNING on. Lines of JSON always have tracebacks.
+    Lines of this package are shown from INFO on, or with `debug` from DEBUG on and with tracebacks;
+    lines of other packages from WARNING on. JSON lines always have tracebacks.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLine() if log_format == "json" else TextLine(tracebacks=debug))

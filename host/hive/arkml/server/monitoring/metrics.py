@@ -185,7 +185,7 @@ HIVE_SERIES = (
 
 @dataclass(frozen=True, slots=True)
 class HiveFigures:
-    """The values of one scrape, those of series in the order of HIVE_SERIES and RUN_SERIES."""
+    """The values of one scrape; values of series are in the order of HIVE_SERIES and RUN_SERIES."""
 
     data: Path
     statuses: dict[str, int]
@@ -257,7 +257,7 @@ def exposition(figures: HiveFigures, accept: str | None) -> tuple[bytes, str]:
 
 
 def families(figures: HiveFigures) -> Iterator[Metric]:
-    """Yield what a scrape shows, as families of the library, which escapes labels."""
+    """Yield the families of a scrape, as the Prometheus library has them, which escapes labels."""
     yield _family(
         "gauge", "arkml_hive_info", "1, with the version of arkml.", "version",
         [((RELEASE,), 1)],

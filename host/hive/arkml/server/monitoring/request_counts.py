@@ -34,7 +34,8 @@ class Durations:
     """
     The durations of the requests of one route and method.
 
-    `counts` are those up to each of BOUNDS and not up to the one before, and those above all.
+    `counts[i]` counts durations above BOUNDS[i - 1] and up to BOUNDS[i]; the last count has all
+    durations above the largest bound.
     """
 
     __slots__ = ("counts", "seconds")
@@ -53,10 +54,10 @@ class RequestCounts:
     """
     ASGI middleware that counts requests by route, method and status, and gives each an id.
 
-    Paths count as the templates of their routes, so that there is a bounded number of them. The id
-    is that of the header X-Request-Id if it has up to 64 letters, digits, dots, dashes and
-    underscores; the answer has it, too. The middleware lies in the scope of each request under
-    SCOPE_KEY.
+    A path counts as the template of its route, so the number of series is bounded. The id of a
+    request is its header X-Request-Id if that has up to 64 letters, digits, dots, dashes and
+    underscores, and else a new one; the answer repeats it. Each request finds the middleware in its
+    scope under SCOPE_KEY.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -186,7 +186,7 @@ class FollowedBody:
         return self._stage >= _OVER
 
     def look(self, run: Run) -> None:
-        """Take in what the learner and the hive have done with the rows."""
+        """Record the progress that the learner and the hive have made with the rows."""
         if self._stage >= _DELIVER:
             return
         n_opts, newest = run.document.n_opts, run.policies.newest

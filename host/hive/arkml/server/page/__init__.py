@@ -1,1 +1,1 @@
-"""The page of a hive: its files, and the data that it shows beside those of clients."""
+"""The page of a hive: its files, and data that the page shows and clients do not need."""

@@ -24,11 +24,11 @@ _HEADERS = [
 
 class EventStreams:
     """
-    The ASGI application of streams: `?runs=ID,ID` are those whose metrics a page shows.
+    The ASGI application of streams: `?runs=ID,ID` names the runs whose metrics a page shows.
 
-    The header Last-Event-ID, or the parameter `last_event_id` of a page that closed its stream
-    itself, is the number of the last event that a page has got. A stream ends with its client, its
-    token and the hive.
+    The header Last-Event-ID is the number of the last event that a page has received; a page that
+    closed its stream itself sends the parameter `last_event_id` instead. A stream ends with its
+    client, its token and the hive.
     """
 
     def __init__(self, feed: Feed) -> None:

@@ -148,7 +148,7 @@ class Feed:
         return True
 
     def _begin(self) -> None:
-        """Take the present state of all runs for the one that is known."""
+        """Start from the present state of all runs, without events about it."""
         self._events.clear()
         self._chunks.clear()
         self._size = 0
@@ -171,7 +171,7 @@ class Feed:
             self._task = None
 
     async def _look(self, *, is_last: bool) -> None:
-        """Add what has changed since the last look."""
+        """Add an event for each change since the last look."""
         before = self._next
         is_full = is_last or self._looks % _ENDED_EVERY == 0
         if self._looks % _USAGE_EVERY == 0 and not is_last:

@@ -64,10 +64,10 @@ def find_plotly() -> Plotly | None:
 
 class SiteFiles:
     """
-    The ASGI application of the page's files: those that are there when it is made.
+    The ASGI application of the page's files, which are listed when it is made.
 
-    Plotly's script, of 5 MB, is read and packed in a thread when it is first asked for. Its path
-    has its version, so browsers keep it for a year; the other files they ask about every time.
+    Plotly's script, of 5 MB, is read and packed in a thread at its first request. Its path has its
+    version, so browsers keep it for a year; they ask for the other files every time.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class SiteFiles:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of all files, and that of the page itself."""
+        """The paths of all files, and the path of the page itself."""
         vendored = {self._plotly.name} if self._plotly is not None else set[str]()
         return frozenset({"/", *(f"/{name}" for name in (*self._files, *vendored))})
 
