@@ -272,7 +272,7 @@ def _row(run: RunInfo) -> tuple[str, ...]:
 
 
 def _status(run: RunInfo) -> str:
-    """Return the status of a run, with its place in the order of those that wait for a learner."""
+    """Return the status of a run, with its position in the queue for a learner."""
     return f"{run.status.value}, number {run.place}" if run.place else run.status.value
 
 

@@ -1,4 +1,4 @@
-"""Options of `arkml hive serve` that bound what clients make a hive keep, start and await."""
+"""Options of `arkml hive serve` that limit the resources that clients can make a hive use."""
 
 from __future__ import annotations
 
@@ -92,10 +92,20 @@ def server_limits(
     timeouts: tuple[float, float],
 ) -> ServerLimits:
     """
-    Return the limits of a hive that is served.
+    Return the limits of a hive, for `arkml hive serve`.
 
-    `sessions` are those of the hive, those of one run, and the hours that one is remembered;
-    `timeouts` those of headers and bodies. Raises UsageError for one that is out of range.
+    Args:
+        learners: Learners that run at one time, None for the default.
+        memory: Memory of all learners, for example "8GiB", None for no limit.
+        runs: Runs in the data directory.
+        disk: Bytes of all runs, for example "100GiB", None for no limit.
+        sessions: Sessions of the hive, sessions of one run, and the hours for which a session that
+            has left is remembered.
+        timeouts: Seconds that a header may take, and seconds that a body may pause.
+
+    Raises:
+        UsageError: A limit is out of range.
+
     """
     from arkml.cli.training_process import default_jobs
     from arkml.server.options import ServerLimits

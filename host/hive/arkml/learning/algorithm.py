@@ -77,18 +77,27 @@ class RowStore(Protocol):
 
     @property
     def rows(self) -> int:
-        """Rows added, including those that are not held any more."""
+        """Rows added, including rows that are no longer held."""
 
     def add(self, session: int, kind: int, columns: RowColumns) -> Added:
         """
-        Add rows of one session, in push order; `kind` is a `RowKind`.
+        Add rows of one session, in push order. Copies the columns, which are views of a file.
 
-        Copy what is kept: the columns are views of a file. Raises MemoryError if there is no room
-        for them, and then adds none.
+        Args:
+            session: The index of the session in the run.
+            kind: A `RowKind`, for example a training row or a demonstration.
+            columns: The rows.
+
+        Returns:
+            The discounted returns of the rows so far, and the episodes that ended.
+
+        Raises:
+            MemoryError: There is no room for the rows; none is added.
+
         """
 
     def cut(self, session: int) -> None:
-        """End all chains of a session, of which rows were lost."""
+        """End all chains of a session that has lost rows."""
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
@@ -145,27 +154,27 @@ class Algorithm(Protocol):
 
     @property
     def n_opts(self) -> int:
-        """Updates so far, including those before a restart."""
+        """Updates so far, including updates before a restart."""
 
     @property
     def device(self) -> str:
         """The device that it computes on: "cpu", or a name of its library."""
 
     def prepare(self) -> None:
-        """Begin what takes long before the first update, without waiting for it."""
+        """Begin slow preparations for the first update, such as compiling, without waiting."""
 
     def train(self, updates: int) -> dict[str, float]:
         """
         Make `updates` updates; return their mean losses, by the tags of stable-baselines3.
 
-        Raises Diverged if a result is not finite, and then the state is that of before.
+        Raises Diverged if a result is not finite; the state is then unchanged.
         """
 
     def policy(self) -> PolicyModel:
         """
         Return the present policy as ONNX, with the scaling that the normalizer uses now.
 
-        Its inputs and outputs are those of docs/policies.md. Raises Diverged and ExportWrong.
+        Its inputs and outputs are described in docs/policies.md. Raises Diverged and ExportWrong.
         """
 
     def published(self, version: int) -> None:
@@ -175,7 +184,7 @@ class Algorithm(Protocol):
         """Take the names of the guest's metrics, in the order of their numbers in rows."""
 
     def metrics(self) -> Mapping[str, float]:
-        """Return values to record now, by tag, besides those of `train`."""
+        """Return values to record now, by tag, in addition to the losses of `train`."""
 
     def state(self) -> State:
         """Return a copy of the state that `restore` needs; rows are in the log."""

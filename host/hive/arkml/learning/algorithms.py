@@ -1,4 +1,4 @@
-"""The algorithms by their names: those of arkml, and those of installed packages."""
+"""The algorithms by their names: arkml's own, and algorithms of installed packages."""
 
 from __future__ import annotations
 

@@ -33,6 +33,13 @@ def empty_block(batches: int, size: int, features: int, actions: int) -> BatchBl
 
     Each array begins at a page, so JAX may read it without a copy, also after a call has returned:
     fill it again only when the updates made from it are done.
+
+    Args:
+        batches: The number of batches.
+        size: The number of transitions of a batch.
+        features: The number of features of a row.
+        actions: The number of actions of a row.
+
     """
     widths = ((features,), (actions,), (features,), (), ())
     return BatchBlock(*(lazy_zeros((batches, size, *width), "<f4") for width in widths))

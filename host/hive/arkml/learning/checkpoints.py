@@ -59,9 +59,15 @@ class Checkpoint:
     """
     The state of a learner.
 
-    `run` is the run it was written in, `shaping` the settings that decide the shapes of its
-    tensors, as `shaping_settings` returns them, and `rows` the number of rows of that run that had
-    been read, up to `cursor` in its log. `facts` are the learner's own, as JSON values.
+    Attributes:
+        run: The id of the run that it was written in.
+        shaping: The settings that decide the shapes of the tensors, see `shaping_settings`.
+        n_opts: The number of updates so far.
+        rows: The number of rows of that run that had been read.
+        cursor: The position in the log of that run up to which rows had been read.
+        state: The tensors and plain values of the algorithm.
+        facts: The remaining state of the learner as JSON values, for example statistics.
+
     """
 
     run: str
@@ -98,7 +104,7 @@ class Checkpoints:
         """
         Write a checkpoint and drop old ones.
 
-        Raises OSError, and Diverged if a tensor is not finite; then none is dropped.
+        Raises OSError, and Diverged if a tensor is not finite; then no checkpoint is dropped.
         """
         data = _packed(checkpoint)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -114,7 +120,7 @@ class Checkpoints:
         """
         Return the newest undamaged checkpoint, None if there is none.
 
-        Raises CheckpointOutdated if there are none but those of an earlier version of arkml.
+        Raises CheckpointOutdated if all checkpoints were written by an earlier version of arkml.
         """
         for n_opts in reversed(self.numbers()):
             try:
@@ -198,7 +204,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 class _Facts(WireStruct, frozen=True, forbid_unknown_fields=True):
-    """Everything in a checkpoint but its tensors, as it is written in the metadata."""
+    """The metadata of a checkpoint: everything except its tensors."""
 
     format: Count
     run: str

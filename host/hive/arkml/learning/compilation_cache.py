@@ -31,9 +31,10 @@ def open_cache(jax: Any) -> Path | None:
     """
     Have JAX keep its compiled programs, and return the directory of the entries.
 
-    All are kept, also those that compile fast; in a directory that cannot be written, such as one
-    of a read-only home, those that are there are used. Without a directory that only this user can
-    write to, nothing is kept: the reason is logged as a warning, and None is returned.
+    All programs are kept, also programs that compile fast (decision 16). In a directory that cannot
+    be written, such as a read-only home, existing entries are used. Without a directory that only
+    this user can write to, nothing is kept: the reason is logged as a warning, and None is
+    returned.
     """
     try:
         directory = cache_directory()
@@ -65,11 +66,12 @@ def cache_directory() -> Path:
 
 def clean(directory: Path) -> None:
     """
-    Remove entries that were not written to their ends, and the oldest ones beyond the bound.
+    Remove incomplete entries, and the oldest ones beyond the bound.
 
-    JAX writes entries in place and never again, so a process that is killed leaves a part that
-    would be read in vain by each learner. An entry that was found whole is made read-only, and not
-    read again here. What cannot be removed stays. Raises OSError if the directory cannot be read.
+    JAX writes entries in place and never again, so a process that is killed leaves a part of an
+    entry, which every learner would read in vain. An entry that was found complete is made
+    read-only, and not read again here. A file that cannot be removed stays. Raises OSError if the
+    directory cannot be read.
     """
     entries = []
     for path in directory.glob(_ENTRIES):

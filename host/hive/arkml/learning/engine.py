@@ -107,7 +107,7 @@ def _compile(
 
 @cache
 def _configured(device: str) -> Any:
-    """Return JAX, which keeps what it compiles for a device."""
+    """Return JAX, configured to keep the programs that it compiles for a device."""
     jax = _jax()
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")

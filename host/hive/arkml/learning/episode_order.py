@@ -34,10 +34,10 @@ class EpisodesInOrder:
     """
     Keeps the last episodes that have ended, in the order in which they began.
 
-    The last ones to end are the short ones for as long as the first long ones play, and their mean
-    is wrong by that. So episodes count once they and all that began before or beside them have
-    ended: these are waited for, unless their agents have begun another one, or the other agents
-    many more.
+    While the first long episodes still play, the last episodes to end are short ones, so their mean
+    is biased. Therefore an episode counts once it and all episodes that began before or beside it
+    have ended. An episode is no longer waited for when its agent has begun another one, or when the
+    other agents have begun many more.
     """
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class EpisodesInOrder:
 
     def cut_off(self, agents: Iterable[int], guest_of: Callable[[int], int]) -> set[int]:
         """
-        Forget the episodes that began after those of `agents`, and in the guests of these.
+        Forget episodes that began after the episodes of `agents`, in the same guests.
 
-        These reach the limit by which their guests are cut off: of what began later only the short
-        episodes had time to end. Returns the agents whose episodes are forgotten.
+        These agents reach the limit by which their guests are cut off: of the episodes that began
+        later, only short ones had time to end. Returns the agents whose episodes are forgotten.
         """
         full: dict[int, set[int]] = {}
         for agent in agents:
@@ -100,7 +100,7 @@ class EpisodesInOrder:
             self._close(agent, None)
 
     def _close(self, agent: int, episode: Episode | None) -> None:
-        """Close an episode, and count those that none before or beside has to be waited for."""
+        """Close an episode, and count all episodes that no longer wait for another one."""
         together, place = self._open.pop(agent)
         together.ended[place] = episode
         together.playing -= 1

@@ -20,9 +20,10 @@ class EventFiles:
     """
     The files in `directory`, named by the second in which they begin.
 
-    A file that has ended is kept as it is for an hour, and then by the minute. After a day the
-    files of each day become one, by forty minutes, under the name of the first. Only files that
-    have ended are replaced, as a whole, so TensorBoard may read all of them meanwhile.
+    A file that has ended is kept unchanged for an hour, and then thinned to intervals of a minute.
+    After a day the files of each day become one file under the name of the first, thinned to
+    intervals of forty minutes. Only files that have ended are replaced, as a whole, so TensorBoard
+    may read all of them meanwhile.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -52,7 +53,7 @@ class EventFiles:
             _thin(paths, interval)
 
     def _plan(self, files: Sequence[tuple[Path, int]], now: int) -> None:
-        """Plan what is due of the files of one day, each with the second of its end."""
+        """Plan the due work on the files of one day; each file comes with the second of its end."""
         if all(now - end > DAY // SECOND for _, end in files):
             paths = [path for path, _ in files]
             if len(paths) > 1 or self._intervals.get(paths[0]) != OLD_INTERVAL:
@@ -79,8 +80,8 @@ def read_events(path: Path) -> Iterator[Event]:
     """
     Yield the events of a file up to a torn one.
 
-    Checksums of events are not compared: in Python that takes longer than everything else here.
-    Raises OSError, and what protobuf raises for bytes that are not an event.
+    Checksums of events are not compared: in Python that takes longer than the rest of the work.
+    Raises OSError, and protobuf's DecodeError for bytes that are not an event.
     """
     data, at = read_plain(path), 0
     while at + _HEADER.size <= len(data):
@@ -92,7 +93,7 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 def _thin(paths: Sequence[Path], interval: int) -> None:
-    """Put what is left of the events of all files into the first. Raises OSError."""
+    """Put the remaining events of all files into the first. Raises OSError."""
     kept: dict[bytes, None] = {}
     reports: list[Report] = []
     for event in (one for path in paths for one in read_events(path)):

@@ -59,7 +59,7 @@ class Experience:
         """
         Continue from the result of `as_json` after `counted` rows of this run.
 
-        Those rows are read again to fill the replay buffer, and not counted again.
+        These rows are read again to fill the replay buffer, and not counted again.
         """
         self.normalizer.restore(values["normalizer"])
         if counted:

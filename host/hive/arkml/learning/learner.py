@@ -1,4 +1,48 @@
-"""The state of learning of one run: its experience, its algorithm, and the files it writes."""
+"""
+The state of learning of one run: its experience, its algorithm, and the files it writes.
+
+Theory of operation
+
+A learner is a process that serves one run. Its only source of rows is the log of the run, which the
+server writes (`server.log`). The server sends the position up to which records are acknowledged;
+`LogReader` maps the segments read-only and yields the whole records up to that position, in the
+order of their acknowledgement. It skips damaged records and deleted segments.
+
+Rows become transitions in the algorithm's row store (`ReplayBuffer`, `RolloutBuffer`). A record
+holds rows of one session in push order, in which agents are mixed. For each session and kind of
+rows the store keeps the newest row of each agent; a row that comes exactly one step later is linked
+to it, and brings the reward of its action. A gap breaks the chain, so it removes a transition and
+never invents one (decision 7). Rows are stored raw. `Normalizer` collects statistics of each new
+row; a new scaling is adopted before the first update and whenever the loop publishes a policy, and
+then all rows, new and old, are scaled by it.
+
+The loop is `Trainer`, in turns of about a tenth of a second (decision 17): handle the messages,
+read rows, make updates, publish, save and report. The pace of the algorithm says how many updates
+are due and how many rows hosts may send: `RateLimiter` keeps the ratio of updates to rows,
+`RolloutPace` fills one rollout after another. Updates are made by a compiled program, many in one
+call, which returns a new state; if a number in it is not finite, the old state stays and Diverged
+ends the process (decision 16).
+
+A published policy is an ONNX file. Its server gives it a version, and each row carries the version
+that acted. SAC learns from rows of all versions, PPO from rows of the newest policy and, with a
+lag, of the policy before it. `VersionRatings` rates versions by the returns of episodes that began
+under them: the server keeps the rated version while the episodes play, and its policy if it is the
+best.
+
+A checkpoint holds the networks, the optimizers, the random generators, the normalizer, the
+statistics of episodes, and the number of rows read. It holds no rows: they are in the log. It is
+saved every 30 seconds if there were updates, at a pause, at the end, and when the server asks for
+it. A file is whole or absent, and has a checksum: a restart takes the newest undamaged one.
+
+A restarted learner reads the log from its beginning again. Rows that the checkpoint has counted
+fill the row store and change nothing else. Updates wait until the store has all rows that were in
+the log at the start; then the updates since the checkpoint are due again, up to a bound. In
+lockstep (`Settings.sync`) nothing depends on a clock: one record is read, all updates that its rows
+allow are made, a policy is published, and then the next record is read. SAC does not wait for the
+rest of the log then: no update is due while the counted rows are read, and the updates after them
+draw the same rows and the same noise as before. So the weights are the same bit for bit on a CPU,
+whether the learner was killed or not.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +77,8 @@ class Learner:
     """
     Reads rows, makes updates and writes files, whenever the loop of a trainer calls it.
 
-    `losses` are those of the newest updates, by tag. `restored_from` names the checkpoint that the
-    learner continued from, None if it began anew.
+    `losses` are the losses of the newest updates, by tag. `restored_from` names the checkpoint that
+    the learner continued from, None if it began anew.
     """
 
     @classmethod
@@ -42,8 +86,13 @@ class Learner:
         """
         Return a learner of the run in `directory`, at its newest checkpoint or the beginning.
 
-        Raises ProtocolError or InvalidSettings for a run that cannot be used, NoCheckpoint or
-        CheckpointDamaged if the checkpoint it is to start from cannot be loaded, and MemoryError.
+        Raises:
+            ProtocolError: The files of the run cannot be used.
+            InvalidSettings: The settings cannot be used, or the checkpoint has other shapes.
+            NoCheckpoint: The checkpoint that the run is to start from does not exist.
+            CheckpointDamaged: The checkpoint that the run is to start from cannot be loaded.
+            MemoryError: There is no memory for the rows.
+
         """
         run = RunDirectory.open(directory)
         settings = run.request.settings
@@ -80,7 +129,7 @@ class Learner:
 
     @property
     def n_opts(self) -> int:
-        """Updates of the policy, with those before this run if it started from a checkpoint."""
+        """Updates of the policy, including the updates of a checkpoint that it started from."""
         return self.algorithm.n_opts
 
     @property
@@ -111,8 +160,8 @@ class Learner:
         """
         Rows that hosts may have sent in all.
 
-        There are always more of them while those that were sent are too few to learn from: they may
-        hold no transition yet, or be damaged in part.
+        While too few rows have come to learn from, there are always more: the rows so far may hold
+        no transition yet, or be damaged in part.
         """
         admitted = self.pace.admitted(self.updates)
         if self.algorithm.is_ready:
@@ -145,8 +194,8 @@ class Learner:
         """
         Read the next committed rows and return their number.
 
-        In lockstep that is one record of the log, and none while updates are due: a learner that is
-        restarted makes the updates of each record as the one before it did.
+        In lockstep it reads one record of the log, and none while updates are due: so a restarted
+        learner makes the updates of each record when the first learner made them.
         """
         if self.settings.sync and self.due:
             return 0

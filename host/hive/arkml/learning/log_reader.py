@@ -80,7 +80,7 @@ class LogReader:
         self._rows = record.first + len(record.columns)
 
     def _skip_segment(self) -> None:
-        """Move the cursor to the next segment on disk, or to the end of what is committed."""
+        """Move the cursor to the next segment on disk, or to the end of the committed records."""
         number, offset = self.cursor
         committed = self._committed
         if number == committed.segment:

@@ -18,8 +18,7 @@ def make_network(random: np.random.Generator, widths: Sequence[int]) -> Network:
     """
     Return a network with the widths of its inputs, hidden layers and outputs.
 
-    Weights are drawn evenly from within 1 / sqrt(inputs) of zero, as those of `torch.nn.Linear`;
-    biases are zero.
+    Weights are uniform within 1 / sqrt(inputs) of zero, as in `torch.nn.Linear`; biases are zero.
     """
     return [
         Layer(

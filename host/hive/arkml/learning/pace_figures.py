@@ -22,10 +22,10 @@ class _Mark(NamedTuple):
 
 class PaceFigures:
     """
-    The pace of the last seconds, from what a learner has done by each of its reports.
+    The pace of the last seconds, from the rows and updates that a learner counts at each report.
 
-    A sample is a row in a batch that an update learns from. An algorithm that is on-policy wants
-    each row as often as it has epochs, any other one `updates_per_row` batches for each row.
+    A sample is a row in a batch that an update learns from. An on-policy algorithm wants each row
+    once in each epoch; any other algorithm wants `updates_per_row` batches for each row.
     """
 
     def __init__(self, settings: Settings, now: float, updates: int, *, is_on_policy: bool) -> None:
@@ -39,8 +39,11 @@ class PaceFigures:
         """
         Yield the figures by tag.
 
-        `now`: seconds of a monotonic clock. `new_rows` came since the last call, and there have
-        been `updates` updates.
+        Args:
+            now: The present time, in seconds of a monotonic clock.
+            new_rows: Rows since the last call.
+            updates: Updates so far.
+
         """
         marks = self._marks
         marks.append(_Mark(now, marks[-1].rows + new_rows, updates))

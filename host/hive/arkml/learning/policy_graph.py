@@ -123,7 +123,18 @@ def samples(scaling: Scaling, actions: int) -> tuple[Floats, Floats]:
 
 
 def run(model: bytes, inputs: Mapping[str, Floats], outputs: Sequence[str]) -> list[Floats]:
-    """Return the outputs of a model, float32, [n, width] each."""
+    """
+    Return the outputs of a model.
+
+    Args:
+        model: An ONNX model.
+        inputs: The inputs by name: float32, [n, width].
+        outputs: The names of the wanted outputs.
+
+    Returns:
+        The outputs, in the order of their names: float32, [n, width] each.
+
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -135,8 +146,12 @@ def require_close(name: str, actual: Floats, expected: Floats, largest: float) -
     """
     Raise ExportWrong if answers differ by more than rounding.
 
-    actual, expected: float32, [n, width]. `largest` is the largest absolute number in them, or in
-    what enters a bounded function.
+    Args:
+        name: The name of the output, for the message.
+        actual: The answers of the model: float32, [n, width].
+        expected: The answers of the learner's networks: float32, [n, width].
+        largest: The largest absolute number in both, or in the input of a bounded function.
+
     """
     error = float(np.abs(actual - expected).max(initial=0.0))
     if not error <= TOLERANCE * max(1.0, largest):  # NaN compares as False

@@ -75,7 +75,7 @@ class Ppo:
 
     @property
     def n_opts(self) -> int:
-        """Updates so far, including those before a restart."""
+        """Updates so far, including updates before a restart."""
         return self._updates
 
     @property
@@ -92,7 +92,7 @@ class Ppo:
         """
         Learn from the rollout and return the mean losses by tag. Raises Diverged.
 
-        `updates` is what `pace.due` returned: those of all epochs.
+        `updates` is the result of `pace.due`: the updates of all epochs.
         """
         del updates
         settings = self._settings
@@ -146,13 +146,13 @@ class Ppo:
         )
 
     def published(self, version: int) -> None:
-        """Learn from rows of this version as from those of the policy returned last."""
+        """Learn from rows of this version as rows of the policy that was exported last."""
         self._actors[version] = self._exported
         self.buffer.published(version)
         self.pace.awaits_version = False
 
     def name_metrics(self, names: Sequence[str]) -> None:
-        """Take the names of the guest's metrics, among which are those of masks."""
+        """Set the names of the guest's metrics, which include the names of masks."""
         self.buffer.name_metrics(names)
 
     def metrics(self) -> Mapping[str, float]:

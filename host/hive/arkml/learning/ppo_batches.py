@@ -36,9 +36,17 @@ def generalized_advantages(
     """
     Return the advantages of rows on chains of any lengths: float64, [n].
 
-    rewards, following, dones: [n], and values: [n + m], as in Rollout. A chain that ends without
-    being done has the value of its end as its future. Each pass doubles the steps that every sum
-    covers, so n rows take log2 of the longest chain passes.
+    A chain that ends without being done has the value of its end as its future. Each pass doubles
+    the steps that every sum covers, so n rows take log2 of the longest chain passes.
+
+    Args:
+        rewards: The rewards of the rows: [n].
+        values: The values of the rows and of the ends of chains: [n + m].
+        following: The index in `values` that follows each row: [n].
+        dones: True where an episode ended with the row: [n].
+        gamma: The discount of a step.
+        lambda_: The smoothing of generalized advantage estimation.
+
     """
     count = len(rewards)
     future = np.where(dones, 0.0, values[following])
@@ -62,10 +70,17 @@ def draw_minibatches(
     random: np.random.Generator, rows: int, epochs: int, size: int
 ) -> npt.NDArray[np.int32]:
     """
-    Return places of rows in random order: int32, [epochs * minibatches, size], -1 for none.
+    Return indices of rows in random order: int32, [epochs * minibatches, size], -1 for padding.
 
-    The minibatches of an epoch differ by one row at most; it has each row once, or all but one if
-    `size` is 2 and `rows` odd.
+    The minibatches of an epoch differ by one row at most; an epoch has each row once, or all rows
+    but one if `size` is 2 and `rows` odd.
+
+    Args:
+        random: The generator of the order.
+        rows: The number of rows.
+        epochs: The number of passes over all rows.
+        size: The largest number of rows of a minibatch.
+
     """
     count = count_minibatches(rows, size)
     layout = np.full((count, size), -1)

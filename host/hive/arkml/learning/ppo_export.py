@@ -61,7 +61,7 @@ class PpoWeights:
 
     @property
     def actions(self) -> int:
-        """Number of actions: the continuous ones and one for each branch."""
+        """Number of actions: all continuous ones, and one for each branch."""
         return len(self.log_std) + len(self.branches)
 
     def is_finite(self) -> bool:
@@ -94,13 +94,13 @@ def to_onnx(weights: PpoWeights) -> bytes:
 
     Inputs, float32: `observations`, [N, F]; `epsilon`, [N, A], standard normal numbers or zeros;
     and with branches `action_masks`, [N, choices of all branches], 1 for a choice that is allowed
-    and 0 for one that is not. Outputs, float32: `raw_actions`, [N, A], continuous actions mean +
+    and 0 for any other. Outputs, float32: `raw_actions`, [N, A], continuous actions mean +
     deviation * epsilon and then the number of the choice in each branch; `actions`, [N, A], with
     the continuous ones clipped to [-1, 1]; and `values`, [N, 1], in the guest's units of reward.
 
-    The choice of a branch is the first whose cumulated probability is above the normal distribution
-    function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed choices have a
-    probability; a branch where none is allowed has all of them.
+    The choice of a branch is the first whose cumulative probability is above the normal
+    distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed
+    choices have a probability; a branch without an allowed choice allows all of them.
     """
     graph = PolicyGraph()
     continuous, branches = len(weights.log_std), weights.branches
@@ -223,7 +223,8 @@ def check(model: bytes, weights: PpoWeights, reference: ReferenceHeads) -> None:
     """
     Compare a model with the learner's networks, at average, typical and extreme observations.
 
-    Raises ExportWrong, also for a choice that is masked, or another than the one of its quantile.
+    Raises ExportWrong if answers differ, if the model makes a masked choice, or if its choice is
+    not the one at the quantile of epsilon.
     """
     continuous = len(weights.log_std)
     observations, epsilon = samples(weights.scaling, weights.actions)

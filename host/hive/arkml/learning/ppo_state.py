@@ -103,10 +103,13 @@ def rates_of(settings: Settings, n_opts: int) -> PpoRates:
 
 def orthogonal_network(random: np.random.Generator, widths: list[int], gain: float) -> Network:
     """
-    Return a network with the widths of its inputs, hidden layers and outputs.
+    Return a network with orthogonal weights, as in stable-baselines3, and biases of zero.
 
-    Weights are orthogonal as in stable-baselines3, those of the last layer scaled by `gain`; biases
-    are zero.
+    Args:
+        random: The generator of the weights.
+        widths: The widths of its inputs, hidden layers and outputs.
+        gain: The scale of the weights of the last layer.
+
     """
     gains = [_HIDDEN_GAIN] * (len(widths) - 2) + [gain]
     return [

@@ -56,23 +56,26 @@ class RateLimiter:
 
         error = (rows - memory_min_size) * updates_per_row - updates
 
-    - An update is allowed while the error stays at 0 or above (`min_diff`): never more updates than
-      rows ask for, and none for the first ones: that would be many updates on few rows.
+    - An update is allowed while the error stays at 0 or above (`min_diff`): the first
+      `memory_min_size` rows allow none, as many updates would be made from few rows, and later rows
+      never allow more than their ratio.
     - A row is allowed while the error stays at or below `max_diff`: the updates of the rows that
-      the learner has in advance, LEAST_AHEAD to MOST_AHEAD of them. Those are also allowed where no
-      update is, so one of the two always is (Reverb bounds its `error_buffer` from below instead).
+      the learner has in advance, LEAST_AHEAD to MOST_AHEAD of them. These rows are also allowed
+      where no update is, so one of the two always is (Reverb bounds its `error_buffer` from below
+      instead).
 
-    Two things are not Reverb's. Hosts that do not wait cannot be bounded, so an error of more than
-    BACKLOG_SECONDS of updates is forgotten: a learner that was held up makes up for no more. And a
-    slow learner admits LEAST_ROWS_PER_SECOND, so hosts that wait are served at an effective
-    `min(updates_per_row, 1 / (update_seconds * LEAST_ROWS_PER_SECOND))` updates for each row.
+    Two things differ from Reverb. Hosts that do not wait cannot be bounded, so an error of more
+    than BACKLOG_SECONDS of updates is forgotten: a learner that was delayed for longer does not
+    make up for it. And a slow learner admits LEAST_ROWS_PER_SECOND, so hosts that wait are served
+    at an effective `min(updates_per_row, 1 / (update_seconds * LEAST_ROWS_PER_SECOND))` updates for
+    each row.
 
     In lockstep (`Settings.sync`) nothing is forgotten, and nothing depends on the clock: after
     every step of the log there have been `floor((rows - memory_min_size) * updates_per_row)`
     updates.
 
-    `updates` counts those of this run: the policy that it began with may have had some before.
-    `admitted` may be called from any thread, the other methods from one.
+    `updates` counts the updates of this run only: the policy that it began with may have had some
+    before. `admitted` may be called from any thread, the other methods from one.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -97,8 +100,8 @@ class RateLimiter:
         """
         Start from the rows and updates that a learner finds.
 
-        Hosts may send LEAST_AHEAD more rows at once. A restarted learner has lost updates since its
-        checkpoint: those of MOST_AHEAD rows at most are due again.
+        Hosts may send LEAST_AHEAD more rows at once. A restarted learner has lost the updates since
+        its checkpoint, so they are due again, but no more than the updates of MOST_AHEAD rows.
         """
         self._note(rows, updates)
         error = self._error(rows, updates)
@@ -119,7 +122,7 @@ class RateLimiter:
         """
         Return the updates that may be made now, after `rows` rows and `updates` updates.
 
-        Those beyond BACKLOG_SECONDS are forgotten.
+        Forgets updates beyond BACKLOG_SECONDS.
         """
         if self._sync:
             return max(0, math.floor(self._error(rows, updates)))
@@ -145,7 +148,7 @@ class RateLimiter:
         """
         Record that `updates` updates took `seconds`.
 
-        The first turn is not timed: it includes what is loaded and compiled only once.
+        The first turn is not timed: it includes loading and compiling, which happen only once.
         """
         before = self._admitted
         self._note(self._rows, self._updates + updates)
@@ -163,7 +166,7 @@ class RateLimiter:
         """
         Rows admitted beyond what the updates allow, so that hosts need not wait for each body.
 
-        The more of them, the older the policy that acts.
+        With more of them, the acting policy is older.
         """
         if not self.update_seconds:
             return LEAST_AHEAD
@@ -187,6 +190,6 @@ class RateLimiter:
         return origin.rows + (updates - origin.updates - origin.error + most) / self._ratio
 
     def _note(self, rows: int, updates: int) -> None:
-        """Note rows and updates, and keep what is admitted now before anything lowers it."""
+        """Note rows and updates, and keep the rows admitted now before the number can fall."""
         self._rows, self._updates = rows, updates
         self._admitted = max(self._admitted, self._allowed(updates))

@@ -26,10 +26,10 @@ class Recorder:
     """
     Writes files of events in `directory`, a new one each hour; old ones are thinned by age.
 
-    With `settings` the first file has them for TensorBoard's plugin hparams, beside the metrics
-    HPARAM_METRICS. Where the disk is full, events are lost with a warning and learning continues.
-    The writer of tensorboardX is not used: it writes from a thread, which ends on a full disk, and
-    then every call that adds an event blocks for ever.
+    With `settings` the first file describes them for TensorBoard's plugin hparams, beside the
+    metrics HPARAM_METRICS. On a full disk, events are lost with a warning and learning continues.
+    The writer of tensorboardX is not used: its thread ends on a full disk, and then every call that
+    adds an event blocks for ever.
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, Hparam] | None = None) -> None:
@@ -47,7 +47,7 @@ class Recorder:
             self._hparams = experiment + start
 
     def record(self, values: Iterable[tuple[str, float]], step: int) -> Points:
-        """Write values by tag at a step, and return the points of those that are finite."""
+        """Write values by tag at a step, and return the points whose values are finite."""
         points = [(tag, step, value) for tag, value in values if math.isfinite(value)]
         if points:
             summary = Summary()
@@ -91,7 +91,7 @@ class Recorder:
         self._is_first = False
 
     def _begin(self, now: int) -> None:
-        """Begin another file; those before are thinned from now on."""
+        """Begin another file; earlier files are thinned from now on."""
         self._begun, self._size = now, 0
         name = f"events.out.tfevents.{now // SECOND}.{socket.gethostname()}.{os.getpid()}"
         self._path = self._directory / name

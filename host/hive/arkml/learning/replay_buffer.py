@@ -33,15 +33,27 @@ _STEP = np.dtype([("next", "<i8"), ("reward", "<f4"), ("ended", "<u4")])
 
 class ReplayBuffer:
     """
-    Holds the newest rows up to `capacity`, and takes memory as they come.
+    Holds the newest rows up to `capacity`; memory is allocated as the buffer fills.
 
     Demonstrations take a quarter of it at most and are overwritten by demonstrations only; other
-    rows have what they leave.
+    rows take the rest.
 
-    A row is linked when the row exactly one step later is added while it is still held. A chain
-    that breaks off ends at its last known row, where values are bootstrapped: only a Terminal row
-    has no value after it, and only with `masking`. `available` returns the bytes that the process
-    can still take. Raises MemoryError if there are not enough addresses for `capacity` rows.
+    A row is linked when the row exactly one step later is added while it is still held. A missing
+    row therefore removes a transition and never invents one (decision 7). A chain that breaks off
+    ends at its last known row, where values are bootstrapped: only a Terminal row has no value
+    after it, and only with `masking`.
+
+    Args:
+        capacity: The largest number of rows.
+        features: The number of features of a row.
+        actions: The number of actions of a row.
+        gamma: The discount of a step.
+        masking: Whether a Terminal row ends the return.
+        available: Returns the bytes of memory that the process can still take.
+
+    Raises:
+        MemoryError: There are not enough addresses for `capacity` rows.
+
     """
 
     def __init__(
@@ -129,7 +141,7 @@ class ReplayBuffer:
         return Added(np.concatenate([part.returns for part in parts]), FinishedEpisodes(*episodes))
 
     def cut(self, session: int) -> None:
-        """End all chains of a session, of which rows were lost."""
+        """End all chains of a session that has lost rows."""
         self._chains.cut(session)
 
     def draw(
@@ -138,9 +150,16 @@ class ReplayBuffer:
         """
         Draw slots of linked rows with replacement: int64, [batches, size].
 
-        `demonstrations` is the largest share of demonstrations in a batch; few of them have a
-        smaller one, 8 times their weight. With 0 they are drawn like other rows. There must be at
-        least one transition.
+        There must be at least one transition.
+
+        Args:
+            random: The generator of the draws.
+            batches: The number of batches.
+            size: The number of transitions of a batch.
+            demonstrations: The largest share of demonstrations in a batch. While they are few,
+                their share is smaller: each is drawn eight times as often as another row. With 0
+                they are drawn like other rows.
+
         """
         share = self._share(demonstrations)
         if share is None:
@@ -160,8 +179,13 @@ class ReplayBuffer:
         """
         Write the transitions of up to `length` steps that begin at `slots` into a block.
 
-        slots: int64, [k, B], of linked rows; they fill the first k batches of `block`. Rewards out
-        of all proportion count as the largest that are not.
+        Extreme rewards are clipped to `reward_bounds`.
+
+        Args:
+            slots: The first row of each transition, a linked one: int64, [k, B].
+            length: The largest number of steps of a transition.
+            block: The block whose first k batches are filled.
+
         """
         first = slots.reshape(-1)
         last = self._steps["next"][first]
@@ -224,7 +248,7 @@ class ReplayBuffer:
         return Added(extension.discounted[previous >= 0], extension.episodes)
 
     def _take_slots(self, region: RowRegion, count: int) -> Slots:
-        """Return slots for rows to come: unused ones first, then those of the oldest rows."""
+        """Return slots for new rows: unused slots first, then the slots of the oldest rows."""
         held = self.held
         unused = min(count, region.limit - region.held, self._capacity - held)
         taken = [np.arange(held, held + unused)]

@@ -76,7 +76,7 @@ class Reporter:
 
     def end_turn(self, *, settled: bool) -> None:
         """
-        Note the end of a turn; what follows is its report.
+        Note the end of a turn, before its report.
 
         `settled`: every update that the rows read so far allow has been made. In lockstep rows
         count as read only then.
@@ -101,7 +101,7 @@ class Reporter:
 
     def report(self, *, at_once: bool = False) -> None:
         """
-        Send and record what is due, at the end of a turn.
+        Send and record due reports, at the end of a turn.
 
         `at_once` sends progress however short ago the last message was.
         """
@@ -123,7 +123,7 @@ class Reporter:
             self._recorder.record([(name, value) for name, _, value in values], step)
 
     def close(self) -> None:
-        """Send and record what has not been sent or recorded yet."""
+        """Send and record the last state, if that has not happened yet."""
         if self._present != self._recorded:
             self._record(time.monotonic())
         self._recorder.end()
@@ -143,7 +143,7 @@ class Reporter:
     def _changed(
         self, values: Iterable[tuple[str, float]], now: float
     ) -> Iterator[tuple[str, float]]:
-        """Yield the values that are not those of before, or were recorded some time ago."""
+        """Yield the values that have changed, or were recorded some time ago."""
         for tag, value in values:
             last, at = self._last_values.get(tag, (None, 0.0))
             if value != last or now - at >= UNCHANGED_EVERY:
@@ -178,7 +178,7 @@ class Reporter:
 
 
 def _hparams(settings: Settings) -> dict[str, Hparam]:
-    """Return the settings by name, those that are not a text, a number or a bool as JSON."""
+    """Return the settings by name; a value that is not a text, a number or a bool becomes JSON."""
     return {
         name: value if isinstance(value, Hparam) else json.dumps(value)
         for name, value in (settings.as_json() | {"algorithm": settings.learner}).items()

@@ -50,10 +50,10 @@ class Rollout(NamedTuple):
 
 class RolloutBuffer:
     """
-    Holds the rows that the next updates learn from, and those that follow on them.
+    Holds the rows that the next updates learn from, and the rows that follow them.
 
-    A row can be learned from when the row one step later is there, with its reward. With `lag` 1
-    rows of the policy before the newest one are learned from, too, with 0 they are not. Rows of
+    A row can be learned from when the row one step later is there, with its reward. With `lag` 1,
+    rows of the policy before the newest one are learned from, too; with 0 they are not. Rows of
     older policies are counted, and not held unless they end a chain.
     """
 
@@ -112,7 +112,8 @@ class RolloutBuffer:
         """
         Expect rows that were added before: the first `learned_rows` rows have been learned from.
 
-        Among those of `versions_before` only the newest row of each chain has not.
+        Rows of `versions_before` have been learned from as well, except the newest row of each
+        chain.
         """
         if self._lag:
             self._before = set(versions_before)
@@ -125,7 +126,7 @@ class RolloutBuffer:
         return RewardBounds(float(low[0]), float(high[0]))
 
     def name_metrics(self, names: Sequence[str]) -> None:
-        """Take the names of metrics, by number; those of masks say which choices they mask."""
+        """Set the names of metrics, by number; names of masks say which choices they mask."""
         branches = self._settings.branches
         columns = [_mask_column(name, branches) for name in names]
         self._mask_columns = np.array(columns, np.int64)
@@ -156,7 +157,7 @@ class RolloutBuffer:
         return Added(extension.discounted[extension.previous >= 0], extension.episodes)
 
     def cut(self, session: int) -> None:
-        """End all chains of a session, of which rows were lost."""
+        """End all chains of a session that has lost rows."""
         self._chains.cut(session)
 
     def take(self) -> Rollout:
@@ -182,7 +183,7 @@ class RolloutBuffer:
 
     def release(self) -> None:
         """
-        Drop the rows that an update has used, and expect those of its policy.
+        Drop the rows that an update has used, and expect rows of its policy.
 
         With `lag` 1 the newest row of each chain stays: its reward is in a row that comes later.
         """
@@ -228,10 +229,10 @@ class RolloutBuffer:
         self, previous: Places, first: int, useful: Marks, version: npt.NDArray[np.uint32]
     ) -> Marks:
         """
-        Return True for each row whose previous one can be learned from: bool, [n].
+        Return True for each row whose previous row can be learned from: bool, [n].
 
-        previous: int64, [n], numbers; those from `first` on are of rows with these `useful` and
-        `version`.
+        previous: int64, [n], numbers of rows. Numbers from `first` on belong to rows with these
+        `useful` and `version`.
         """
         result = np.zeros(len(previous), np.bool_)
         versions = np.zeros(len(previous), np.uint32)

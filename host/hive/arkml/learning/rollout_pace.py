@@ -12,7 +12,7 @@ class RolloutPace:
     """
     Admits the rows that a rollout lacks, and none from then until the next policy is published.
 
-    The updates that are due are those of all epochs.
+    The due updates are the updates of all epochs.
     """
 
     def __init__(self, settings: Settings, buffer: RolloutBuffer) -> None:
@@ -33,7 +33,8 @@ class RolloutPace:
         """
         Start from the rows that a learner finds.
 
-        Fewer than had been learned from at its checkpoint are those of another run.
+        `rows` is 0 if the checkpoint is from another run: then no row of this run has been learned
+        from.
         """
         del updates
         self._buffer.learned_rows = min(self._buffer.learned_rows, rows)

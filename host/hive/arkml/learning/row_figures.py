@@ -65,7 +65,7 @@ class RowFigures:
         return self._rows
 
     def add(self, columns: RowColumns) -> None:
-        """Add rows to the sample, unless it is complete. Copies what it keeps."""
+        """Add rows to the sample, unless it is complete. Copies the columns that it keeps."""
         self._add_rewards(columns.reward[columns.state != EpisodeState.INITIAL])
         wanted = min(self._most - self._rows, _BODY_ROWS, len(columns))
         if wanted <= 0:
@@ -88,9 +88,9 @@ class RowFigures:
 
     def take(self, scaling: Scaling, now: float) -> tuple[list[Point], list[Histogram]]:
         """
-        Return the figures that are due, by tag, and the histograms, and begin another sample.
+        Return the due figures by tag, and the histograms, and begin another sample.
 
-        `scaling` is that of the policy, `now` in seconds of a monotonic clock.
+        `scaling` is the policy's, `now` in seconds of a monotonic clock.
         """
         if not self._rows or now - self._figures_at < FIGURES_EVERY:
             return [], []
@@ -135,7 +135,7 @@ class RowFigures:
             yield "actions/masked_share", self._masked / self._maskable
 
     def _shares(self, actions: Floats) -> Iterator[Point]:
-        """Yield the share of each choice among those of its branch."""
+        """Yield the share of each choice among all choices of its branch."""
         if not len(actions):
             return
         columns = actions[:, self._settings.continuous :].T.astype(np.int64)
@@ -160,7 +160,7 @@ class RowFigures:
     def _histograms_of_features(
         self, features: Floats, clipped: npt.NDArray[np.float64]
     ) -> Iterator[Histogram]:
-        """Yield those of all features, or of the worst: clipped ones first, then constant ones."""
+        """Yield histograms of all features, or of the worst: clipped first, then constant ones."""
         worst = np.lexsort((self._low != self._high, clipped <= _CLIPPED))[:MOST_HISTOGRAMS]
         for number in np.sort(worst).tolist():
             values = features[:, number]

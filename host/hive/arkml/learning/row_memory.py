@@ -1,4 +1,4 @@
-"""Memory of rows: arrays that take it page by page as they fill, and a check of what is left."""
+"""Memory of rows: arrays that take it page by page as they fill, and a check of the free memory."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def available_memory(root: Path = Path("/")) -> float:
     """
     Return the bytes that this process can take before the system ends a process.
 
-    The lowest of the machine's, of those of the process's control groups, and of the process's own
-    (`ulimit -m`, which Linux itself does not enforce); infinite where the system does not say.
-    `root` is the directory that holds `proc` and `sys`.
+    The lowest of three limits: the machine's, the limits of the process's control groups, and the
+    process's own (`ulimit -m`, which Linux itself does not enforce); infinite where the system does
+    not say. `root` is the directory that holds `proc` and `sys`.
     """
     return min((_of_machine(root), _of_process(root), *_of_groups(root)))
 

@@ -28,8 +28,8 @@ class RowStatistics:
     """
     Counts each row once, not again when a restarted learner reads it for the second time.
 
-    `most` is the limit of steps by which guests are cut off, 0 for none: no episode counts that
-    began after the one which reached it, because of those only the short ones had time to end.
+    `most` is the number of steps after which guests are cut off, 0 for no limit: when an episode
+    reaches it, episodes that began later do not count, because only short ones had time to end.
     """
 
     def __init__(self, most: int = 0) -> None:
@@ -96,7 +96,7 @@ class RowStatistics:
         self._last.last.extend(Episode(float(total), int(length)) for total, length in kept)
 
     def _follow(self, record: Record, episodes: FinishedEpisodes) -> None:
-        """Take over the episodes that began, and those that ended, in the order of the rows."""
+        """Apply the episodes that began and ended, in the order of the rows."""
         rows, ended = record.columns, dict[int, deque[Episode]]()
         found = (episodes.agents, episodes.returns, episodes.lengths)
         for agent, total, length in zip(*(one.tolist() for one in found), strict=True):
@@ -129,13 +129,13 @@ class RowStatistics:
         self._cut_off(cut, full)
 
     def _cut_off(self, cut: Mapping[int, Episode | None], full: Sequence[int]) -> None:
-        """End the episodes of guests that were cut off because of those of `full`."""
+        """End the episodes `cut` of guests in which agents `full` reached the limit of steps."""
         self.ratings.take_back(self._last.cut_off(full, _guest))
         for agent, episode in cut.items():
             self._end(agent, episode)
 
     def _end(self, agent: int, episode: Episode | None) -> None:
-        """End an episode, None for one of which rows are missing."""
+        """End an episode; None stands for an episode with missing rows."""
         if self._most and agent not in self._last:
             return  # it was forgotten
         if episode is None:

@@ -24,7 +24,7 @@ class RunDirectory:
     """
     A run on disk. The learner reads `rows` and writes `checkpoints`, `policies`, `events`.
 
-    `names` are those of the guest's metrics, in the order of their numbers.
+    `names` are the names of the guest's metrics, in the order of their numbers.
     """
 
     directory: Path
@@ -53,9 +53,14 @@ class RunDirectory:
         """
         Return the checkpoint to continue from, None to begin anew.
 
-        It is the run's own newest one, or else the one that the request names. Raises NoCheckpoint
-        or CheckpointDamaged if that one cannot be loaded, CheckpointOutdated if there are none but
-        those of an earlier version of arkml, and InvalidSettings if it has other shapes.
+        It is the run's own newest one, or else the one that the request names.
+
+        Raises:
+            NoCheckpoint: The named checkpoint does not exist.
+            CheckpointDamaged: The named checkpoint cannot be loaded.
+            CheckpointOutdated: All checkpoints were written by an earlier version of arkml.
+            InvalidSettings: The named checkpoint has other shapes.
+
         """
         own = self.checkpoints.newest()
         if own is not None or not self.request.checkpoint:

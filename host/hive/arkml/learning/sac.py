@@ -51,7 +51,7 @@ class Sac:
 
     @property
     def n_opts(self) -> int:
-        """Updates so far, including those before a restart."""
+        """Updates so far, including updates before a restart."""
         return self._updates
 
     @property
@@ -107,7 +107,7 @@ class Sac:
         """Do nothing: metrics are not learned from."""
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the figures of the newest update, and those of the replay buffer."""
+        """Return the figures of the newest update and of the replay buffer."""
         held = self.buffer.held
         return self._tagged_figures() | {
             "replay/fill": held / self._settings.memory_max_size,

@@ -58,7 +58,15 @@ class Answer(NamedTuple):
 
 
 def act(weights: SacWeights, observations: Floats, epsilon: Floats) -> Answer:
-    """Answer a batch in numpy. observations: float32, [n, F]. epsilon: float32, [n, A]."""
+    """
+    Answer a batch in numpy.
+
+    Args:
+        weights: The weights of the policy.
+        observations: Raw observations: float32, [n, F].
+        epsilon: Standard normal numbers, or zeros: float32, [n, A].
+
+    """
     inputs = weights.scaling.features(observations)
     mean, log_std = np.split(answer(weights.actor, inputs), 2, axis=1)
     raw = mean + np.exp(np.clip(log_std, *LOG_STD)) * epsilon
@@ -73,7 +81,7 @@ def act(weights: SacWeights, observations: Floats, epsilon: Floats) -> Answer:
 
 def export(weights: SacWeights) -> bytes:
     """
-    Return a policy as an ONNX model whose answers have been compared with those of numpy.
+    Return a policy as an ONNX model, after comparing its answers with numpy's.
 
     Raises Diverged for weights that are not finite, and ExportWrong.
     """

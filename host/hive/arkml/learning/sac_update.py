@@ -44,8 +44,8 @@ class SacFigures(NamedTuple):
     Figures of some updates besides their losses: float32 scalars.
 
     Mean, lowest and highest of the returns that the critics expected of the last batch, in units of
-    scaled rewards, the mean distance to what they should have expected, and the root mean squared
-    norms of all gradients.
+    scaled rewards; the mean distance to their targets; and the root mean squared norms of all
+    gradients.
     """
 
     q_mean: Any
@@ -57,7 +57,7 @@ class SacFigures(NamedTuple):
 
 
 class SacReturns(NamedTuple):
-    """Returns of a batch that the critics expected, [critics, B], and wanted ones, [B]: float32."""
+    """Returns of a batch: expected by critics, [critics, B], and their targets, [B]: float32."""
 
     expected: Any
     wanted: Any
@@ -85,8 +85,14 @@ def make_updates(
     """
     Make the updates on the first `count` batches of a block.
 
-    count: int32. key: uint32, [2], the run's; with the number of updates so far it determines the
-    noise of each update.
+    Args:
+        state: The networks, optimizers and the number of updates so far.
+        block: The batches: [k, B, ...].
+        count: The number of batches: int32.
+        key: The run's random key: uint32, [2]. With the number of updates so far it determines the
+            noise of each update, so a restarted learner draws equal noise.
+        rates: The rates of this call, such as learning rates and the scaling.
+
     """
 
     def body(number: Any, carry: tuple[SacState, SacLosses, SacReturns]) -> Any:

@@ -1,4 +1,4 @@
-"""The open chains of all sessions, and which of them are forgotten."""
+"""The open chains of all sessions, and the rule for forgetting them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class SessionChains:
     """
     An index of chains for each session and kind of rows.
 
-    Agents that never end, and sessions that never say that they are over, leave chains behind:
-    once there are many, those whose rows are too old are forgotten.
+    Some agents never end, and some sessions vanish without a message; both leave chains behind.
+    Once there are many chains, the ones whose rows are too old are forgotten.
     """
 
     def __init__(self, gamma: float) -> None:
@@ -33,10 +33,10 @@ class SessionChains:
 
     def count(self, opened: int, oldest: Callable[[int], int]) -> None:
         """
-        Count chains that were opened in an index, less those that ended.
+        Count chains that were opened in an index, less the chains that ended.
 
-        Where there are many, those are forgotten whose rows are older than number `oldest(kind)`,
-        and sessions that have no others.
+        If there are many, forgets chains whose rows are older than number `oldest(kind)`, and
+        sessions without other chains.
         """
         self._counted += opened
         if self._counted <= self._forget_at:
@@ -48,7 +48,7 @@ class SessionChains:
         self._forget_at = max(_FORGET_FROM, 2 * self._counted)
 
     def cut(self, session: int) -> None:
-        """End all chains of a session, of which rows were lost."""
+        """End all chains of a session that has lost rows."""
         for (owner, _), index in self._indexes.items():
             if owner == session:
                 self._counted -= len(index)

@@ -102,7 +102,7 @@ class Trainer(LearningLoop):
 
     @property
     def is_record_due(self) -> bool:
-        """True: the reporter knows what to send."""
+        """True: the reporter decides itself which reports are due."""
         return True
 
     def record(self) -> None:

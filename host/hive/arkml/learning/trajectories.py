@@ -147,8 +147,8 @@ def linear_recurrence(values: Doubles, factors: Doubles) -> Doubles:
     """
     Return x with x[i] = values[i] + factors[i] * x[i - 1]; a factor of 0 begins a new chain.
 
-    values, factors, x: float64, [n]. Each pass joins every partial sum with the one as far before
-    it as it is long (Hillis and Steele), so n rows take log2 of the longest chain passes.
+    values, factors, x: float64, [n]. Each pass joins every partial sum with the sum that precedes
+    it by its own length (Hillis and Steele), so n rows take log2 of the longest chain passes.
     """
     sums = values.copy()
     reach = factors.copy()

@@ -39,13 +39,16 @@ class VersionRatings:
     """
     Rates one version after the other, by episodes that are chosen as they begin.
 
-    Of agents that play side by side the first episodes to end are the short ones, so each agent
-    has as many in a rating, and all of them are played to their ends; see `EpisodeChoice`. What is
-    rated is the version under which the middle one began. Where every agent has begun half of its
-    episodes under that version, only those count; a rating begins anew, once, with the version that
-    comes before that. Where versions follow each other faster, the episodes beside it count, too.
-    `take` returns what came of it: the version, when that is known, and the rating, when all have
-    ended. Agents that end no episode for long are left out of the next rating.
+    Among agents that play side by side the first episodes to end are the short ones. So each agent
+    plays equally many episodes of a rating, and all of them to their ends; see `EpisodeChoice`.
+
+    The rated version is the one under which the middle episode began. If every agent has begun at
+    least half of its episodes under that version, only these count. If versions follow each other
+    faster, episodes that began under neighboring versions count, too. If the version changes before
+    half of the episodes have begun, the rating begins anew with the new version, once.
+
+    `take` returns the results: a Candidate when the version is known, and a Rating when all
+    episodes have ended. Agents that end no episode for long are left out of the next rating.
     """
 
     def __init__(self) -> None:
@@ -61,7 +64,7 @@ class VersionRatings:
         self._made: list[Candidate | Rating] = []
 
     def take(self) -> list[Candidate | Rating]:
-        """Return what has come up since the last call."""
+        """Return the candidates and ratings since the last call."""
         made, self._made = self._made, []
         return made
 

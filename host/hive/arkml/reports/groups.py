@@ -1,4 +1,4 @@
-"""Runs that are laid over each other: those that differ in their seed only are one band."""
+"""Runs in one chart: runs that differ in their seed only share a band."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunGroup:
     """
     Runs of one game that have all settings but the seed in common; `label` names them.
 
-    All of them have evaluations, or none of them.
+    Either all of them have evaluations, or all have not.
     """
 
     label: str

@@ -178,7 +178,7 @@ def _checkpoints(run: ReportedRun) -> str:
 
 
 def _mark(run: ReportedRun, checkpoint: CheckpointInfo) -> str:
-    """Return what a checkpoint is kept for: a rating comes some updates after its policy."""
+    """Return the reason for keeping a checkpoint: a rating comes some updates after its policy."""
     if not checkpoint.best:
         return ""
     later = "" if run.best is None else f", {checkpoint.n_opts - run.best.n_opts:,} updates later"

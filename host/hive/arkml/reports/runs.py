@@ -40,9 +40,17 @@ class ReportedRun:
 
 def read_from_hive(client: HiveClient, names: Sequence[str], source: str) -> list[ReportedRun]:
     """
-    Return runs of a hive by their ids or names; of a name the newest run.
+    Return runs of a hive by their ids or names; a name stands for the newest run of that name.
 
-    Raises UsageError for a run that is not there, and HiveError.
+    Args:
+        client: The hive.
+        names: The ids or names.
+        source: The address of the hive, for messages.
+
+    Raises:
+        UsageError: A run is not there.
+        HiveError: The hive cannot be reached, or refuses the request.
+
     """
     runs = client.runs().result()
     return [_ask(client, _chosen(runs, name, source), source) for name in names]
@@ -52,11 +60,17 @@ def read_from_directory(
     data: Path, names: Sequence[str], warn: Callable[[str], object]
 ) -> list[ReportedRun]:
     """
-    Return runs by their ids or names, all of them without names; a hive may serve them meanwhile.
+    Return runs of a directory by their ids or names; a hive may serve them meanwhile.
 
-    `data` is the data directory of a hive, or the directory of a training. `warn` is called with a
-    sentence for each run that is not named and cannot be read. Raises UsageError for a directory
-    without runs or a run that is not there, and HiveError for a run that cannot be read.
+    Args:
+        data: The data directory of a hive, or the directory of a training.
+        names: The ids or names; empty for all runs.
+        warn: Called with a sentence for each run that is not named and cannot be read.
+
+    Raises:
+        UsageError: The directory has no runs, or a named run is not there.
+        HiveError: A named run cannot be read.
+
     """
     runs = data / "runs" if (data / "runs").is_dir() else data / "hive" / "runs"
     if not runs.is_dir():

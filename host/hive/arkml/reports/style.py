@@ -1,4 +1,4 @@
-"""The style sheet of a report, for light and dark screens, and for narrow ones."""
+"""The style sheet of a report, for light and dark screens, wide and narrow ones."""
 
 STYLE = """
 :root { --page: #fff; --text: #1d2330; --soft: #626b7a; --grid: #dfe3ea; --mark: #fff3c4;

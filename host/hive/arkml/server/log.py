@@ -1,4 +1,41 @@
-"""The log of one run: its rows on disk, in segments that are only appended to."""
+"""
+The log of one run: its rows on disk, in segments that are only appended to.
+
+Theory of operation
+
+The log is the only store of a run's rows. The server appends to it, and the learner, another
+process, reads it; a restarted learner fills its memory from it again. So the server acknowledges
+rows without waiting for the learner, except in lockstep, and a learner can be killed at any time.
+
+A host sends rows in bodies, which each session counts from 1. The server checks a body, removes the
+rows that it refuses, and appends the rest as one record: a prefix, and the body with its own header
+(`hive.protocol.segments`). The prefix has the size, the number of the first row in the run, the
+index of the session, and checksums of itself and of the header; the header has a checksum of the
+columns. A body is appended once: if the session has passed its number, it is a repetition whose
+answer was lost, and is acknowledged again.
+
+A segment is a file with a number for a name. Its space is allocated at once, so it ends in zeros,
+which no reader takes for a record. When the next record does not fit, a new segment begins; before
+that, `take` may refuse the space. A record lies in one segment. If a write fails in the middle, the
+file is cut at the end of the last record: otherwise a shorter record after it could leave a
+readable rest. If the file at the path is no longer the open one, because the directory was
+replaced, appending fails: the rows would go to a deleted file.
+
+When `append` returns, the kernel has the rows: they survive the end of every process, and the body
+is acknowledged. `sync` waits for the disk. The event loop appends and a thread syncs, twice a
+second, so no request waits for the disk; a power failure may lose the rows since the last sync.
+`sync` also writes the counts of each session if rows were refused, as the records do not contain
+these.
+
+Old segments are removed as wholes. Segments go while the others hold `keep` rows, the rows that the
+learner's memory takes; segments that the learner has not read go only beyond four times as many.
+The counts of their rows are written first.
+
+When a log is opened, `recovery` reads all of it. It looks for the next whole record behind damaged
+bytes, and cuts a torn record off the end of a segment. The numbers of first rows tell how many rows
+are missing in between, and the run's document and the counts of sessions tell how many must have
+been acknowledged. Lost rows are counted and logged, and their numbers are not given again.
+"""
 
 from __future__ import annotations
 
