@@ -1,1 +1,1 @@
-"""Trials whose environment is a guest: their ticks, stand-ins, and what is learned from players."""
+"""Trials whose environment is a guest: their ticks, their stand-ins, and learning from players."""

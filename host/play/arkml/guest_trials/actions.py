@@ -18,9 +18,10 @@ class ActionRule:
     """
     The rule by which actions become valid ones.
 
-    A continuous action is clipped to its bounds, and one that is not finite becomes the default,
+    A continuous action is clipped to its bounds; a value that is not finite becomes the default,
     the number nearest to 0 within the bounds. A choice that does not exist or is not allowed
-    becomes the lowest one that is. Where no choice of a branch is allowed, all of them are.
+    becomes the lowest allowed choice. If a branch allows no choice, all its choices count as
+    allowed.
     """
 
     def __init__(self, actions: Actions) -> None:
@@ -47,7 +48,7 @@ class ActionRule:
 
     def settled(self, actions: Floats, allowed: Marks | None) -> Floats:
         """
-        Return valid actions in the place of given ones, float32, [n, width].
+        Return actions after applying the rule: float32, [n, width].
 
         allowed: bool, [n, choices of all branches], or None where all choices are allowed.
         """
@@ -65,9 +66,9 @@ class ActionRule:
 
     def parse(self, content: bytes) -> Floats:
         """
-        Return the action in a message, float32, [width], which is not settled yet.
+        Return the action in a message, before the rule is applied: float32, [width].
 
-        What is missing is 0; a message that cannot be read is the default action.
+        A missing field is 0; a message that cannot be read is the default action.
         """
         try:
             action = Action.FromString(content)

@@ -32,7 +32,7 @@ Places = npt.NDArray[np.intp]
 
 
 class OnceWarned:
-    """The policies that were warned about, each once, by all workers; the last ones are kept."""
+    """The policies that all workers have warned about, each once; only the last are kept."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -66,10 +66,11 @@ class ClassPolicies:
     one worker; `loaded` and `offer` may be called by another one.
 
     The last columns of a policy's actions are the numbers of its choices, as in the models of PPO
-    (`learning.ppo_export`): in each branch the likeliest choice, or with noise the one at its
-    quantile, of those that the input `action_masks` allows. The number of a policy without that
-    input may be masked, or lie between two choices: it is rounded, halves to the even number, and
-    where that choice does not exist or is not allowed, the lowest allowed one takes its place.
+    (`learning.ppo_export`). In each branch that is the likeliest choice allowed by the input
+    `action_masks`, or with noise the choice at its quantile. A policy without that input may return
+    a number that is masked, or lies between two choices: the number is rounded, halves to the even
+    number, and a choice that does not exist or is not allowed is replaced by the lowest allowed
+    one.
     """
 
     def __init__(

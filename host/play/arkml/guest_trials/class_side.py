@@ -47,10 +47,15 @@ class _Steady:
 
 class ClassSide:
     """
-    The agents of one class: their slots, their observations, and the actions that are offered them.
+    The agents of one class: their slots, their observations, and the actions offered to them.
 
-    `actors` has, for each slot, the place of its actor in the trial, of `count` actors. `key` is
-    that of the first slot, and `environment` the name in its rewards.
+    Args:
+        actor_class: The class.
+        actors: The index in the trial of each slot's actor.
+        count: The number of actors of the trial.
+        key: The key of the first slot; the keys of the other slots follow.
+        environment: The name of the environment, which its rewards carry.
+
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class ClassSide:
         self._offer: Offer | None = None
 
     def check(self, decision: Decision) -> None:
-        """Raise GuestError for a submit of other widths than those of the class."""
+        """Raise GuestError for a submit whose widths differ from the class's."""
         behavior, known = decision.behavior, self.actor_class.behavior
         if behavior is not known and (
             (behavior.num_features, behavior.num_actions) != (known.num_features, known.num_actions)

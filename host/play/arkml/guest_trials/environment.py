@@ -75,7 +75,15 @@ class GuestEnvironment:
             self._tell(message.message)
 
     def act(self, tick: int, acted: Sequence[Acted], most_ahead: int) -> None:
-        """Have the guest stepped with the actions of a tick; see HostedEnvironment."""
+        """
+        Step the guest with the actions of a tick; see HostedEnvironment.
+
+        Args:
+            tick: The number of the tick.
+            acted: The action of each actor.
+            most_ahead: The number of further steps that stand-ins may play ahead.
+
+        """
         del tick
         guest = self._guest
         if guest is not None and not self._is_over:
@@ -128,7 +136,7 @@ class GuestEnvironment:
             log.warning(text, self._trial.trial_id, *values)
 
     def _deliver(self, results: Sequence[TickResult]) -> None:
-        """Send what the guest did in a step, and in those that it has played ahead before it."""
+        """Send the results of a step, and of earlier steps that were played ahead."""
         for played in results[:-1]:
             if not self._is_over and played.observations is not None:
                 observed = played.observations.observation_set

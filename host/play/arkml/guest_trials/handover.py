@@ -20,10 +20,10 @@ _PATIENCE: Final = 0.1  # seconds; then a busy loop, or one that does not run, i
 
 class Handover:
     """
-    Calls in the event loop, from one other thread, that do not keep it from what people wait for.
+    Calls from another thread in an event loop, which do not delay work that people wait for.
 
-    Awaited ones come in the next turn of the loop. The others wait in line, and are made for a
-    millisecond in each turn, however many there are.
+    Awaited calls run in the next turn of the loop. The others are queued, and run for a millisecond
+    in each turn, however many there are.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -198,7 +198,7 @@ class GuestHosting(Closing):
         return TrialGuest(template.variant(self._settings(config)), plan)
 
     def _settings(self, config: GuestConfig) -> InstanceSettings:
-        """Return the settings of an instance: those of the options, but for what is given."""
+        """Return the settings of an instance: the options, replaced by values of the trial."""
         settings = core_of(self._env).factory.settings
         if config.HasField("configure"):
             settings = replace(settings, configure=config.configure)

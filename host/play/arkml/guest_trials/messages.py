@@ -35,7 +35,7 @@ _AGENT, _EPISODE, _END, _FINAL_END = b"\x18", b"\x20", b"\x28", b"\x40"
 
 class ObservationWriter:
     """
-    Writes the observations of the slots of one class, which are those of Observation serialized.
+    Writes the observations of the slots of one class, as serialized Observation messages.
 
     It remembers the last values of each slot, which are shown while its agent is absent.
     """
@@ -55,7 +55,12 @@ class ObservationWriter:
         """
         Return the observation of each slot in a submit of this class.
 
-        allowed: bool, [rows, choices of all branches], or None where all are allowed.
+        Args:
+            rows: The rows of the submit by slot.
+            decision: The submit.
+            allowed: The allowed choices: bool, [rows, choices of all branches], or None if all are
+                allowed.
+
         """
         if rows is not self._rows:
             self._rows = rows
@@ -125,9 +130,9 @@ class RewardWriter:
         """
         Return the rewards of a submit, with the metadata of their rows.
 
-        The first row of an episode has one only if it is not 0, or has metadata, and if no other
-        agent ended in its slot in this submit: the reward is that one's. A row that no submit has,
-        as that of an agent whose guest ended, has none.
+        The first row of an episode has a reward only if that is not 0, or has metadata, and if no
+        other agent ended in its slot in this submit: then the reward belongs to the other agent. A
+        row without a submit, for example of an agent whose guest ended, has none.
         """
         items = _by_row(decision.metadata) if decision.metadata else {}
         values, places = decision.rewards.tolist(), decision.places.tolist()

@@ -50,8 +50,8 @@ class StandInActions(NamedTuple):
     Actions of stand-ins for the rows of one class.
 
     actions: float32, [n, num_actions], the continuous ones and then the number of the choice in
-    each branch. Those out of bounds, not finite or not allowed are put right before they are
-    applied. origins: the policy version of each row.
+    each branch. Actions that are out of bounds, not finite or not allowed are corrected before they
+    are applied. origins: the policy version of each row.
     """
 
     actions: Floats
@@ -80,7 +80,7 @@ class StandInSource(Protocol):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the policies by class, of those that have one."""
+        """The names of the policies by class, for classes that have one."""
 
     def open(self, classes: Sequence[GuestClass]) -> StandInPolicies:
         """
@@ -94,16 +94,24 @@ class StandInSource(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestTrialsOptions:
     """
-    Options of the trials of one guest, `module`.
+    Options of the trials of one guest.
 
-    `environment` holds options of the guest, as GuestEnv takes them; without a host the hosting has
-    its own. `tick_rate` is in ticks a second, 0 for ticks that wait for all players; None is the
-    guest's own clock in trials that people may play, which are all with `people`, and else 0.
-    `away` are the seconds after which a stand-in acts for a player that does not. A trial ends with
-    its guest, or with the episode of the "first" or of "all" of its agents by `end_on`. `workers`
-    is the number of threads that step guests, None for one for each core less one. `seed` is that
-    of the first trial without a seed of its own; the next one is drawn from it. `learning` is a
-    sentence for people about what is learned from them.
+    Attributes:
+        module: The guest.
+        environment: Options of the guest, as GuestEnv takes them; without a host the hosting has
+            its own.
+        tick_rate: Ticks a second; 0 for ticks that wait for all players. None means the guest's own
+            clock in trials that people may play, and else 0.
+        people: Whether people may play all trials.
+        away: Seconds after which a stand-in acts for a player that does not.
+        end_on: When a trial ends: with its guest, or with the episode of the "first" or of "all" of
+            its agents.
+        workers: The number of threads that step guests; None for one less than there are cores.
+        seed: The seed of the first trial without a seed of its own; each next seed is drawn from
+            the one before.
+        stand_ins: The policies that stand in for players, None for default actions.
+        learning: A sentence that tells people how runs learn from them.
+
     """
 
     module: str | os.PathLike[str] | bytes

@@ -25,7 +25,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class GuestClass:
-    """A class of actors: the agents of one behavior, of which `slots` may live at once."""
+    """A class of actors: the agents of one behavior; at most `slots` of them live at once."""
 
     name: str
     behavior: Behavior

@@ -13,9 +13,10 @@ def act_together(
     policies: StandInPolicies, rows: Sequence[StandInRows]
 ) -> list[StandInActions | None]:
     """
-    Return the actions for each of `rows`, which may be of one class many times.
+    Return the actions for each of `rows`, which may contain one class many times.
 
-    Policies are given one StandInRows a class. Raises what they raise.
+    Each policy is called once, with one StandInRows for its class. Passes on the errors of
+    policies.
     """
     by_class: dict[str, list[int]] = {}
     for place, one in enumerate(rows):

@@ -25,10 +25,15 @@ class SlotRows:
     """
     Rows of one submit by slot.
 
-    shown: the row that each slot shows, or ABSENT. ends: how the episode of that row ended, by
-    slot. finals: by slot, the last row of an agent and its end, where another agent took its slot
-    in this submit. slots: the slot of each row. deciding: slots of the agents that wait for an
-    action, in push order. started: for each of those, 1 if this is its first row.
+    Attributes:
+        slots: The slot of each row.
+        shown: The row that each slot shows, or ABSENT.
+        ends: How the episode of that row ended, by slot.
+        finals: By slot, the last row of an agent and its end, if another agent took its slot in
+            this submit.
+        deciding: The slots of the agents that wait for an action, in push order.
+        started: For each slot in `deciding`, 1 if this is its agent's first row.
+
     """
 
     shown: list[int]

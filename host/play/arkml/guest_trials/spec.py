@@ -35,15 +35,21 @@ __all__ = [{{quoted}}]
 
 def write_spec(guest: str, classes: Sequence[GuestClass], folder: Path) -> list[Path]:
     """
-    Write the spec file of a guest with what is generated from it, and return the paths.
+    Write the spec file of a guest and the files generated from it, and return their paths.
 
-    They are `cogment.yaml` and `guest.proto`, which generators of Cogment's SDKs take too;
-    `python/cog_settings.py` with the modules that it imports; and `javascript/CogSettings.js` with
-    the SDK. `guest` is the name of the module. A folder that was written before is written anew;
-    in any other no file is replaced.
+    Generators of Cogment's SDKs read `cogment.yaml` and `guest.proto`. `python/cog_settings.py`
+    comes with the modules that it imports, and `javascript/CogSettings.js` with the SDK. A folder
+    that was written by this function is written anew; in any other folder no file is replaced.
 
-    Raises UsageError if there are other files in the way, or the folder cannot be written, and
-    TrialError if the files cannot be generated.
+    Args:
+        guest: The name of the guest's module.
+        classes: The classes of actors.
+        folder: The folder to write.
+
+    Raises:
+        UsageError: Other files are in the way, or the folder cannot be written.
+        TrialError: The files cannot be generated.
+
     """
     with tempfile.TemporaryDirectory() as scratch:
         contents = _generated(guest, classes, Path(scratch))

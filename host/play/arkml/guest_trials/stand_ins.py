@@ -24,8 +24,8 @@ class StandInFile:
     """
     The bytes of an ONNX or Cervo file that stands in for the players of a class.
 
-    `name` is its origin in logs. Without `actor_class` it is that of all classes that have no file
-    of their own. `outputs` names those that act, where their names and shapes do not tell.
+    `name` is its origin in logs. Without `actor_class` it stands in for every class without a file
+    of its own. `outputs` names the outputs that act, if their names and shapes do not tell.
     """
 
     name: str
@@ -38,10 +38,19 @@ class StandIns:
     """
     Gives the policies of each class to all workers.
 
-    Classes act by their file, or by the versions of a run that are offered, from episode to
-    episode. `run_classes` are those whose versions will be offered; they take no file. `seed` and
-    `deterministic` rule the noise of stochastic policies. Raises UsageError for two files of one
-    class, and ModelRejected for a file that cannot act.
+    A class acts by its file, or by the versions of a run that are offered between episodes.
+
+    Args:
+        files: The files, at most one for each class.
+        run_classes: The classes whose versions will be offered; they take no file.
+        seed: The seed of the noise of stochastic policies.
+        deterministic: Whether stochastic policies act without noise.
+        limits: The limits of models.
+
+    Raises:
+        UsageError: Two files are for one class.
+        ModelRejected: A file cannot act.
+
     """
 
     def __init__(
@@ -103,9 +112,18 @@ class StandIns:
         """
         Have the agents of a class follow a version of its run, from their next episodes on.
 
-        `data` is the ONNX file of the version, and `origin` names it in logs, as "reach@12". Any
-        thread may call it. Raises UsageError for a class that follows no run, and InvalidArguments
-        for a version that does not fit; the version before acts on then.
+        Any thread may call it.
+
+        Args:
+            actor_class: The class.
+            number: The number of the version.
+            data: The ONNX file of the version.
+            origin: The name of the version in logs, for example "reach@12".
+
+        Raises:
+            UsageError: The class follows no run.
+            InvalidArguments: The version does not fit. The version before stays in use.
+
         """
         if actor_class not in self._run_classes:
             raise UsageError(f"class {actor_class!r} follows no run: version {number} is refused")

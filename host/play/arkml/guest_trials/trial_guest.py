@@ -30,7 +30,7 @@ class TickResult:
     """
     The outcome of one step of a guest: rewards, answers to messages, observations, stand-ins.
 
-    There are no observations after a failure, of which `error` tells.
+    `observations` is None if the guest failed; `error` then says why.
     """
 
     rewards: list[HostedRewards] = field(default_factory=list)
@@ -46,8 +46,13 @@ class TrialPlan:
     """
     The trial that a guest plays.
 
-    `order` has, for each actor of the trial, its slot: those of the first class come first. `key`
-    numbers the trial, `seed` is that of the guest, and `environment` the name in its rewards.
+    Attributes:
+        order: The slot of each actor of the trial; slots of the first class have the lowest
+            numbers.
+        key: The number of the trial.
+        seed: The seed of the guest.
+        environment: The name of the environment, which its rewards carry.
+
     """
 
     classes: Sequence[GuestClass]
@@ -113,8 +118,8 @@ class TrialGuest(Closing):
         """
         Apply the actions of a tick, and run the guest to its next submit.
 
-        `acted` has one for each actor, None stands for those that were offered. Raises GaveWay for
-        a guest that has run for a turn, or waits: `run_on` continues it.
+        `acted` has one action for each actor; None applies the actions that were offered. Raises
+        GaveWay for a guest that has run for a turn, or waits: `run_on` continues it.
         """
         instance, side = self._instance, self._waiting
         if instance is None:

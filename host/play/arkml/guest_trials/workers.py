@@ -69,10 +69,10 @@ class GuestWorker(Closing):
     """
     One thread, and the guests that it steps, each from its first step to its end.
 
-    Steps that wait are run together, and their results are handed over by a Handover. Guests
-    without players are stepped a few times before that. Steps that players or clocks wait for come
-    before others. A guest that runs for long, or waits, takes turns with the others. `resources`
-    are those of its guests, and `stand_ins` the policies for their slots.
+    Waiting steps are run together, and a Handover delivers their results. Guests without players
+    play a few steps ahead first. Steps that players or clocks wait for come before others. A guest
+    that runs for long, or waits, takes turns with the others. `resources` are the resources of its
+    guests, and `stand_ins` the policies for their slots.
     """
 
     def __init__(
@@ -109,8 +109,14 @@ class GuestWorker(Closing):
         """
         Run `step` for a guest, and pass its result to `deliver`.
 
-        Up to `most_ahead` steps with the actions of stand-ins follow it. A step that is awaited, by
-        a player or by the clock, comes before those that are not.
+        Args:
+            guest: The guest.
+            step: The step to run.
+            deliver: Called with the results.
+            most_ahead: The number of further steps to play ahead, with the actions of stand-ins.
+            is_awaited: True if a player or the clock waits for the step: it comes before other
+                steps.
+
         """
         job = _Job(guest, step, deliver, most_ahead, is_awaited)
         if is_awaited:
@@ -198,9 +204,9 @@ class GuestWorker(Closing):
 
     def _played_on(self, drained: Sequence[_Played], until: float) -> list[_Played]:
         """
-        Step guests by their stand-ins as long as they may, and nothing else is due.
+        Step guests by their stand-ins as long as they may play ahead, and no other step is due.
 
-        Returns those that did not give way.
+        Returns the guests that did not give way.
         """
         is_due = False
         while not is_due and (playing := [one for one in drained if one.may_play_on]):

@@ -285,11 +285,11 @@ def open_learning(
 
 def hosted_params(hosting: GuestHosting, given: TrialParams | None = None) -> TrialParams:
     """
-    Return the default parameters of a guest's trials, those of a file if they are `given`.
+    Return the default parameters of a guest's trials, or the parameters of a file if `given`.
 
     By default the actors are all slots of the guest: a stand-in where their class has a policy or
-    follows a run, and else an actor that joins. Raises TrialError for others that the guest cannot
-    have, and UsageError for those of another environment.
+    follows a run, and else an actor that joins. Raises TrialError for actors that the guest cannot
+    have, and UsageError for parameters of another environment.
     """
     from arkml.trials.core.hosting import HOSTED, STAND_IN
     from arkml.trials.core.parameters import DEFAULT_INACTIVITY

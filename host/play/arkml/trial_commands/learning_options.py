@@ -1,4 +1,4 @@
-"""Options of commands that serve trials of a guest: the hive, its runs, what they learn from."""
+"""Options to learn from trials of a guest: the hive, its runs, the actions to learn from."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def learning_options(
     """
     Return the options of learning from the trials of a guest, None without a hive.
 
-    Raises UsageError for options that do not go together.
+    Raises UsageError for options that contradict each other.
     """
     if hive is None:
         for option, given in (("--run", runs), ("--learn", learn), ("--learn-rewards", rewards)):

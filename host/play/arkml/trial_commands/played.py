@@ -148,7 +148,7 @@ async def _play_one(server: Server) -> PlayedTrial:
 
 
 def _links(web: WebPort, host: str, hosting: GuestHosting) -> list[tuple[str, str]]:
-    """Return what each link is good for, and the link: to play, to watch, to invite others."""
+    """Return the purpose and the URL of each link: to play, to watch, to invite others."""
     slots = [one.actor(slot) for one in hosting.classes for slot in range(one.slots)]
     origin = _reachable(web.endpoint(), host)
     needs_token = bool(web.access.token)

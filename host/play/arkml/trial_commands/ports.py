@@ -1,4 +1,4 @@
-"""The ports of servers of trials: their addresses, those who may use them, their page."""
+"""The ports of servers of trials: their addresses, the clients that may use them, their page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def grpc_host(host: str, *, is_open: bool, has_web: bool) -> str:
 
 
 def check_ports(ports: TrialPorts, web: int) -> None:
-    """Raise UsageError for a port that is asked for twice; `web` is that of browsers."""
+    """Raise UsageError for a port that is requested twice; `web` is the port for browsers."""
     if ports.prometheus and ports.prometheus in (ports.lifecycle, ports.actor, web):
         raise UsageError(f"--prometheus-port {ports.prometheus}: it takes a port of its own")
     if web and web in (ports.lifecycle, ports.actor):
@@ -72,9 +72,9 @@ class WebPortOptions:
 
     def options(self, params: TrialParams, *, has_page: bool) -> WebOptions | None:
         """
-        Return the options of the port, with the page for people or not; None without a port.
+        Return the options of the port, with or without the page for people; None without a port.
 
-        Raises UsageError and TrialError for those that cannot be meant.
+        Raises UsageError and TrialError for options that contradict each other.
         """
         from arkml.trials.core.endpoints import TrialEndpoint
         from arkml.trials.server.parameter_file import endpoints_of

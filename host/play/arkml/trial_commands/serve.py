@@ -60,7 +60,7 @@ _NOT_HERE = {
 
 
 def register(trials: typer.Typer) -> None:
-    """Add the command, and those of Cogment that are refused."""
+    """Add the command, and commands of Cogment that are refused."""
     settings = {"token_normalize_func": lambda word: word.replace("_", "-")}
     trials.command("serve", epilog=_EPILOG, context_settings=settings)(serve)
     for name in _NOT_HERE:

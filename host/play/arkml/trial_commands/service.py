@@ -83,9 +83,9 @@ async def _serve(options: ServedTrials, announce: Callable[[str], object]) -> in
 
 class EndingSignals:
     """
-    The signals that end a server, but for those that were ignored from the start, as under nohup.
+    The signals that end a server, except signals that were ignored from the start, as under nohup.
 
-    `first` has the number of the first one.
+    `first` has the number of the first signal that arrived.
     """
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ def _described(hosting: Hosting, params: TrialParams) -> str:
 
 
 def _runs(learning: TrialLearning) -> str:
-    """Return the runs of the classes, and what is learned from."""
+    """Return the runs of the classes, and the actions that are learned from."""
     runs = [
         f"{joined.run.name} ({joined.run.id}) of {one}" for one, joined in learning.runs.items()
     ]

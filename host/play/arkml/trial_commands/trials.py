@@ -1,4 +1,4 @@
-"""`arkml trials`: the commands that read and tidy the log of trials, beside those that serve."""
+"""`arkml trials`: the commands that read and tidy the log of trials, beside commands that serve."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def rm(
     """
     Remove trials from the log, also while a server writes to it.
 
-    Asks for nothing. --user and --before together mean trials for which both are true; those that
-    run are kept.
+    Asks for nothing. --user and --before together select trials for which both are true; running
+    trials are kept.
     """
     return partial(_remove, data, tuple(trials or ()), user, before, as_json)
 

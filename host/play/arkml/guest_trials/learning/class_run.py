@@ -28,10 +28,19 @@ def planned_run(
     runs: Sequence[RunInfo], name: str, game: str, behavior: Behavior, *, learns: bool
 ) -> RunInfo | RunRequest:
     """
-    Return the newest run of a name, or the request for a new one with the counts of a behavior.
+    Return the newest run of a name, or a request for a new one that fits a behavior.
 
-    `runs` are those of the hive, the newest first. Raises NotTrainable for a run of other counts,
-    and for a new one that could take no demonstrations although it `learns` from trials.
+    Args:
+        runs: The runs of the hive, the newest first.
+        name: The name of the run.
+        game: The game of the run.
+        behavior: The behavior, whose numbers of features and actions the run has to have.
+        learns: Whether the run gets demonstrations from trials.
+
+    Raises:
+        NotTrainable: The run has other numbers of features or actions, or a new run could take no
+            demonstrations although it `learns`.
+
     """
     for run in runs:
         if run.name == name:
@@ -45,12 +54,21 @@ def planned_run(
 
 class ClassRun:
     """
-    One session of a run, for all trials of a server.
+    One session of a run, for all trials of a server. Blocks while it joins.
 
-    `run` is the run, `actor_class` the class that takes part in it. Versions are given to `offer`
-    on `loaders`, of those that arrive meanwhile only the newest. Blocks while it joins. Raises
-    NotTrainable for a run that takes no demonstrations although it `learns` from trials, and
-    HiveError.
+    Args:
+        client: The client of the hive.
+        run: The run.
+        actor_class: The class of actors that takes part in the run.
+        offer: Called with each new version, on `loaders`. If versions arrive faster than they are
+            loaded, only the newest is offered.
+        loaders: The threads that load versions.
+        learns: Whether the run gets demonstrations from trials.
+
+    Raises:
+        NotTrainable: The run takes no demonstrations although it `learns` from trials.
+        HiveError: The run cannot be joined.
+
     """
 
     def __init__(
@@ -96,7 +114,7 @@ class ClassRun:
             )
 
     def leave(self) -> Future[None]:
-        """Send what waits, and leave the run, which others may continue."""
+        """Send the waiting rows, and leave the run, which other sessions may continue."""
         return self.session.leave(stop=False)
 
     def _load(self, version: int, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """
 Trials of the log as demonstrations: rows of observations, actions and rewards of actors.
 
-A row is a tick of one actor. Its reward is that of the tick before, which led to it. An actor's
-rows end where its own actions do: a default action is not one of them.
+A row is a tick of one actor. Its reward is the reward of the tick before, which led to it. An
+actor's rows end with its own last action: a default action does not count as its own.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class _ActorRows:
 
 class DemonstrationExport:
     """
-    Collects trials, of which all chosen actors have message types of one class.
+    Collects trials whose chosen actors all have the message types of one class.
 
-    `spaces` are the types by actor class, `actor` is the name or the class of the actors that are
-    exported, all of them if empty.
+    `spaces` are the types by actor class; `actor` is the name or the class of the actors to export,
+    empty for all of them.
     """
 
     def __init__(self, spaces: Mapping[str, Spaces], actor: str = "") -> None:

@@ -15,10 +15,10 @@ _SOURCE = "the log"
 
 class GuestTrialExport:
     """
-    Collects trials whose environment was a guest, of which all chosen actors are of one class.
+    Collects trials whose environment was a guest, and whose chosen actors are all of one class.
 
-    `actor` is the name or the class of the actors that are exported, all of them if empty. Rows
-    have the rewards of the guest, or the aggregated ones of all senders.
+    `actor` is the name or the class of the actors to export, empty for all of them. Rows have the
+    rewards of the guest, or the aggregated rewards of all senders.
     """
 
     def __init__(self, actor: str = "", rewards: Rewards = "guest") -> None:

@@ -50,12 +50,18 @@ _Operation: TypeAlias = _Begin | _Add | _End
 
 class LearnedLog(Closing):
     """
-    A log of trials that has rows made of hosted ones, on a thread of its own.
+    A log of trials that also makes rows of hosted trials, on a thread of its own.
 
-    `rules` are those of the actor classes that are learned from, and `takers` get their rows, on
-    that thread. `trial_log` is the other log. All methods of a TrialLog belong to one thread and
-    never wait. A trial whose entries come faster than rows are made is no longer learned from once
-    `most_bytes` wait; it is logged as ever.
+    All methods of a TrialLog belong to one thread and never wait. If the entries of a trial come
+    faster than rows are made, the trial is no longer learned from once `most_bytes` wait; it is
+    still logged.
+
+    Args:
+        rules: The rules of the actor classes to learn from.
+        takers: Get the rows of their class, on the log's own thread.
+        trial_log: The log that keeps the entries.
+        most_bytes: The largest number of bytes of waiting entries.
+
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Options of learning from trials: the hive, the runs of actor classes, what is learned from."""
+"""Options of learning from trials: the hive, the runs of classes, the actions to learn from."""
 
 from __future__ import annotations
 
@@ -25,9 +25,17 @@ class LearningOptions:
     """
     Options of a server of trials that takes part in runs of a hive.
 
-    `hive` is "HOST:PORT" or a URL, with its `token`. `runs` are the names of the runs by actor
-    class: the stand-ins of a class are the versions of its run. `learn` says whose actions are
-    learned from, and `rewards` which rewards are. Raises UsageError for what cannot be meant.
+    Attributes:
+        hive: "HOST:PORT" or a URL.
+        token: The token for the hive.
+        runs: The names of the runs by actor class. The stand-ins of a class are the versions of its
+            run.
+        learn: The actors whose actions are learned from.
+        rewards: The rewards that are learned from.
+
+    Raises:
+        UsageError: A value is invalid, for example an empty name of a run.
+
     """
 
     hive: str
@@ -56,7 +64,7 @@ class LearningOptions:
 
     @property
     def sentence(self) -> str:
-        """A sentence for people about what is learned from them, empty if nothing is."""
+        """A sentence that tells people how runs learn from them, empty if none does."""
         if not self.learn:
             return ""
         runs = ", ".join(f"{name} (as {one})" for one, name in self.runs.items())

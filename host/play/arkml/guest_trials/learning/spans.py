@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 class SpanRow(NamedTuple):
     """
-    A row of a span; the fields are those of `hive.protocol.rows.RowColumns`.
+    A row of a span; the fields correspond to `hive.protocol.rows.RowColumns`.
 
     features: float32, [F]. action: float32, [A].
     """
@@ -64,11 +64,12 @@ class SpanRow(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SpanRules:
     """
-    The ticks that are learned from.
+    The rule that selects the ticks to learn from.
 
-    Those of players always are, as demonstrations. With `run`, the name of a run, those in which a
-    version of its policy acted are, too, as its training rows. `is_aggregated` takes the rewards of
-    all senders in the place of the guest's own.
+    Ticks of players are always learned from, as demonstrations. With `run`, the name of a run,
+    ticks in which a version of its policy acted are learned from, too, as training rows of that
+    run. With `is_aggregated` the rewards are the aggregated ones of all senders, not the guest's
+    own.
     """
 
     is_aggregated: bool = False
@@ -91,9 +92,9 @@ class SpanRules:
 @dataclass(slots=True)
 class _Span:
     """
-    An open span: its source, the guest's number of the agent, and that of the run.
+    An open span: its source, the guest's number of the agent, and the run's number of the agent.
 
-    `pending` is the last row, which is not passed on before it is known that the span continues.
+    `pending` is the last row, which waits until it is known that the span continues.
     """
 
     source: Source
@@ -106,11 +107,11 @@ class _Span:
 @dataclass(slots=True)
 class Spans:
     """
-    The spans of one slot, of which at most one is open.
+    The spans of one slot, at most one of which is open.
 
-    `name` is unique to the slot among all slots of all trials: agents of the run are numbered by
-    it, so that the numbers are the same wherever the rows are made. `width` is the number of floats
-    of an action, which `applied` returns.
+    `name` is unique to the slot among all slots of all trials: the run numbers agents by it, so the
+    numbers are the same wherever the rows are made. `width` is the number of floats of an action,
+    as `applied` returns it.
     """
 
     name: str
@@ -180,10 +181,10 @@ class Spans:
         self, span: _Span, state: EpisodeState, values: Sequence[float], action: Floats | None
     ) -> list[SpanRow]:
         """
-        Make a row the pending one, and return the one before it.
+        Make a row the pending one, and return the row that was pending.
 
         A row that is not finite is left out; it counts as a step, so that the rows around it are
-        not consecutive.
+        not consecutive (decision 7).
         """
         before = [] if span.pending is None else [span.pending]
         with np.errstate(over="ignore"):

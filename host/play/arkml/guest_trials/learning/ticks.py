@@ -1,9 +1,8 @@
 """
 Ticks of the actors of a hosted trial, made from the entries of its log.
 
-What is learned while a trial runs and what is exported from the log later come from the same
-entries by the code of this package, so that they are the same rows. Nothing else is asked of an
-environment or of a server than to log:
+Learning while a trial runs and exporting from the log later use the same entries and the code of
+this package, so they produce the same rows. An environment and a server only have to log:
 
 - the observations of each tick, as arkmlTrials.Observation;
 - the actions, as arkmlTrials.Action, with `Acted.noted` as their note and their origin;
@@ -48,8 +47,8 @@ class SlotTick(NamedTuple):
     """
     One tick of a slot.
 
-    `own` is the guest's reward and `aggregated` that of all senders: both led to `observation`.
-    `action` is None in the last tick of a trial.
+    `own` is the guest's reward and `aggregated` the reward of all senders: both led to
+    `observation`. `action` is None in the last tick of a trial.
     """
 
     actor: int
@@ -64,7 +63,7 @@ class TrialTicks:
     Collects the entries of one trial, in the order in which they were added.
 
     A tick is complete with the observations of the next one, or with the end of the trial. `actors`
-    are the indices of those whose ticks are asked for.
+    are the indices of the actors whose ticks are wanted.
     """
 
     def __init__(self, params: TrialParams, actors: Iterable[int]) -> None:
@@ -128,9 +127,9 @@ class TrialTicks:
 
 def in_order(entries: Iterable[LoggedEntry]) -> Iterator[LoggedEntry]:
     """
-    Iterate over the entries of a trial, by tick, without the rewards that came too late.
+    Iterate over the entries of a trial by tick, without late rewards.
 
-    Those are rewards that were logged after the observations of the next tick.
+    A reward is late if it was logged after the observations of the next tick.
     """
     earlier: list[LoggedEntry] = []
     for _, group in groupby(entries, lambda entry: entry.tick):

@@ -32,9 +32,9 @@ class TrialRows:
     """
     Makes the rows of a trial from its entries, in the order in which they were added.
 
-    `began_ns` is the time of its start, which tells it from other trials of its id. `rules` are
-    those of the actor classes, or of single actors by their names, that are learned from. Raises
-    TrialError for parameters of a trial that has no guest.
+    `began_ns` is the time of its start, which distinguishes it from other trials with its id.
+    `rules` are the rules of the actor classes to learn from, or of single actors by their names.
+    Raises TrialError for parameters of a trial without a guest.
     """
 
     def __init__(

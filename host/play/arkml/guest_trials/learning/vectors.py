@@ -1,10 +1,10 @@
 """
 The numbers in messages of a user's types, as rows of one width.
 
-All numeric fields count, those of messages within messages too, in the order of their field
-numbers; repeated ones follow one another, and truth values are 0 or 1. A field that is not set is
-zero. Enumerations are numbers in observations; in actions those whose values are 0, 1, 2, … are
-choices, and stand behind all numbers.
+All numeric fields count, also in nested messages, in the order of their field numbers; repeated
+fields follow one another, and truth values are 0 or 1. A field that is not set is zero.
+Enumerations are numbers in observations. In actions, an enumeration whose values are 0, 1, 2, … is
+a choice; choices come after all numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Vectors:
         """
         Return the numbers of a serialized message; `where` names it in an error.
 
-        Raises TrialError if it cannot be parsed, or its width is not that of the first one.
+        Raises TrialError if it cannot be parsed, or if its width differs from the first message's.
         """
         message = self._kind()
         name = self._kind.DESCRIPTOR.name
