@@ -119,15 +119,16 @@ def serve(
     Serve a hive until Ctrl-C.
 
     Clients need one of the tokens that `arkml hive token` has made for the directory, or the
-    operator's, which is read from the variable ARKML_HIVE_TOKEN; without any only this machine may
-    be served. At a loopback address, requests for other names than those of loopback, of
-    --allow-host and of --public-url are refused; elsewhere only if there is one of the latter two.
+    operator's, which is read from the variable ARKML_HIVE_TOKEN; without any token only this
+    machine may be served. At a loopback address, requests are refused unless they name loopback, an
+    --allow-host or the --public-url; at another address they are refused only if one of these two
+    options is given.
 
     With --workers guests that ask for remote workers get them, if their host uploads their module:
     the hive then runs modules of others, in processes without WASI and network.
 
-    What is beyond a limit is refused with a sentence (429, 503 or 507), and clients try again; runs
-    beyond --max-learners and --max-memory wait, in order.
+    A request beyond a limit is refused with a sentence (429, 503 or 507), and clients try again;
+    runs beyond --max-learners and --max-memory wait, in order.
     """
     names, proxies = tuple(allow_host or ()), tuple(trusted_proxy or ())
 

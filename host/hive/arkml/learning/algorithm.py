@@ -53,7 +53,7 @@ class Added(NamedTuple):
     The result of adding rows.
 
     returns: float64, [m], discounted rewards of the chains, at every row that follows another one;
-    rewards out of all proportion count as the largest that are not.
+    extreme rewards are clipped to the bounds of the store.
     """
 
     returns: npt.NDArray[np.float64]
@@ -123,7 +123,7 @@ class UpdatePace(Protocol):
         """Return the updates that may be made now, after `rows` rows and `updates` updates."""
 
     def turn(self, due: int) -> int:
-        """Return how many of the updates due to make before messages are read again."""
+        """Return the number of due updates to make before messages are read again."""
 
     def record(self, updates: int, seconds: float) -> None:
         """Record that `updates` updates took `seconds`."""

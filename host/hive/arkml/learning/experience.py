@@ -44,7 +44,7 @@ class Experience:
         return self.rows - before
 
     def take_new_rows(self) -> int:
-        """Return the number of new rows since the last call, without rows read again."""
+        """Return the number of new rows since the last call, without rows read twice."""
         rows, self._new_rows = self._new_rows, 0
         return rows
 

@@ -169,7 +169,7 @@ class Learner:
         return max(admitted, self.rows + LEAST_AHEAD)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint of this run or another one. Raises CheckpointDamaged."""
+        """Continue from a checkpoint of this run or of another run. Raises CheckpointDamaged."""
         own = checkpoint.run == self.run.id
         self.algorithm.restore(checkpoint.state)
         facts = checkpoint.facts

@@ -137,7 +137,7 @@ class RateLimiter:
         return max(0, math.floor(error))
 
     def turn(self, due: int) -> int:
-        """Return how many of the updates due to make before messages are read again."""
+        """Return the number of due updates to make before messages are read again."""
         if self._sync:
             return min(due, MOST_UPDATES)  # by the clock, two runs would differ
         if not self.update_seconds:

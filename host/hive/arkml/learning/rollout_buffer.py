@@ -209,9 +209,9 @@ class RolloutBuffer:
 
     def _useful(self, kind: int, columns: RowColumns, first: int) -> Marks:
         """
-        Return the rows that can be learned from, once they are linked, and count others.
+        Return the rows that can be learned from once they are linked, and count the others.
 
-        Rows that are read again after a restart are not counted again.
+        Rows that a restarted learner reads for the second time are not counted.
         """
         if kind != RowKind.TRAINING:
             return np.zeros(len(columns), bool)

@@ -24,10 +24,11 @@ _MESSAGE_SECONDS = 0.25
 
 class Trainer(LearningLoop):
     """
-    Learns until a `stop` message, in turns of about a tenth of a second.
+    Learns until a `stop` message, in turns of about a tenth of a second (decision 17).
 
-    In lockstep (`Settings.sync`) every record of the log is a step by itself: its rows are read,
-    the updates they allow are made, a policy is published, and then the next record is read.
+    In lockstep (`Settings.sync`) every record of the log is one step: its rows are read, the
+    updates that they allow are made, a policy is published, and then the next record is read. See
+    `learner` for the theory of operation.
     """
 
     def __init__(self, learner: Learner, server: ServerConnection, reporter: Reporter) -> None:
@@ -55,9 +56,18 @@ class Trainer(LearningLoop):
 
     def run(self, waiting: Iterable[Message] = ()) -> None:
         """
-        Learn until a `stop` message. `waiting` are messages that have been received before.
+        Learn until a `stop` message.
 
-        Raises ServerGone, Diverged, ExportWrong, and ProtocolError if rows cannot be read.
+        Args:
+            waiting: Messages that were received before, for example behind the one that named the
+                run.
+
+        Raises:
+            ServerGone: The connection to the server was lost.
+            Diverged: A loss or a weight is not finite.
+            ExportWrong: The exported policy differs from the learner's networks.
+            ProtocolError: Rows cannot be read.
+
         """
         self._reporter.send_hello()
         self._publish(adopt=False)
@@ -235,7 +245,7 @@ class Trainer(LearningLoop):
 
 
 def _exit_within(seconds: float) -> None:
-    """End the process with status 0 after `seconds`, unless it has ended by itself before."""
+    """End the process with status 0 after `seconds`, unless it has ended before."""
 
     def wait() -> None:
         time.sleep(max(0.0, seconds))

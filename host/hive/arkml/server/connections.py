@@ -135,7 +135,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._limits = self.config.limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take in a connection, or refuse it."""
+        """Accept a connection, or refuse it."""
         super().connection_made(transport)
         self.flow = _HeldReading(transport)
         most = self._limits.connections
@@ -145,13 +145,13 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take in the end of the connection."""
+        """Stop the timers of the connection, which has ended."""
         super().connection_lost(exc)
         self._wait_for(None)
         self.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes; the time of a request begins with its first one."""
+        """Parse received bytes; the time of a request begins with its first byte."""
         if self.transport.is_closing() or self._is_last:
             return
         self._unset_keepalive_if_required()
@@ -166,7 +166,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take in a header, and drop a trailer."""
+        """Pass on a header, and drop a trailer."""
         if self._part is not _Part.HEADER:
             return
         if name.lower() == b"content-length":
@@ -179,7 +179,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take in a part of a body."""
+        """Count a part of a body, and pass it on."""
         self._outside -= len(body)
         self._inside += len(body)
         self._announced -= len(body)
@@ -317,7 +317,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         self.loop.call_later(_CLOSING, self.transport.abort)
 
     def _check_taken(self, before: int) -> None:
-        """Look again after a time if less than `before` bytes of the answer are left."""
+        """Check after some seconds that less than `before` bytes of the answer are left."""
         seconds = self._limits.body_seconds
         if seconds:
             self._stalled = self.loop.call_later(seconds, self._cut_unless_taken, before)

@@ -123,7 +123,7 @@ class Creators:
         return await asyncio.shield(known.outcome)
 
     def _take(self, key: str, done: asyncio.Future[tuple[str, bool]]) -> None:
-        """Take in the outcome of a request, and forget one that was refused."""
+        """Store the outcome of a request, and forget a refused one."""
         if done.cancelled() or done.exception() is not None:
             self._starts.pop(key, None)
         elif key in self._starts:

@@ -57,9 +57,9 @@ def read_names(text: str) -> list[str]:
 
 class CurveReader:
     """
-    A reader of the index of metrics, with a connection and a thread of its own.
+    A reader of the index of metrics, with its own connection and thread.
 
-    So a chart of many values holds neither the event loop nor the metrics that are being added.
+    So a chart of many values delays neither the event loop nor the metrics that are being added.
     """
 
     def __init__(self, path: Path) -> None:

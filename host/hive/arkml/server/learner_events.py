@@ -126,7 +126,7 @@ class LearnerFailing:
 
 @dataclass(frozen=True, slots=True)
 class LearnerEnded:
-    """The learner's process has ended, and another one will be started."""
+    """The learner's process has ended, and a new one will be started."""
 
     reason: str
 

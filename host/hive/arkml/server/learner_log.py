@@ -15,7 +15,7 @@ _MOST_BYTES = 1 << 20
 
 
 def append_line(run: Path, line: bytes) -> None:
-    """Append a line to the log of the run in a directory, as far as that can be written."""
+    """Append a line to the log of the run in a directory; does nothing if it cannot be written."""
     path = run / LOG_NAME
     with contextlib.suppress(OSError):
         with open_file(path, follow=False, mode="ab") as file:

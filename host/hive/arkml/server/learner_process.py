@@ -196,7 +196,7 @@ class LearnerProcess:
         return status
 
     def _copy_output(self, descriptor: int, output: Path) -> None:
-        """Append the output of the process to a file, as far as that can be written."""
+        """Append the output of the process to a file; lines that cannot be written are dropped."""
         with open(descriptor, "rb") as lines:
             while line := lines.readline(_MAX_LINE):
                 text = line.decode(errors="replace").strip()
@@ -229,7 +229,7 @@ class LearnerProcess:
 
 
 def _spawn(arguments: Sequence[str], stdin: int, output: int, link: int, lock: int) -> int:
-    """Start Python in a session of its own. Returns the process id. Raises OSError."""
+    """Start Python in a new session. Returns the process id. Raises OSError."""
     copies: list[int] = []
     try:
         # Copies with high numbers: none is overwritten before it has been duplicated.

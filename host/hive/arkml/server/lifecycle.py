@@ -149,7 +149,7 @@ class Lifecycle:
 
     @property
     def is_ending(self) -> bool:
-        """True once the run is over, or its hive is being closed."""
+        """True once the run has ended, or its hive is being closed."""
         return self._is_closing or self._document.is_over
 
     def require_time(self) -> None:
@@ -159,7 +159,7 @@ class Lifecycle:
             raise HiveRefused(f"run {document.id} is stopped: {document.time_over}", 410)
 
     def refusal(self) -> HiveRefused:
-        """Return the error for a request that a run which is ending does not grant."""
+        """Return the error that refuses a request to a run that is ending or has ended."""
         if self._is_closing:
             return HiveRefused("the hive is ending", 503)
         document = self._document
@@ -168,7 +168,7 @@ class Lifecycle:
         return HiveRefused(f"run {document.id} is {status}{reason}", 410)
 
     async def start(self) -> None:
-        """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
+        """Open the log and start the learner, if needed. Raises HiveRefused and OSError."""
         async with self._changing:
             if self.is_ending:
                 raise self.refusal()
@@ -213,13 +213,13 @@ class Lifecycle:
             await self.save()
 
     async def reopen(self) -> None:
-        """Make a stopped run one that can be started again."""
+        """Make a stopped run startable."""
         async with self._changing:
             if self._document.status is Status.STOPPED:
                 self._document.status, self._document.ended_at = Status.RUNNING, 0
 
     async def resume_with_workers(self, request: RunRequest) -> None:
-        """Resume the run if it was stopped, and start the workers it lacks. Raises HiveRefused."""
+        """Resume the run if it was stopped, and start its missing workers. Raises HiveRefused."""
         was_over = self._document.is_over
         await self.reopen()
         await self.start()

@@ -204,7 +204,7 @@ class LogWriter:
         """
         Wait until the disk has all appended rows. One thread at a time may call this.
 
-        Raises OSError, also if the directory was removed; the next call tries again.
+        Raises OSError, for example if the directory was removed; the next call retries.
         """
         self._require_place()
         retired = list(self._retired)

@@ -80,7 +80,7 @@ def note_trace(trace: str) -> None:
 
 
 def known_fields() -> dict[str, str | int]:
-    """Return the run, session, request and trace of the present task, as far as there are some."""
+    """Return the run, session, request and trace of the present task, without unknown ones."""
     context = _current.get()
     return {} if context is None else context.fields()
 

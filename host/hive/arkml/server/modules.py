@@ -93,9 +93,9 @@ class ModuleStore:
 
     async def _read(self, declared: int | None, receive: Receive) -> bytes:
         """
-        Return the body of a request. Raises HiveRefused if it is over the limit of its size.
+        Return the body of a request. Raises HiveRefused if it exceeds the size limit.
 
-        Up to twice the limit is read all the same: an interrupted sender may miss the answer.
+        Up to twice the limit is read even so: an interrupted sender may miss the answer.
         """
         data, size, more = bytearray(), 0, True
         while more and max(size, declared or 0) <= 2 * self._max_bytes:

@@ -27,7 +27,7 @@ def make_private(directory: Path) -> None:
 
 
 def make_parents(path: Path) -> None:
-    """Make the directories above a path, each for the owner of the one above. Raises OSError."""
+    """Make the directories above a path, each for the owner of its parent. Raises OSError."""
     for one in reversed(path.absolute().parents):
         _make(one, 0o777)
 

@@ -102,14 +102,14 @@ class Run:
         )
 
     async def restore(self) -> None:
-        """Update the index from the run's files, and maintain the run unless it is over."""
+        """Update the index from the run's files, and maintain the run unless it has ended."""
         await self.lifecycle.update_index()
         await self.metrics.load()
         if not self.document.is_over:
             self.lifecycle.maintain()
 
     async def start(self) -> None:
-        """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
+        """Open the log and start the learner, if needed. Raises HiveRefused and OSError."""
         await self.lifecycle.start()
 
     async def stop(self) -> None:

@@ -23,8 +23,8 @@ class RunLog:
     """
     A log that is open while its run has a learner, and the number of its rows at all times.
 
-    Everything that waits for the disk is done by other threads, except `append`. Segments are
-    counted in `disk`.
+    Other threads do everything that waits for the disk, except `append`. Segments are counted in
+    `disk`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RunLog:
 
     @property
     def unread(self) -> int:
-        """The number of rows that the learner has not read, as far as it has reported."""
+        """The number of rows that the learner has not read, according to its last report."""
         is_read = self.end is not None and self.cursor >= self.end
         return 0 if is_read else max(0, self.rows - self.rows_read)
 
@@ -100,7 +100,7 @@ class RunLog:
         self.cursor, self.rows_read = cursor, rows
 
     async def sync(self) -> None:
-        """Wait until the disk has all rows, then delete those not to be kept. Raises OSError."""
+        """Wait until the disk has all rows, then delete expired segments. Raises OSError."""
         async with self._syncing:
             if self._writer is None:
                 return

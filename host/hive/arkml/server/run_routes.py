@@ -88,7 +88,7 @@ async def _stop(call: HiveCall, _: Nothing) -> RunReply:
 
 
 async def _delete(call: HiveCall, query: DeleteQuery) -> DeletedRun:
-    """Delete a run that is over, with all its files."""
+    """Delete a run that has ended, with all its files."""
     call.own_run("delete")
     await call.hive.delete(call.key, force=bool(query.force))
     return DeletedRun(call.key)

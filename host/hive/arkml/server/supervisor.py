@@ -54,9 +54,9 @@ class Supervisor:
     """
     The learner of one run, kept running from `start` until `stop` or until it is given up.
 
-    It runs once the run holds its `place`, which is given up with the learner. `apply` is called
-    with each event, one after the other; `changed` when the status may be another one. `has_begun`
-    is whether a learner of the run has sent a message before.
+    It runs once the run holds its `place`, which is released with the learner. `apply` is called
+    with each event, in order; `changed` when the status may have changed. `has_begun` says whether
+    a learner of the run has sent a message before.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Supervisor:
                 return Status.RUNNING if has_policy else Status.STARTING
 
     def start(self) -> None:
-        """Start a learner, and another one whenever it ends."""
+        """Start a learner, and a new one whenever it ends."""
         if self._task is None or self._task.done():
             self._is_stopping = self._is_paused = False
             self._fruitless = 0
@@ -204,7 +204,7 @@ class Supervisor:
             self.restarts += 1
 
     def _final_reason(self, status: int) -> str:
-        """Return the reason to give the learner up, empty to start another one."""
+        """Return the reason to give the learner up, empty to start a new one."""
         if status == _MISCONFIGURED:
             return self._reason
         if status == _DIVERGED:
@@ -326,7 +326,7 @@ class Supervisor:
 
 
 def _describe_exit(status: int, last_line: str) -> str:
-    """Return the reason of an exit that the learner gave none for, as far as its end shows."""
+    """Return the likely reason of an exit, such as a signal, when the learner gave none."""
     if status == -signal.SIGKILL:
         return "the learner was killed (SIGKILL), perhaps for want of memory"
     if status < 0:

@@ -65,7 +65,7 @@ class _Place:
         )
 
     def look(self) -> bool:
-        """Take in the events of the program; return False if it has ended."""
+        """Apply the events of the program; return False if it has ended."""
         assert self.worker is not None
         is_alive = self.worker.is_alive  # before its last events are read
         for event in self.worker.events():
@@ -81,7 +81,7 @@ class _Place:
         return is_alive
 
     def note_end(self) -> None:
-        """Note that the program has ended, which decides if another one takes its place."""
+        """Note that the program has ended, which decides whether it is replaced."""
         assert self.worker is not None
         status = self.worker.status
         self.reason = self.worker.reason or self.reason
@@ -108,8 +108,8 @@ class RunWorkers:
     """
     The rollout workers of one run. Its methods belong to one event loop.
 
-    A worker that dies is replaced, at most five times within a minute. One that ends by itself, or
-    refuses its job, is not.
+    A worker that dies is replaced, at most five times within a minute. A worker that exits
+    normally, or refuses its job, is not replaced.
     """
 
     def __init__(self, run_id: str, owner: str, run_seed: int, pool: WorkerPool) -> None:
@@ -175,7 +175,7 @@ class RunWorkers:
                 raise
 
     async def stop(self, seconds: float) -> None:
-        """End all workers, by force after `seconds`. Safe to call again."""
+        """End all workers, by force after `seconds`. Safe to call more than once."""
         self._is_stopped = True
         watching, self._watching = self._watching, None
         if watching is not None:

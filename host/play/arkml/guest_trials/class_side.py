@@ -93,7 +93,7 @@ class ClassSide:
             )
 
     def take(self, decision: Decision) -> list[bytes]:
-        """Take in a submit of the class; return the observation of each slot."""
+        """Apply a submit of the class; return the observation of each slot."""
         rows = self.slots.take(decision)
         allowed = allowed_choices(decision)
         self._decision, self._rows, self._allowed = decision, rows, allowed
@@ -104,7 +104,7 @@ class ClassSide:
         return self._writer.absent()
 
     def rewards(self) -> HostedRewards:
-        """Return the rewards of the submit that was taken in."""
+        """Return the rewards of the last submit."""
         assert self._rows is not None
         assert self._decision is not None
         return self._rewards.write(self._rows, self._decision)
@@ -130,7 +130,7 @@ class ClassSide:
         )
 
     def offer(self, given: StandInActions | None) -> Sequence[StandIn]:
-        """Take in actions for `waiting`, None for the default; return one for each actor."""
+        """Store actions for `waiting`, None for the default; return one for each actor."""
         rows = self._rows
         assert rows is not None
         if given is None and self._allowed is None:

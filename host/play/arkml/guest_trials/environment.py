@@ -61,7 +61,7 @@ class GuestEnvironment:
         self._messages = self._bytes = 0  # since the last tick
 
     def receive(self, message: EnvRunTrialInput) -> None:
-        """Take in a message of the trial; see HostedEnvironment."""
+        """Handle a message of the trial; see HostedEnvironment."""
         kind = message.WhichOneof("data")
         if self._is_over:
             return

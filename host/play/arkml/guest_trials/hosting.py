@@ -155,7 +155,7 @@ class GuestHosting(Closing):
         return description
 
     def close(self) -> None:
-        """Cut off the guests, end the threads and free everything. Safe to call again."""
+        """Cut off the guests, end the threads and free everything. Safe to call more than once."""
         for worker in self._workers:
             worker.close()
         for policies in self._policies:  # of workers that were never started

@@ -69,10 +69,10 @@ class StandInPolicies(Protocol):
         """
 
     def forget(self, keys: Sequence[int]) -> None:
-        """Forget the recurrent states of slots whose trial is over."""
+        """Forget the recurrent states of slots whose trial has ended."""
 
     def close(self) -> None:
-        """Free the policies. Safe to call again."""
+        """Free the policies. Safe to call more than once."""
 
 
 class StandInSource(Protocol):

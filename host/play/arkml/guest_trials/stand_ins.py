@@ -193,13 +193,13 @@ class WorkerStandIns:
         return [self._act(one) for one in rows]
 
     def forget(self, keys: Sequence[int]) -> None:
-        """Forget the recurrent states and the versions of slots whose trial is over."""
+        """Forget the recurrent states and the versions of slots whose trial has ended."""
         for policies in self.policies.values():
             for key in keys:
                 policies.forget(key)
 
     def close(self) -> None:
-        """Free the policies. Safe to call again."""
+        """Free the policies. Safe to call more than once."""
         self._closed(self)
         self.policies.clear()
 

@@ -148,7 +148,11 @@ class TrialGuest(Closing):
         result.stand_ins = self._idle if side is None else side.offer(given)
 
     def close(self) -> None:
-        """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
+        """
+        Free the instance. Safe to call more than once.
+
+        Raises GuestBusy while a call is in progress.
+        """
         instance, self._instance = self._instance, None
         self._waiting = None
         if instance is not None:

@@ -304,10 +304,10 @@ def serve(
     Serve trials until Ctrl-C, which ends them.
 
     gRPC has no login: it is served to this machine alone, unless --grpc-open says otherwise. The
-    web port needs a token in the path of its endpoint where others can reach it: that of the
+    web port needs a token in the path of its endpoint if others can reach it: the token of the
     variable ARKML_TRIALS_TOKEN, or a new one, which is shown.
 
-    With --guest a guest is the environment. Its trials have all of its slots as actors by default:
+    With --guest a guest is the environment. By default, its trials have all of its slots as actors:
     policies act for the classes that have one, and actors join in the others.
     """
     del gc_frequency, directory_authentication_token, directory_auto_register

@@ -51,7 +51,7 @@ class BrowserSessions:
         return session_id
 
     def find(self, session_id: str) -> Caller | None:
-        """Return the caller with a session, which counts as used; None if it is over."""
+        """Return the caller with a session, and note that it is used; None for an ended session."""
         key = digest_of(session_id.encode(errors="replace"))
         caller = self._caller(key)
         if caller is None:
@@ -60,7 +60,7 @@ class BrowserSessions:
         return replace(caller, is_valid=partial(self._is_valid, key))
 
     def end(self, session_id: str) -> None:
-        """End a session. Safe to call for one that is over."""
+        """End a session. Safe to call for an ended one."""
         self._sessions.pop(digest_of(session_id.encode(errors="replace")), None)
 
     def _caller(self, key: bytes) -> Caller | None:
@@ -77,6 +77,6 @@ class BrowserSessions:
         return self._caller(key) is not None
 
     def _forget(self) -> None:
-        """Drop the sessions that are over."""
+        """Drop the sessions that have ended."""
         for key in list(self._sessions):
             self._caller(key)

@@ -52,7 +52,7 @@ class WatchedTokens:
         return any(one.id == token_id and not one.is_expired(now) for one in entries)
 
     def look(self, *, now: bool = False) -> None:
-        """Read the file if it has changed, as far as the last look was long ago, or `now`."""
+        """Read the file if it has changed; checks for that at most each half second, or `now`."""
         if not now and time.monotonic() - self._looked < _LOOK_EVERY:
             return
         self._looked = time.monotonic()

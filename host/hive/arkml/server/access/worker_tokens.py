@@ -22,7 +22,7 @@ class WorkerGrant:
     owner: str = ""
 
     def require_run(self, run_id: str) -> None:
-        """Raise HiveRefused if the token is not good for that run."""
+        """Raise HiveRefused unless the token is for that run."""
         if run_id != self.run_id:
             raise HiveRefused(f"this token is good for run {self.run_id} alone", 403)
 
@@ -46,7 +46,7 @@ class WorkerTokens:
         return token
 
     def revoke(self, token: str) -> None:
-        """Make a token invalid. Safe to call again."""
+        """Make a token invalid. Safe to call more than once."""
         self._grants.pop(digest_of(token), None)
 
     def find(self, digest: bytes) -> WorkerGrant | None:

@@ -36,7 +36,7 @@ def start_logs(log_format: LogFormat, *, debug: bool = False) -> None:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, str | int]:
-    """Return the run, session, worker, request and trace of a line, as far as it has some."""
+    """Return the run, session, worker, request and trace of a line, without missing ones."""
     given = {name: vars(record)[name] for name in _FIELDS if name in vars(record)}
     known = known_fields() | given
     return {name: known[name] for name in _FIELDS if name in known}

@@ -154,7 +154,7 @@ class FollowedBodies:
             self._ended()
 
     def _look(self) -> bool:
-        """Take in the state of the run; return True if there is nothing to wait for."""
+        """Update the spans by the state of the run; return True if there is nothing to wait for."""
         too_old = time.monotonic() - PATIENCE
         for one in self._bodies:
             one.look(self._run)

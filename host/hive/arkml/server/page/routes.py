@@ -61,7 +61,7 @@ async def _curves(call: HiveCall, query: CurvesQuery) -> CurvesReply:
 
 
 async def _usage(call: HiveCall, _: Nothing) -> UsageReply:
-    """Return the resources that the hive has taken lately, as far as a page was open."""
+    """Return the recent use of resources by the hive, for times when a page was open."""
     return UsageReply(list(call.hive.resources.entries))
 
 

@@ -97,7 +97,7 @@ class ClassRun:
             raise NotTrainable(_off_policy(run.name, self.session.learner))
 
     def take(self, rows: Sequence[SpanRow]) -> None:
-        """Queue rows for the run. Rows of a run that is over are dropped. One thread calls it."""
+        """Queue rows for the run; rows of an ended run are dropped. One thread calls it."""
         if self.session.failure is not None:
             return
         for (kind, version), group in groupby(rows, lambda row: (row.kind, row.version)):

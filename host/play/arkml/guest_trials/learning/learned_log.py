@@ -124,7 +124,7 @@ class LearnedLog(Closing):
         self._forget(trial_id)
 
     def close(self) -> None:
-        """Make the rows of all entries that were added. Safe to call again."""
+        """Make the rows of all entries that were added. Safe to call more than once."""
         self._closing.set()
         self._wake.set()
         self._thread.join()

@@ -123,7 +123,7 @@ class Spans:
     _counts: dict[RowKind, int] = field(default_factory=dict)
 
     def take(self, tick: SlotTick) -> list[SpanRow]:
-        """Take in a tick, and return the rows that are complete with it."""
+        """Add a tick, and return the rows that are complete with it."""
         observed = tick.observation
         self._reward += tick.aggregated if self.rules.is_aggregated else tick.own
         rows: list[SpanRow] = []
@@ -172,7 +172,7 @@ class Spans:
         self._push(span, EpisodeState.INITIAL, observed.values, floats)
 
     def _end(self, span: _Span, values: Sequence[float], state: EpisodeState) -> list[SpanRow]:
-        """Close a span with a row of its own, and return its last rows."""
+        """Close a span with a last row, and return its last rows."""
         self._open = None
         rows = self._push(span, state, values, None)
         return rows if span.pending is None else [*rows, span.pending]

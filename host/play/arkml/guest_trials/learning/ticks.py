@@ -80,7 +80,7 @@ class TrialTicks:
 
     def add(self, entry: Entry | LoggedEntry) -> list[SlotTick]:
         """
-        Take in an entry, and return the ticks of the actors that it completes.
+        Add an entry, and return the ticks of the actors that it completes.
 
         Raises TrialError for an entry that cannot be parsed.
         """

@@ -27,12 +27,22 @@ _LEAVING_GONE = 1.0  # seconds where the hive does not answer
 
 class TrialLearning(Closing):
     """
-    Takes part in the runs of a hive, for the `classes` of a guest of the name `game`.
+    Takes part in the runs of a hive, for the classes of a guest. Blocks until all runs are joined.
 
-    Runs are found by their names, the newest of a name; one that the hive does not have is started
-    with the default settings. Their versions are given to `offer`, on a thread of this object.
-    Blocks until all runs are joined. Raises UsageError for a class that the guest does not have,
-    NotTrainable for a run that the class cannot take part in, and HiveError.
+    A name stands for the newest run of that name; a missing run is started with the default
+    settings.
+
+    Args:
+        options: The hive and the names of the runs.
+        game: The game of the runs.
+        classes: The classes of actors of the guest.
+        offer: Called with each new version of a run, on a thread of this object.
+
+    Raises:
+        UsageError: The guest does not have a class that is named.
+        NotTrainable: A class cannot take part in its run.
+        HiveError: The hive cannot be reached, or refuses a request.
+
     """
 
     def __init__(
@@ -75,7 +85,7 @@ class TrialLearning(Closing):
         return self._logs[-1]
 
     def close(self) -> None:
-        """Send the last rows for some seconds, and leave the runs. Safe to call again."""
+        """Send the last rows for some seconds, and leave the runs. Safe to call more than once."""
         with ExitStack() as stack:
             stack.callback(self._client.close)
             stack.callback(self._loaders.shutdown, wait=False, cancel_futures=True)

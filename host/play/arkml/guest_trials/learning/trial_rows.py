@@ -57,7 +57,7 @@ class TrialRows:
         self._ticks = TrialTicks(params, self._spans)
 
     def add(self, entry: Entry | LoggedEntry) -> list[ClassRow]:
-        """Take in an entry, and return the rows that are complete with it. Raises TrialError."""
+        """Add an entry, and return the rows that are complete with it. Raises TrialError."""
         return self._rows(self._ticks.add(entry))
 
     def end(self) -> list[ClassRow]:
