@@ -45,7 +45,19 @@ class PolicyGraph:
         return self._constant(name, np.asarray(values, np.int64))
 
     def node(self, kind: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
-        """Add a node with one output, which is called `name` if that is not empty."""
+        """
+        Add a node with one output.
+
+        Args:
+            kind: The operator, for example "Gemm".
+            inputs: The names of its inputs.
+            name: The name of the output, empty for a generated one.
+            attributes: The attributes of the operator.
+
+        Returns:
+            The name of the output.
+
+        """
         name = name or f"{kind.lower()}_{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
@@ -65,7 +77,19 @@ class PolicyGraph:
         return self.node("Gemm", [source, weight, bias])
 
     def layers(self, source: str, layers: Sequence[Layer], name: str, *, last: bool) -> str:
-        """Add linear layers with a ReLU after each, after the last one only with `last`."""
+        """
+        Add linear layers with a ReLU between them.
+
+        Args:
+            source: The name of the input: float32, [n, width].
+            layers: The weights.
+            name: The prefix of the names of the weights.
+            last: Whether a ReLU also follows the last layer.
+
+        Returns:
+            The name of the output.
+
+        """
         for number, layer in enumerate(layers):
             source = self.linear(source, layer, f"{name}_{number}")
             if last or number + 1 < len(layers):

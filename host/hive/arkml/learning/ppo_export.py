@@ -45,11 +45,17 @@ class PpoWeights:
     """
     The weights of a policy of PPO and its normalization, copies that never change.
 
-    `actor` and `critic` take the normalized features, with a ReLU between layers and none after the
-    last. The actor ends in the means of the continuous actions, which `log_std`, float32, [C],
-    belongs to, and then the logits of all branches, one after another; `branches` are their numbers
-    of choices. The critic ends in one value, in scaled rewards. `n_opts` is the number of updates
-    before.
+    Both networks take the normalized features, with a ReLU between layers and none after the last.
+
+    Attributes:
+        scaling: The scaling of features and rewards.
+        actor: The layers whose outputs are the means of the continuous actions, and then the logits
+            of all branches, one after another.
+        critic: The layers whose one output is the value, in scaled rewards.
+        log_std: The logarithms of the deviations of the continuous actions: float32, [C].
+        branches: The number of choices of each branch.
+        n_opts: The number of updates so far.
+
     """
 
     scaling: Scaling
@@ -187,7 +193,7 @@ class _Branches:
     def _drawn(self, scores: str, allowed: str, ranks: str) -> str:
         """Add the choice at the quantile of epsilon, int64, [N, branches]."""
         graph = self._graph
-        # A softmax may leave a little to what is impossible.
+        # A softmax may leave a little probability to impossible choices.
         shares = graph.node("Mul", [graph.node("Softmax", [scores], axis=2), allowed])
         sums = self._sums(shares)
         total = graph.node("ReduceMax", [graph.node("Mul", [sums, allowed])], axes=[2])
@@ -197,7 +203,7 @@ class _Branches:
         below = graph.node("Min", [quantile, "below_one"])
         level = graph.node("Mul", [graph.node("Unsqueeze", [below, self._axis]), total])
         is_over = graph.node("Cast", [graph.node("Greater", [sums, level])], to=1)
-        # 2 for what is allowed and over the level, 1 for what is allowed, 0 for all else.
+        # 2 for an allowed choice over the level, 1 for any other allowed one, 0 for the rest.
         rated = graph.node("Mul", [allowed, graph.node("Add", [is_over, "one"])])
         return graph.node("ArgMax", [rated], axis=2, keepdims=0)
 

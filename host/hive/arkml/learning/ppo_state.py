@@ -50,9 +50,14 @@ class RolloutRows(NamedTuple):
     """
     Rows of a rollout, padded to a fixed number.
 
-    features: float32, [rows, F], normalized. actions: float32, [rows, A], unclipped, then the
-    indices of choices. allowed: bool, [rows, choices]. log_probs: float32, [rows], under the policy
-    that acted. advantages, returns: float32, [rows], in units of scaled rewards.
+    Attributes:
+        features: float32, [rows, F], normalized.
+        actions: float32, [rows, A], continuous ones unclipped, then the indices of choices.
+        allowed: bool, [rows, choices].
+        log_probs: float32, [rows], under the policy that acted.
+        advantages: float32, [rows], in units of scaled rewards.
+        returns: float32, [rows], in units of scaled rewards.
+
     """
 
     features: Any

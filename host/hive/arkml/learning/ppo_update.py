@@ -58,7 +58,14 @@ def make_updates(
     """
     Make an update from each of the first `count` minibatches.
 
-    minibatches: int32, [at least count, B], places of rows, -1 for padding. count: int32.
+    Args:
+        branches: The number of choices of each branch.
+        state: The state before.
+        rows: The rows of the rollout.
+        minibatches: Indices of rows, -1 for padding: int32, [at least count, B].
+        count: The number of minibatches: int32.
+        rates: The rates of this call, such as the learning rate.
+
     """
 
     def body(number: Any, carry: tuple[PpoState, PpoLosses]) -> tuple[PpoState, PpoLosses]:
@@ -98,9 +105,15 @@ def losses_of(
     weights: Weights, branches: tuple[int, ...], rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[Any, PpoLosses]:
     """
-    Return the loss of a minibatch, and its parts.
+    Return the loss of a minibatch, and its parts; the norm of gradients among them is 0 here.
 
-    counts: bool, [B], False for padding; at least two rows count. The norm of gradients is 0 here.
+    Args:
+        weights: The networks.
+        branches: The number of choices of each branch.
+        rows: The rows of the minibatch.
+        counts: False for padding: bool, [B]. At least two rows count.
+        rates: The coefficients of the parts.
+
     """
     number = counts.sum()
 

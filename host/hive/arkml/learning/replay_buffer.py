@@ -115,7 +115,7 @@ class ReplayBuffer:
         """
         Add rows of one session, in push order.
 
-        Raises MemoryError if there is no room for them, and then adds none.
+        Raises MemoryError if there is no room for them; then none is added. See `RowStore.add`.
         """
         if not len(columns):
             none = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.uint64))
@@ -283,7 +283,7 @@ class ReplayBuffer:
         held, transitions = self.held, self.transitions
         if region is not None:
             held, transitions = region.held, region.transitions
-        # Most rows are linked as a rule; listing those costs more than a few misses.
+        # Usually most rows are linked: listing these costs more than a few misses.
         rounds = 0 if 8 * transitions < held else _ROUNDS
         slots = np.empty(count, np.int64)
         missing = np.arange(count)

@@ -139,7 +139,7 @@ class RolloutBuffer:
         """
         Add rows of one session, in push order.
 
-        Raises MemoryError if there is no room for them, and then adds none.
+        Raises MemoryError if there is no room for them; then none is added. See `RowStore.add`.
         """
         self._reserve(self.held + len(columns))
         self._rewards.add(columns.reward[:, None])

@@ -22,7 +22,7 @@ class RolloutPace:
         """True from an update, or the start, until the newest policy is published."""
         self._settings = settings
         self._buffer = buffer
-        self._rows_before = 0  # of the run, that this process does not read
+        self._rows_before = 0  # rows of the run that this process does not read
 
     @property
     def holds(self) -> bool:

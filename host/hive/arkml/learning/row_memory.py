@@ -19,7 +19,7 @@ HEADROOM = 128 * MIB
 """Bytes that rows leave to everything else."""
 
 _GRANT = 64 * MIB
-_NORESERVE = 0x4000  # of Linux; the module mmap names it from Python 3.13 on
+_NORESERVE = 0x4000  # Linux's value; the module mmap names it from Python 3.13 on
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -41,7 +41,7 @@ def lazy_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no addresses for {size:,} bytes: {error}") from error
     if sys.platform == "linux":
-        with suppress(OSError):  # of a kernel without huge pages
+        with suppress(OSError):  # the kernel has no huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, kind, math.prod(shape)).reshape(shape)
 

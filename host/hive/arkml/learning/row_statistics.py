@@ -91,7 +91,7 @@ class RowStatistics:
         """Continue from the result of `as_json`."""
         self.episodes = int(values["episodes"])
         self.dropped = int(values["dropped"])
-        self.non_finite = int(values.get("non_finite", 0))  # not of the release before
+        self.non_finite = int(values.get("non_finite", 0))  # older checkpoints lack it
         kept = zip(values["returns"], values["lengths"], strict=True)
         self._last.last.extend(Episode(float(total), int(length)) for total, length in kept)
 
@@ -103,7 +103,7 @@ class RowStatistics:
             ended.setdefault(agent, deque()).append(Episode(total, length))
         events = np.flatnonzero(np.isin(rows.state, _ENDS) | (rows.step == 0))
         columns = (rows.agent, rows.version, rows.state, rows.step)
-        begun: dict[int, None] = {}  # of one version, side by side
+        begun: dict[int, None] = {}  # agents that began side by side, under one version
         cut: dict[int, Episode | None] = {}
         full: list[int] = []
         under = 0

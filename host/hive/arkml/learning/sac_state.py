@@ -28,7 +28,7 @@ class AdamMoments(NamedTuple):
 
 class SacState(NamedTuple):
     """
-    Networks, temperature and optimizers after `n_opts` updates; float32 but for that, int32.
+    Networks, temperature and optimizers after `n_opts` updates; float32 except `n_opts`, int32.
 
     The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
     and `targets` have the critics along their first axis. `log_alpha` is a scalar.
@@ -46,11 +46,20 @@ class SacState(NamedTuple):
 
 class SacRates(NamedTuple):
     """
-    The numbers of a turn, arguments of its compiled code; float32 scalars but for the scaling.
+    The numbers that compiled updates take as arguments; float32 scalars except for the scaling.
 
-    mean, inverse: [F], `reward` and `reward_bound`, as in `normalizer.Scaling`. The learning rate
-    goes from `first_rate` to `last_rate` in `steps` updates, 0 for a constant one. `alpha` is the
-    temperature, NaN for a learned one.
+    Attributes:
+        mean: The mean of each feature, see `normalizer.Scaling`: [F].
+        inverse: The inverse deviation of each feature: [F].
+        reward: The number that rewards are divided by.
+        reward_bound: The bound of scaled rewards.
+        first_rate: The learning rate of the first update.
+        last_rate: The learning rate after `steps` updates.
+        steps: The number of updates over which the learning rate changes; 0 for a constant one.
+        tau: The share by which targets follow the critics in an update.
+        alpha: The temperature, NaN for a learned one.
+        target_entropy: The entropy that a learned temperature aims at.
+
     """
 
     mean: Any

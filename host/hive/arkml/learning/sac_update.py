@@ -120,7 +120,17 @@ def update(
     """
     Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
 
-    The columns of `batch` are [B, ...]. All steps use the temperature from before.
+    All steps use the temperature from before the update.
+
+    Args:
+        state: The state before.
+        batch: One batch, with columns of [B, ...].
+        noise: The noise of the actions.
+        rates: The rates.
+
+    Returns:
+        The state after the update, its losses, and the returns of the batch.
+
     """
     rate = _learning_rate(state.n_opts, rates)
     features = _scaled(batch.features, rates)

@@ -104,7 +104,15 @@ class TrajectoryIndex:
     def extend(
         self, columns: RowColumns, first: int, bounds: RewardBounds = _UNBOUNDED
     ) -> Extension:
-        """Add rows in push order, numbered from `first` on, and return their links."""
+        """
+        Add rows in push order, and return their links.
+
+        Args:
+            columns: The rows.
+            first: The number of the first row; the others follow.
+            bounds: The bounds to which rewards are clipped in returns.
+
+        """
         order = np.argsort(columns.agent, kind="stable")
         rows = _Sorted(columns, order, first)
         slots = self._find(rows.agents)

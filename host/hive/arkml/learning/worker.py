@@ -29,7 +29,7 @@ DIVERGED = 4
 
 log = SafeLogger(__name__)
 
-_NICE = 10  # a frame of a host on the same machine comes before an update
+_NICE = 10  # a frame of a host on this machine comes before an update (decision 9)
 _PROGRESS_SECONDS = 1.0
 _PARENT_PIPE = 0
 _SERVER_SOCKET = 3
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--threads", type=int, default=1, help="threads for JAX")
     options = parser.parse_args(arguments)
-    os.nice(_NICE)  # of this thread, and of those that it starts
+    os.nice(_NICE)  # for this thread, and all threads that it starts
     limit_threads(options.threads)
     watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
@@ -139,7 +139,7 @@ def _report_progress(reporter: Reporter) -> None:
 def _run() -> int:
     try:
         return main()
-    except SystemExit as error:  # of the parser
+    except SystemExit as error:  # argparse has printed its message
         return error.code if isinstance(error.code, int) else 1
     except BaseException:
         log.exception("the learner ends")
@@ -149,4 +149,4 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
-    os._exit(_run())  # the interpreter's own end would abort a compilation that is in progress
+    os._exit(_run())  # a normal exit would abort a running compilation (decision 16)

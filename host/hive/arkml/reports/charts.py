@@ -15,7 +15,7 @@ COLORS = 8
 """The number of colors of groups, the classes `c0`, `c1` and so on; they repeat."""
 
 _WIDTH, _HEIGHT = 460, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 436, 30, 196  # of the plot, in pixels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 436, 30, 196  # edges of the plot, in pixels
 _PREFIXES = ("", "k", "M", "G", "T")
 
 

@@ -70,7 +70,7 @@ class HiveConfig(uvicorn.Config):
             for path in filter(None, (options.tls_cert, options.tls_key)):
                 open_file(path).close()  # OpenSSL would wait for a pipe, and for no signal
             super().load()
-        except OSError as error:  # which errors of TLS are
+        except OSError as error:  # errors of TLS are OSErrors
             raise UsageError(
                 f"--tls-cert {options.tls_cert}: the certificate with its key"
                 f" ({options.tls_key or 'in the same file'}) cannot be used: {error}"
@@ -170,7 +170,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._part is not _Part.HEADER:
             return
         if name.lower() == b"content-length":
-            self._announced = int(value)  # which the parser has checked
+            self._announced = int(value)  # the parser has checked that it is a number
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -240,7 +240,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            self._is_last = True  # what follows may be of the other protocol, which is not spoken
+            self._is_last = True  # further bytes may be of the protocol that was asked for
             self.cycle.keep_alive = False
         except httptools.HttpParserError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP: {error}")

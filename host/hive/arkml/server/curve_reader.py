@@ -26,7 +26,7 @@ _LAST = (
     "SELECT step, value, wall_ns FROM series WHERE metric = ? AND wall_ns > ?"
     " ORDER BY wall_ns DESC LIMIT 1"
 )
-# The columns beside min() and max() are those of the row that has it: SQLite documents that.
+# SQLite documents that the columns beside min() and max() come from the row that has it.
 _THINNED = (
     "SELECT step, value, wall_ns FROM ("
     "SELECT step, {extreme}(value) AS value, wall_ns FROM series"

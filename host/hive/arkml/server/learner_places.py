@@ -34,7 +34,7 @@ class LearnerPlace:
         return self._places.number(self)
 
     async def take(self) -> None:
-        """Wait until the place is held."""
+        """Wait in the queue until the place is held; leave it if the wait is canceled."""
         self._given = asyncio.get_running_loop().create_future()
         self._places.add(self)
         try:
@@ -49,7 +49,7 @@ class LearnerPlace:
             self._given.set_result(None)
 
     def give_up(self) -> None:
-        """Hold and ask for the place no more."""
+        """Release the place, or leave the queue for it."""
         self.pid, self.memory, self.excess = None, 0, ""
         self._places.remove(self)
 

@@ -14,11 +14,16 @@ _log = SafeLogger(__name__)
 
 class LearnerPool:
     """
-    A source of learners. With `spare` one is kept ready, which has imported everything.
+    A source of learners.
 
-    `command` are the arguments of Python that start a learner. The output of all goes to one file.
-    `lock` is the descriptor of the lock that each of them shares. Runs hold one of `places` before
-    they take a learner; the spare one has none.
+    Args:
+        command: The arguments of Python that start a learner.
+        output: The file to which all learners print.
+        lock: The descriptor of the lock of the data directory, which each learner shares.
+        places: The places of learners. A run holds one before it takes a learner; the spare learner
+            holds none.
+        spare: Whether to keep one learner ready that has imported everything.
+
     """
 
     def __init__(

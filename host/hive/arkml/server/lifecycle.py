@@ -68,11 +68,14 @@ class Lifecycle:
     """
     The activity of a run, and its status.
 
-    From `start` until `stop` or `close` the log is open and the learner runs. The learner is paused
-    after `Timeouts.pause` without sessions, and ended if other runs wait for its place until this
-    one is used again; the run is stopped after `Timeouts.idle_stop`.
-    Rollout workers, which end with the run, keep it alive for some time without other sessions.
-    `apply` is called with the events of the learner, `changes` are notified of each new status.
+    From `start` until `stop` or `close` the log is open and the learner runs. After
+    `Timeouts.pause` without sessions the learner is paused; if other runs wait for a learner, its
+    process ends, and starts again when the run is used. After `Timeouts.idle_stop` the run is
+    stopped. Rollout workers, which end with the run, keep it alive for some time without other
+    sessions.
+
+    `apply` is called with the events of the learner; tasks that wait for `changes` are woken by
+    each new status.
     """
 
     def __init__(

@@ -218,7 +218,7 @@ class LogWriter:
             os.fdatasync(current)
             self._synced = end
         refused = self._refused
-        if refused != self._refused_written:  # which the segments do not record
+        if refused != self._refused_written:  # segments do not record refused rows
             self._write_counts()
             self._refused_written = refused
 

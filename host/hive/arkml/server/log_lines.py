@@ -87,9 +87,14 @@ def known_fields() -> dict[str, str | int]:
 
 def relay_line(line: str, *, run: str, worker: str = "") -> None:
     """
-    Log a line of a process as one of its run, by the level that it begins with.
+    Log a line of a process as a line of its run. Any thread may call this.
 
-    A line without a level, such as one of a traceback, is one at INFO. Any thread may call this.
+    Args:
+        line: The line, which may begin with a level. Without one, for example in a traceback, it is
+            logged at INFO.
+        run: The id of the run, empty if it is not known.
+        worker: The name of a rollout worker, empty for a learner.
+
     """
     text = line[:_LONGEST]
     if not text:

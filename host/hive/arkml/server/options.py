@@ -20,11 +20,17 @@ class Timeouts:
     """
     Times that a hive waits, in seconds.
 
-    After `lease` without a request a session has left. After `pause` without sessions a run is
-    paused, after `idle_stop` it is stopped. A learner sends its first message within `start`; one
-    that reports no progress for `hang` is ended, and one that is stopped has `stop` for its last
-    checkpoint. A data directory that another hive uses is free within `opening`. The spare learner
-    that a run has taken is replaced `spare` after that run has begun to learn.
+    Attributes:
+        lease: A session without a request has left after this time.
+        pause: A run without sessions is paused after this time.
+        idle_stop: A run without sessions is stopped after this time.
+        start: A learner sends its first message within this time.
+        hang: A learner that reports no progress for this time is ended.
+        stop: A learner that is stopped has this time for its last checkpoint.
+        opening: A data directory that another hive uses has to become free within this time.
+        spare: The spare learner that a run has taken is replaced this long after the run has begun
+            to learn.
+
     """
 
     lease: float = 30.0
@@ -40,13 +46,19 @@ class Timeouts:
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """
-    The rollout workers that a hive starts for runs, and the modules that it takes for them.
+    The rollout workers that a hive starts for runs, and the modules that it stores for them.
 
-    There are `total` workers at most, and `per_run` for one run, 0 for no limit but the total. They
-    run as local processes or on the Ray cluster at `ray_address`, a cluster of this machine if that
-    is None. Workers continue for `minutes` without any other session in their run. A module has
-    `module_bytes` at most, and `modules` of them are kept. The first worker of a run is ready
-    within `start` seconds. `program` is the module of Python that is started.
+    Attributes:
+        total: The largest number of workers.
+        per_run: The largest number of workers of one run; 0 for `total`.
+        runner: Where workers run: as local processes, or on a Ray cluster.
+        ray_address: The address of the Ray cluster; None for a cluster of this machine.
+        minutes: Minutes for which workers continue without any other session in their run.
+        module_bytes: The largest size of a module.
+        modules: The number of modules that are kept.
+        start: Seconds within which the first worker of a run is ready.
+        program: The Python module of a worker.
+
     """
 
     total: int = 0

@@ -18,9 +18,14 @@ class CheckedRows(NamedTuple):
     """
     The accepted rows of a body, with a header of their own.
 
-    `body` is the body itself if no row of it was refused. `refused` is the number of refused rows,
-    `kinds` their numbers by the reason, and `reasons` the first of them, each with its reason. The
-    last row of the body has policy version `version`, 0 without rows.
+    Attributes:
+        body: The rows; the original body if no row was refused.
+        header: The header of `body`.
+        refused: The number of refused rows.
+        reasons: The first refused rows: the index of each, and the reason.
+        kinds: The number of refused rows by reason, for example "not finite".
+        version: The policy version of the last row, 0 without rows.
+
     """
 
     body: bytes

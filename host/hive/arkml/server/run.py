@@ -178,7 +178,7 @@ class Run:
         self.lifecycle.use()
 
     async def leave(self, session: RunSession, *, stop: bool, may_end: bool = True) -> None:
-        """End a session; the run stops with `stop`, or its last one that `may_end` it."""
+        """End a session; see `Lifecycle.leave`."""
         await self._rate(self._best.keep_waiting)
         await self.lifecycle.leave(session, stop=stop, may_end=may_end)
 

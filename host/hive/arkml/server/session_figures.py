@@ -14,7 +14,7 @@ PACE_SECONDS = 10
 """Seconds over which the rows of a session are counted."""
 
 _REMEMBERED = 4_096  # versions
-_MOST_PACES = 1_024  # of the sessions that have sent rows last
+_MOST_PACES = 1_024  # kept for the sessions that sent rows last
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class SessionFigures:
     def count(self, index: int, rows: int, version: int, now: float) -> None:
         """Count accepted rows of a session; `version` is the policy version of the last one."""
         pace = self._paces.pop(index, None) or _Pace(now)
-        self._paces[index] = pace  # behind those of sessions that have sent nothing since
+        self._paces[index] = pace  # last in order: the first one is dropped when there are too many
         if len(self._paces) > _MOST_PACES:
             del self._paces[next(iter(self._paces))]
         pace.version = version or pace.version

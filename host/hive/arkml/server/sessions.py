@@ -21,11 +21,18 @@ class RunSession:
     """
     One participant of a run.
 
-    A host that joins with a `join_key` of before gets the session of before. A session that has
-    `left` may join again, one that has `ended`, because its run was stopped for all, may not.
-    `seen` is the time of its last request, by the monotonic clock. `is_worker` is true for a
-    rollout worker that the hive has started. One that `has_demonstrated` stands for the rows that
-    it brought, which its host does not send again. Once a session `is_forgotten` it is unknown.
+    Attributes:
+        sid: The id that requests name.
+        index: The number of the session in its run.
+        join_key: The key that the host joined with; joining with it again returns this session.
+        role: The role of the session.
+        left: True once the session has left; it may join again.
+        ended: True once the run was stopped for all sessions; it may not join again.
+        is_worker: True for a rollout worker that the hive has started.
+        has_demonstrated: True if it has sent demonstrations, which its host does not send again.
+        is_forgotten: True once the run no longer knows the session.
+        seen: The time of its last request, in seconds of a monotonic clock.
+
     """
 
     sid: str

@@ -90,8 +90,8 @@ class Supervisor:
         self._last_sign = self._last_probe = 0.0
         self._reason = ""
         self._fruitless = self._crashes = 0
-        self._were_silent = True  # those learners: none of them sent a message
-        self._n_opts = 0  # of the present learner at its start
+        self._were_silent = True  # true while no fruitless learner has sent a message
+        self._n_opts = 0  # at the start of the present learner
         self._diverged: deque[float] = deque(maxlen=_MAX_DIVERGED)
 
     @property

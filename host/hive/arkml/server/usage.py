@@ -75,7 +75,16 @@ class CpuShares:
 
 
 def learner_points(shares: CpuShares, pid: int, memory: int, disk: int) -> list[tuple[str, float]]:
-    """Return metrics of a run's learner: its bytes of memory and disk, and its processors."""
+    """
+    Return metrics of a run's learner: its bytes of memory and disk, and its processors.
+
+    Args:
+        shares: The shares of processors, which forget other processes.
+        pid: The process of the learner.
+        memory: Bytes of memory that it takes.
+        disk: Bytes of disk that its run takes.
+
+    """
     points = [("system/memory_bytes", float(memory)), ("system/disk_bytes", float(disk))]
     share = shares.measure(pid)
     shares.keep({pid})

@@ -198,7 +198,7 @@ class RunWorkers:
         deadline = time.monotonic() + self._pool.options.start
         while not any(place.is_ready for place in new):
             over = next((place for place in new if place.is_over and place.reason), None)
-            if over is not None:  # for which the run may have been stopped, too
+            if over is not None:  # the run may have been stopped because of it
                 raise HiveRefused(
                     f"the remote workers of run {self._run_id} do not start: {over.reason}", 503
                 )

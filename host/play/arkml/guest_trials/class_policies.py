@@ -26,7 +26,7 @@ log = SafeLogger(__name__)
 
 _INITIAL = np.uint32(EpisodeState.INITIAL)
 _MOST_WARNED = 256  # policies that are remembered
-_MOST_BATCHES = 8  # of different numbers of rows, whose arrays are kept
+_MOST_BATCHES = 8  # numbers of rows whose arrays are kept
 
 Places = npt.NDArray[np.intp]
 

@@ -56,7 +56,7 @@ class Handover:
         self._released.set()
 
     def _take_turn(self) -> None:
-        self._is_due = False  # before the look at those that wait: more may be added meanwhile
+        self._is_due = False  # before the queues are read: more calls may be added meanwhile
         until = time.monotonic() + _TURN
         while self._awaited:
             _make(self._awaited.popleft())

@@ -158,7 +158,7 @@ class GuestHosting(Closing):
         """Cut off the guests, end the threads and free everything. Safe to call more than once."""
         for worker in self._workers:
             worker.close()
-        for policies in self._policies:  # of workers that were never started
+        for policies in self._policies:  # policies of workers that were never started
             policies.close()
         self._policies = []
         self._env.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SWITCH = 0.001  # seconds
-_YOUNG = 20_000  # new objects, less those that were freed, before a look at them
+_YOUNG = 20_000  # new objects that are not freed yet, before the collector looks at them
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class TrialGuest(Closing):
         self._plan = plan
         self._instance: EnvInstance | None = None
         self._waiting: ClassSide | None = None
-        self._tick = 0  # of the next observations
+        self._tick = 0  # the tick of the next observations
         count = len(plan.order)
         actors = [0] * count
         for actor, slot in enumerate(plan.order):

@@ -26,7 +26,7 @@ from arkml.guests.instance import SharedResources
 
 log = SafeLogger(__name__)
 
-_DRAIN_STEPS: Final = 64  # of guests, with those that are played ahead
+_DRAIN_STEPS: Final = 64  # of guests, including steps that are played ahead
 _DRAIN_SECONDS: Final = 0.010  # then results are handed over
 _SHORT_DRAIN_SECONDS: Final = 0.002  # the same, while there are steps that are awaited
 _QUIET: Final = 1.0  # seconds without one, after which there are none
@@ -88,7 +88,7 @@ class GuestWorker(Closing):
         self._resources = resources
         self._stand_ins = stand_ins
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._awaited: deque[_Job] = deque()  # those that come first: each has a None in `_jobs`
+        self._awaited: deque[_Job] = deque()  # jobs that come first: each has a None in `_jobs`
         self._held: deque[_Played] = deque()  # whose guests gave way
         self._awaited_at = -math.inf  # the time of the last one
         self._is_closing = False

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PANEL = "Guest"
 AWAY = 10.0
-_MOST_RATE = 1_000.0  # that of arkml.trials.core.hosting, which is imported late
+_MOST_RATE = 1_000.0  # as in arkml.trials.core.hosting, which is imported late
 LIMIT = "--guest-limit"
 
 

@@ -81,7 +81,15 @@ def learning_options(
     """
     Return the options of learning from the trials of a guest, None without a hive.
 
-    Raises UsageError for options that contradict each other.
+    Args:
+        hive: "HOST:PORT" or a URL.
+        runs: The runs of classes, for example "walker=walk".
+        learn: Whose actions are learned from: "people" or "all".
+        rewards: The rewards to learn from: "guest" or "aggregated".
+
+    Raises:
+        UsageError: The options contradict each other.
+
     """
     if hive is None:
         for option, given in (("--run", runs), ("--learn", learn), ("--learn-rewards", rewards)):

@@ -17,7 +17,19 @@ if TYPE_CHECKING:
 def trials_options(
     params: Path | None, hooks: tuple[str, ...], limits: tuple[str, ...]
 ) -> TrialsOptions:
-    """Return the options of the server. Raises UsageError and TrialError."""
+    """
+    Return the options of the server.
+
+    Args:
+        params: The file of default parameters, None without one.
+        hooks: The endpoints of hooks before trials.
+        limits: The limits to change, for example "live_trials=100".
+
+    Raises:
+        UsageError: A limit cannot be read.
+        TrialError: The file or an endpoint cannot be used.
+
+    """
     from arkml.trials.core.endpoints import TrialEndpoint
     from arkml.trials.server.options import TrialsOptions
     from arkml.trials.server.parameter_file import read_parameters

@@ -33,7 +33,7 @@ MOST_FAILURES: Final = 3
 """Trials in a row that may end without a tick."""
 
 _PAUSE: Final = 0.5  # seconds before the trial that follows one without a tick
-_LEAST: Final = 1.0  # seconds from the beginning of a trial to that of the next
+_LEAST: Final = 1.0  # seconds from the beginning of one trial to the next's
 _MOST_INVITED: Final = 15  # links to invite others
 _ANYWHERE: Final = ("0.0.0.0", "::")
 _ELSEWHERE: Final = {  # addresses for documentation, to which nothing is sent

@@ -38,7 +38,18 @@ def refuse_tls(file: str | None) -> None:
 
 
 def grpc_host(host: str, *, is_open: bool, has_web: bool) -> str:
-    """Return the address of gRPC. Raises UsageError if others could use it against the options."""
+    """
+    Return the address to serve gRPC at.
+
+    Args:
+        host: The address of the server, for example "0.0.0.0".
+        is_open: Whether gRPC may be served to other machines.
+        has_web: Whether there is a web port; then gRPC may be limited to this machine.
+
+    Raises:
+        UsageError: Other machines could use gRPC, which has no login, although that is not allowed.
+
+    """
     from arkml.base.host_names import is_loopback
 
     if is_open or is_loopback(host):

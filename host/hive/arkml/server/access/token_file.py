@@ -27,7 +27,7 @@ TOKENS_NAME = "tokens.json"
 
 _VERSION = 1
 _PRIVATE = 0o600
-_BYTES = 32  # of a token: 256 random bits
+_BYTES = 32  # 256 random bits need no salt or stretching (decision 22)
 _MOST = 10_000
 _LATEST = 1 << 60
 _SHA256 = re.compile("[0-9a-f]{64}")

@@ -24,8 +24,8 @@ COMMENT_EVERY = 15.0
 
 _IDLE = 60.0  # seconds after the last stream for which events are still collected
 _MOST_EVENTS, _MOST_BYTES = 4_000, 8 << 20
-_CHUNK_BYTES = 64 << 10  # of events that a stream gets at once, or one larger event
-_MOST_CHUNKS = 64  # that are kept, for streams that read the same
+_CHUNK_BYTES = 64 << 10  # a stream gets so much at once, or one larger event
+_MOST_CHUNKS = 64  # kept for other streams that read them
 _USAGE_EVERY = 2
 _ENDED_EVERY = 10
 """Looks at the runs between two at those that are over, and at resources."""

@@ -41,7 +41,7 @@ class _ActorRows:
     features: list[list[float]] = field(default_factory=list)
     actions: list[list[float]] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    last_tick: int | None = None  # of a row without an action of its own, the last one
+    last_tick: int | None = None  # the tick of the last row, which has no action of its own
     end: EpisodeState = EpisodeState.RUNNING
 
 
@@ -57,7 +57,7 @@ class DemonstrationExport:
         self._spaces = spaces
         self._wanted = actor
         self._class = ""
-        self._vectors: tuple[Vectors, Vectors] | None = None  # of observations and of actions
+        self._vectors: tuple[Vectors, Vectors] | None = None  # for observations, and for actions
         self._rows: list[_ActorRows] = []
         self._values = 0
 

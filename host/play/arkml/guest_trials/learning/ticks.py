@@ -35,7 +35,7 @@ class SlotAction(NamedTuple):
     The action of a slot in one tick, as it was logged.
 
     `content` is a serialized arkmlTrials.Action, `note` is `Acted.noted`, and `origin` the user or
-    the policy version.
+    the policy version, for example "reach@12".
     """
 
     content: bytes
@@ -76,7 +76,7 @@ class TrialTicks:
         self._observed: ObservationSet | None = None
         self._actions: dict[int, SlotAction] = {}
         self._sources: dict[int, list[RewardSource]] = {}
-        self._led: dict[int, list[RewardSource]] = {}  # those that led to the observations
+        self._led: dict[int, list[RewardSource]] = {}  # rewards that led to the observations
 
     def add(self, entry: Entry | LoggedEntry) -> list[SlotTick]:
         """
