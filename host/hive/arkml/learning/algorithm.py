@@ -111,7 +111,7 @@ class UpdatePace(Protocol):
 
     @property
     def holds(self) -> bool:
-        """True while hosts must not send rows, whatever is admitted."""
+        """True while hosts must not send rows, however many rows are admitted."""
 
     def begin(self, rows: int, updates: int) -> None:
         """Start from the rows and updates that a learner finds."""

@@ -51,7 +51,7 @@ class CheckpointDamaged(HiveError):
 
 
 class CheckpointOutdated(CheckpointDamaged):
-    """A checkpoint was written by a version of arkml whose checkpoints are not read any more."""
+    """A checkpoint was written by an earlier version of arkml, and this one cannot read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,9 @@ class Checkpoints:
     """
     The checkpoints in `directory`.
 
-    Each is a safetensors file `<n_opts>.safetensors`, whose metadata has everything but the tensors
-    as JSON, and a checksum of all. The file `best` names one of them.
+    Each is a safetensors file, for example `000000001000.safetensors` after 1,000 updates. Its
+    metadata has everything but the tensors as JSON, and a checksum of all. The file `best` names
+    one of them.
     """
 
     def __init__(self, directory: Path, *, kept: int = KEPT) -> None:

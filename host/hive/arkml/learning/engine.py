@@ -129,7 +129,7 @@ def _jax() -> Any:
 
 
 def _has_plugins() -> bool:
-    """Return whether a plug-in of JAX is installed, of whatever version."""
+    """Return whether a plug-in of JAX is installed, in any version."""
     found = importlib.util.find_spec(_PLUGINS)
     places = [] if found is None else found.submodule_search_locations or []
     return any(True for _ in pkgutil.iter_modules(places)) or bool(entry_points(group=_PLUGINS))

@@ -36,7 +36,7 @@ class EventFiles:
         return [_start(path) for path in self._listed()]
 
     def begin(self, path: Path) -> None:
-        """Note that a file begins at `path`, and that the others have ended."""
+        """Note that a file begins at `path`, and that all earlier files have ended."""
         self._due.clear()
         now = _start(path)
         ended = [one for one in self._listed() if one != path]

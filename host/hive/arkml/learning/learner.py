@@ -158,10 +158,10 @@ class Learner:
     @property
     def admitted(self) -> int:
         """
-        Rows that hosts may have sent in all.
+        Number of rows that hosts may have sent since the run began.
 
-        While too few rows have come to learn from, there are always more: the rows so far may hold
-        no transition yet, or be damaged in part.
+        While too few rows have come to learn from, a host may always send more: the rows so far may
+        hold no transition yet, or be damaged in part.
         """
         admitted = self.pace.admitted(self.updates)
         if self.algorithm.is_ready:
@@ -224,8 +224,14 @@ class Learner:
         """
         Write the present policy as an ONNX file.
 
-        With `adopt` the newest normalization statistics are taken into use before. Raises
-        Diverged, ExportWrong or OSError.
+        Args:
+            adopt: Whether to take the newest normalization statistics into use first.
+
+        Raises:
+            Diverged: A weight is not finite.
+            ExportWrong: The model's answers differ from the networks'.
+            OSError: The file cannot be written.
+
         """
         began = time.monotonic()
         if adopt:

@@ -268,8 +268,8 @@ class Ppo:
         """
         Return log-probabilities and values: float64, [n] both.
 
-        features: float32, [n, F], normalized. There may be fewer actions and choices allowed than
-        features; without them a log-probability means nothing.
+        features: float32, [n, F], normalized. `actions` and `allowed` may have fewer rows than
+        `features`; the remaining log-probabilities are meaningless.
         """
         log_probs, values = np.empty(len(features)), np.empty(len(features))
         for part in chunks(len(features), self._chunk):

@@ -208,7 +208,7 @@ class _Branches:
         return graph.node("ArgMax", [rated], axis=2, keepdims=0)
 
     def _sums(self, shares: str) -> str:
-        """Add cumulated sums along the last axis, in blocks where there are many choices."""
+        """Add cumulative sums along the last axis, in blocks if there are many choices."""
         graph, (count, most) = self._graph, self._shape
         size = min(most, _BLOCK)
         within = graph.weight("sum_within", np.triu(np.ones((size, size))))

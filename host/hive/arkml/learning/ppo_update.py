@@ -1,4 +1,9 @@
-"""The updates of PPO, compiled by JAX: all epochs and minibatches of a rollout in one call."""
+"""
+The updates of PPO, compiled by JAX: all epochs and minibatches of a rollout in one call.
+
+The number of minibatches is an argument of the loop, so one program serves any number (decision
+16).
+"""
 
 from __future__ import annotations
 

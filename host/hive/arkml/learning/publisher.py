@@ -32,7 +32,7 @@ class PolicyFile(NamedTuple):
 
 
 class Publisher:
-    """Writes policies into `directory`, numbered from 1 in the order of writing."""
+    """Writes policies into `directory`, numbered in order: the first is 0000000001.onnx."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -66,7 +66,7 @@ class Recorder:
         return points
 
     def end(self) -> None:
-        """Write that the session has ended, for the plugin hparams; nothing without settings."""
+        """Write the end of the session for the plugin hparams; does nothing without settings."""
         if self._end and self._begun:
             try:
                 self._append(self._end, self._begun)

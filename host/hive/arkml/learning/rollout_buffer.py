@@ -161,7 +161,7 @@ class RolloutBuffer:
         self._chains.cut(session)
 
     def take(self) -> Rollout:
-        """Return copies of the rows to learn from: all that can be, the first `most` if more."""
+        """Return copies of all rows that can be learned from, at most the first `most`."""
         held = self._held
         places = np.flatnonzero(held["next"] >= 0)[: self.most]
         rows, after = held[places], held["next"][places]

@@ -60,9 +60,9 @@ class RowMemory:
 
     def claim(self, rows: int) -> None:
         """
-        Raise MemoryError unless there is memory for `rows` rows in all.
+        Raise MemoryError unless there is memory for `rows` rows in total.
 
-        The system is asked once for each 64 MiB, so that it costs next to nothing.
+        Asks the system once for each 64 MiB, so a call costs next to nothing.
         """
         if rows <= self._granted:
             return

@@ -152,7 +152,7 @@ class RowStatistics:
 
 
 def _guest(agent: int) -> int:
-    """Return the guest of an agent of some session, where the upper bits of an agent say it."""
+    """Return the guest of an agent, whose number is in the upper bits of the agent's number."""
     return agent >> GUEST_SHIFT
 
 

@@ -1,4 +1,8 @@
-"""The updates of soft actor-critic, compiled by JAX: many in one call, on batches of raw rows."""
+"""
+The updates of soft actor-critic, compiled by JAX: many in one call, on batches of raw rows.
+
+The number of updates is an argument of the loop, so one program serves any number (decision 16).
+"""
 
 from __future__ import annotations
 
@@ -196,8 +200,8 @@ def _gradient_norm(before: Any, after: Any, updates: Any) -> Any:
     """
     Return the root of the mean squared norm of the gradients of some updates.
 
-    Adam's second moments have the square of each gradient, with weights that are nearly the same
-    within a turn; so this takes nothing from the updates themselves.
+    It is computed from Adam's second moments, which average the squared gradients with nearly equal
+    weights within a turn, so the updates themselves return nothing extra.
     """
     kept = jnp.float32(_DECAY) ** updates
     parts = jax.tree.map(lambda old, new: (new - kept * old).sum(), before, after)

@@ -27,7 +27,7 @@ def restored(tree: Tree, tensors: Mapping[str, npt.NDArray[Any]]) -> Tree:
     """
     Return a tree like the given one with these arrays at its leaves.
 
-    Raises CheckpointDamaged for a missing or an unknown tensor, and one of another shape or dtype.
+    Raises CheckpointDamaged if a tensor is missing or unknown, or has another shape or dtype.
     """
     expected = dict(_leaves(tree, ""))
     if unknown := sorted(tensors.keys() - expected.keys()):

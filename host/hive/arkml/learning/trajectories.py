@@ -1,4 +1,9 @@
-"""Chains of consecutive rows: the newest row of every agent of one session and kind."""
+"""
+Chains of consecutive rows: the newest row of every agent of one session and kind.
+
+A row that does not come exactly one step after its agent's newest row begins a new chain, so a lost
+row leaves a gap and no false transition (decision 7).
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _PREFIXES = ("", "k", "M", "G", "T")
 
 
 def safe(text: object) -> str:
-    """Return text of others for HTML: without markup, controls, or marks that reorder it."""
+    """Return untrusted text for HTML: without markup, controls, or marks that reorder it."""
     return escape(harmless(str(text)))
 
 

@@ -140,7 +140,7 @@ def _facts(runs: Sequence[ReportedRun]) -> list[tuple[str, list[str]]]:
 
 
 def _configuration(groups: Sequence[RunGroup]) -> Iterable[str]:
-    """Yield a table of the settings that are not the defaults, and one of the others."""
+    """Yield a table of the changed settings, and a table of the settings at their defaults."""
     settings = [group.runs[0].settings for group in groups]
     values = [{n: rounded(v) for n, v in one.as_json().items()} for one in settings]
     defaults = [_defaults(one) for one in settings]

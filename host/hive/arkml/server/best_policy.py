@@ -128,7 +128,7 @@ class BestPolicy:
         return n_opts
 
     def _read(self, version: int) -> PolicyVersion | None:
-        """Return a version with the updates made so far; None if its file is not to be had."""
+        """Return a version with the number of updates so far; None if its file cannot be read."""
         try:
             data, newest = self._policies.read(version), self._policies.newest
         except OSError as error:

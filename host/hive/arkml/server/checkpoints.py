@@ -36,7 +36,8 @@ def checkpoint_exists(runs: Path, name: str) -> bool:
     """
     Return whether a run can start from the checkpoint of that name.
 
-    It is `run_id` or `run_id@n_opts` of a run below `runs`, or the file that the hive was given.
+    It is `run_id` or `run_id@n_opts` of a run below `runs`, or the file that the hive was started
+    with.
     """
     if name == ORIGIN_FILE:
         return (runs.parent / ORIGIN_FILE).is_file()

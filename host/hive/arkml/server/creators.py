@@ -140,7 +140,7 @@ class Creators:
 
 
 def _settled(outcome: tuple[str, bool]) -> asyncio.Future[tuple[str, bool]]:
-    """Return a future with a result, which holds nothing else."""
+    """Return a future with a result, which keeps no other object alive."""
     future: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
     future.set_result(outcome)
     return future

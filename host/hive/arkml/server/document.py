@@ -82,7 +82,7 @@ class Document:
 
     @property
     def time_over(self) -> str:
-        """Reason of a run that has lasted as long as it was started for, empty for other runs."""
+        """The reason to end a run that has used up its time, empty for other runs."""
         seconds = self.request.seconds
         if not seconds or self.lasted < seconds:
             return ""
@@ -227,9 +227,9 @@ def _listed(branches: Sequence[int]) -> str:
 
 def read_document(directory: Path) -> Document:
     """
-    Return the document of the run in a directory, upgraded if it is of an older version.
+    Return the document of the run in a directory, upgraded if an older version wrote it.
 
-    Raises NewerRun for one that a newer release has written, and HiveError.
+    Raises NewerRun if a newer release has written it, and HiveError.
     """
     values = read_object(directory / DOCUMENT_NAME)
     _refuse_newer(directory.name, values)

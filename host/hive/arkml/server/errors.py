@@ -15,10 +15,10 @@ from arkml.hive.protocol.runs import Refusal
 _log = SafeLogger(__name__)
 
 _LONGEST = 1_000
-"""Letters of a sentence, which may quote the request, and that may be megabytes long."""
+"""The longest sentence: it may quote the request, which may be megabytes long."""
 
 _PASSING = (429, 503, 507)
-"""Statuses of refusals that end with their cause, so that clients try again."""
+"""Statuses of refusals whose cause passes, such as a full disk: clients try again."""
 
 _RETRY_AFTER = "2"
 """Seconds after which a client may try again, as text: the longest pause of our own clients."""

@@ -44,7 +44,7 @@ _UNWRITABLE = (
 
 class Index:
     """
-    A database with a table of runs, and one of the points in the files of their metrics.
+    A database with a table of runs, and a table of the points in their metrics files.
 
     A damaged database is replaced by an empty one, since the directories of the runs hold
     everything that is in it. One thread does all work.

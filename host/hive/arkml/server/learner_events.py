@@ -74,7 +74,7 @@ class PolicyFile:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoints:
-    """Values of metrics: name, step, value."""
+    """Values of metrics: name, step, value; for example "train/actor_loss", 4096 and 0.5."""
 
     points: list[tuple[str, int, float]]
 

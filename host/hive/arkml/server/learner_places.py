@@ -14,10 +14,10 @@ LEARNER_BYTES = 256 << 20
 
 class LearnerPlace:
     """
-    The place of one run's learner: held, asked for, or neither.
+    The place of one run's learner: held, waited for, or neither.
 
-    `pid` is the process that the place is used by, None for none, and `memory` the bytes that it
-    took last. `excess` is the reason why it has to end, empty as long as it may run.
+    `pid` is the process that uses the place, None for none, and `memory` the bytes that it took
+    when measured last. `excess` is the reason why it has to end, empty as long as it may run.
     """
 
     def __init__(self, places: LearnerPlaces, changed: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class LearnerPlace:
 
 class LearnerPlaces:
     """
-    All places of a hive: as many as it may have, and as fit into the memory of its learners.
+    All places of a hive: limited by the number of learners, and by the memory that they take.
 
     A learner may always run if no other one does, so that each run has its turn.
     """

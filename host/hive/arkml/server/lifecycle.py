@@ -156,7 +156,7 @@ class Lifecycle:
         return self._is_closing or self._document.is_over
 
     def require_time(self) -> None:
-        """Raise HiveRefused if the run has lasted as long as it was started for."""
+        """Raise HiveRefused if the run has used up the time it was started for."""
         document = self._document
         if document.time_over:
             raise HiveRefused(f"run {document.id} is stopped: {document.time_over}", 410)

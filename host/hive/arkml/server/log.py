@@ -14,12 +14,12 @@ index of the session, and checksums of itself and of the header; the header has 
 columns. A body is appended once: if the session has passed its number, it is a repetition whose
 answer was lost, and is acknowledged again.
 
-A segment is a file with a number for a name. Its space is allocated at once, so it ends in zeros,
-which no reader takes for a record. When the next record does not fit, a new segment begins; before
-that, `take` may refuse the space. A record lies in one segment. If a write fails in the middle, the
-file is cut at the end of the last record: otherwise a shorter record after it could leave a
-readable rest. If the file at the path is no longer the open one, because the directory was
-replaced, appending fails: the rows would go to a deleted file.
+A segment is a file with a number for a name, for example 0000000001.rows. Its space is allocated at
+once, so it ends in zeros, which no reader takes for a record. When the next record does not fit, a
+new segment begins; before that, `take` may refuse the space. A record lies in one segment. If a
+write fails in the middle, the file is cut at the end of the last record: otherwise a shorter record
+after it could leave a readable rest. If the file at the path is no longer the open one, because the
+directory was replaced, appending fails: the rows would go to a deleted file.
 
 When `append` returns, the kernel has the rows: they survive the end of every process, and the body
 is acknowledged. `sync` waits for the disk. The event loop appends and a thread syncs, twice a

@@ -25,7 +25,7 @@ class LogContext:
     The subject of the log lines of one task: a request, or a run.
 
     `session` is the index of a session in its run, None for none. Tasks that a request starts
-    inherit its context, which says nothing any more once the request `is_over`.
+    inherit its context, which adds nothing to lines once the request `is_over`.
     """
 
     __slots__ = ("is_over", "request", "run", "session", "trace")

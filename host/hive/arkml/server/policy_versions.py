@@ -61,7 +61,7 @@ class PolicyVersions:
 
     @property
     def last_version(self) -> int:
-        """The largest number given to a version, or set aside by an earlier process."""
+        """The largest number of a version so far, or one that an earlier process reserved."""
         return self._version
 
     def _recover(self, limit: int) -> PolicyVersion | None:
@@ -124,7 +124,7 @@ class PolicyVersions:
         return False
 
     def release(self, version: int) -> None:
-        """Let the file of a version go as the others do. Raises OSError."""
+        """Stop holding the file of a version, if it is held. Raises OSError."""
         self._held_file(version).unlink(missing_ok=True)
 
     def keep_best(self, data: bytes) -> None:

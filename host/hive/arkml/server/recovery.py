@@ -57,8 +57,8 @@ class _Recovery:
     """
     One pass over all segments.
 
-    `_is_counted` is whether the number of the next row is known: where the first segments were
-    deleted, the first record says it.
+    `_is_counted` says whether the number of the next row is known. If the first segments were
+    deleted, it is known from the first record on.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -230,7 +230,7 @@ class ReportFiles(Generic[T]):
 
 
 def _chunks(path: Path, offset: int) -> Iterator[bytes]:
-    """Yield whole lines from an offset on, some MiB at a time; nothing without a file."""
+    """Yield whole lines from an offset on, some MiB at a time; yields nothing without a file."""
     try:
         file = open_file(path, follow=False)
     except FileNotFoundError:

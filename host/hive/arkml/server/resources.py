@@ -58,7 +58,7 @@ class ResourceMeter:
 
 
 def _measure_gpus() -> list[GpuUse]:
-    """Return the use of each GPU, nothing if nvidia-smi does not say it."""
+    """Return the use of each GPU; empty if nvidia-smi does not report it."""
     try:
         answer = subprocess.run(
             _GPU, capture_output=True, text=True, timeout=_GPU_WITHIN, check=True

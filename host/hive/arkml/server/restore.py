@@ -248,7 +248,7 @@ def _tokens_in(directory: Path) -> tuple[TokenEntry, ...]:
 
 
 def _rename(part: Path, target: Path) -> None:
-    """Put a directory in its place. Raises HiveError if that is one that cannot be replaced."""
+    """Move a directory to its place. Raises HiveError if the place cannot be replaced."""
     try:
         part.rename(target)
     except OSError as error:

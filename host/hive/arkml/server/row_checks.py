@@ -1,4 +1,9 @@
-"""Checks of the rows in a body, which accept or refuse each row."""
+"""
+Checks of the rows in a body, which accept or refuse each row.
+
+The host checks rows before it sends them; the server checks them again, since a host is a network
+peer. A refused row leaves a gap (decision 7).
+"""
 
 from __future__ import annotations
 

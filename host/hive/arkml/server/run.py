@@ -407,7 +407,7 @@ class Run:
         self._changes.notify()
 
     async def _rate(self, rate: Callable[..., Best | None], *arguments: object) -> bool:
-        """Have a policy rated; the learner keeps a checkpoint of about the time of the best one."""
+        """Rate a policy; if it is the best so far, the learner is told to keep a checkpoint."""
         async with self._rating:
             best = await asyncio.to_thread(rate, *arguments)
             if best is not None:

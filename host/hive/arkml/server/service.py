@@ -164,7 +164,7 @@ def _exit_unless(ended: threading.Event, seconds: float) -> None:
 
 
 def _end_hurriedly(loop: asyncio.AbstractEventLoop, service: HiveService) -> None:
-    """End the service and then the process, whatever hangs in it. Called by a thread."""
+    """End the service and then the process, even if a part of it hangs. Called by a thread."""
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(lambda: service.end(hurry=True))
     time.sleep(_EXIT_WITHIN)

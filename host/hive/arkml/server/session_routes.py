@@ -20,7 +20,7 @@ from arkml.server.run import Run
 
 
 async def _join(call: HiveCall, request: JoinRequest) -> Joined:
-    """Join a run, or come back to it with the key of before."""
+    """Join a run, or continue a session with its key."""
     call.hive.require_session(call.key, request.join_key)
     return await _joined(call.run, request, is_worker=False)
 

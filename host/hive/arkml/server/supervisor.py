@@ -246,7 +246,7 @@ class Supervisor:
         return status
 
     async def _read_messages(self, learner: LearnerProcess) -> None:
-        """Handle messages until there are no more, or the learner hangs."""
+        """Handle messages until the connection ends, or the learner hangs."""
         reading = asyncio.create_task(learner.receive())
         try:
             while True:

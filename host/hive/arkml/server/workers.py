@@ -264,7 +264,7 @@ class RunWorkers:
             _log.info("worker %d of run %s has ended: %s", place.number, self._run_id, place.reason)
 
     async def _end(self, places: Sequence[_Place], seconds: float) -> None:
-        """End the programs of some places, by force after `seconds`, and give the places back."""
+        """End the programs of some places, by force after `seconds`, and release the places."""
         for place in places:
             place.is_over = True
             self._give_back(place)

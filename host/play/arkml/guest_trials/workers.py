@@ -1,4 +1,4 @@
-"""Threads that step the guests of trials, so that the event loop never waits for one."""
+"""Threads that step guests of trials, so that the event loop never waits for one (decision 19)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Played:
 
     @property
     def may_play_on(self) -> bool:
-        """True if the next tick is up to the stand-ins, and the last one has nothing to send."""
+        """True if stand-ins may play the next tick, and the last tick has no message to send."""
         last = self.results[-1]
         is_over = last.is_last or bool(last.error) or bool(last.answers)
         return not is_over and len(self.results) <= self.job.most_ahead
@@ -127,7 +127,7 @@ class GuestWorker(Closing):
             self._jobs.put(job)
 
     def end(self, guest: TrialGuest) -> None:
-        """Free a guest after the steps that were given before."""
+        """Free a guest after all steps that were queued before."""
         self._jobs.put(_Job(guest, None, _drop))
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class GuestWorker(Closing):
             self._stand_ins.close()
 
     def _drain(self) -> None:
-        """Run the steps that wait and hand their results over; then one that is held has a turn."""
+        """Run waiting steps and hand their results over; then continue one guest that gave way."""
         job = self._next(timeout=_PAUSE if self._held else None)
         until = time.monotonic() + self._drain_seconds()
         drained: list[_Played] = []
@@ -292,4 +292,4 @@ def _run_on(guest: TrialGuest) -> GuestStep:
 
 
 def _drop(results: Sequence[TickResult]) -> None:
-    """Do nothing with results."""
+    """Ignore results."""

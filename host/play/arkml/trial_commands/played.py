@@ -44,7 +44,7 @@ _ELSEWHERE: Final = {  # addresses for documentation, to which nothing is sent
 
 @dataclass(frozen=True, slots=True)
 class PlayedTrials:
-    """Everything that `arkml trials play` is told; without `data` nothing is logged."""
+    """The settings of `arkml trials play`; without `data` there is no log."""
 
     guest: GuestTrialsChoice
     web: WebOptions
@@ -133,7 +133,7 @@ async def _play_on(server: Server, announce: Callable[[str], object]) -> None:
 
 
 async def _play_one(server: Server) -> PlayedTrial:
-    """Start a trial whose actors are all left to their stand-ins, and look at it to its end."""
+    """Start a trial whose actors all begin as stand-ins, and follow it to its end."""
     environment = EnvironmentParams(name="guest", endpoint="local://", implementation=HOSTED)
     request = TrialStartRequest(params=TrialParams(environment=environment))
     trial_id = (await server.trials.start(request)).trial_id

@@ -99,7 +99,7 @@ def _refused(name: str, variable: str) -> Any:
 
 
 def _unused(name: str) -> Any:
-    """Return an option about a directory, which without one changes nothing in Cogment either."""
+    """Return an option about a directory that has no effect, as in Cogment without a directory."""
     return typer.Option(name, hidden=True)
 
 
@@ -383,7 +383,7 @@ def serve(
 
 
 def _announce(text: str, *, as_json: bool) -> None:
-    """Write a line at any log level, in the form of the others."""
+    """Write a line like a log line, at any log level."""
     line = json_line("arkml.trials", "info", text) if as_json else text
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -46,7 +46,7 @@ class TrialPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServedTrials:
-    """Everything that `arkml trials serve` is told."""
+    """The settings of `arkml trials serve`."""
 
     ports: TrialPorts
     trials: TrialsOptions

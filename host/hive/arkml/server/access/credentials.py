@@ -27,8 +27,8 @@ class WatchedTokens:
     """
     The tokens in a hive's file, which is read again when it has changed.
 
-    While the file is damaged, the tokens of before stay valid, and an error is logged once. Raises
-    HiveError if it is damaged at first.
+    While the file is damaged, the last readable tokens stay valid, and an error is logged once
+    (decision 22). Raises HiveError if the file is damaged when the hive opens.
     """
 
     def __init__(self, data: Path) -> None:
@@ -39,7 +39,7 @@ class WatchedTokens:
         self.have_existed = self._state is not None
 
     def find(self, digest: bytes) -> TokenEntry | None:
-        """Return the token with that digest, None without one that is valid now."""
+        """Return the valid token with that digest, None if there is none."""
         self.look()
         entry = self._by_digest.get(digest)
         return None if entry is None or entry.is_expired(time.time()) else entry
@@ -67,7 +67,7 @@ class WatchedTokens:
             _log.error("%s (the tokens of before stay valid)", error)
 
     def _file_state(self) -> tuple[int, int, int, int] | None:
-        """Return numbers that change with the file, None where there is none."""
+        """Return numbers that change with the file, None if there is no file."""
         try:
             found = self._file.path.stat()
         except OSError:
@@ -79,9 +79,9 @@ class Credentials:
     """
     The callers that tokens stand for. Belongs to one event loop.
 
-    A hive that has no token when it opens needs none, until its file of tokens appears; from then
-    on it always does. Raises UsageError where such a hive is open to others, and HiveError for a
-    damaged file.
+    A hive without any token when it opens needs none, until its token file appears; from then on it
+    always needs one, also if the file is removed (decision 22). Raises UsageError for a hive
+    without tokens at an address that others can reach, and HiveError for a damaged file.
     """
 
     def __init__(self, options: ServeOptions, workers: WorkerTokens) -> None:

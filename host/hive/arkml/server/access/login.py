@@ -152,7 +152,7 @@ def _cookie(scope: Scope, value: str) -> str:
 
 
 def _cookie_name(scope: Scope) -> str:
-    """Return the name of the cookie: with the port, which cookies do not tell apart."""
+    """Return the name of the cookie. It has the port, since cookies are not kept apart by port."""
     return f"arkml_session_{(scope.get('server') or ('', 0))[1]}"
 
 

@@ -35,6 +35,6 @@ class OneTimeTokens:
         return token
 
     def take(self, digest: bytes) -> bytes | None:
-        """Return the source of the token with that digest, once; None for one that is not valid."""
+        """Return the source of the token with that digest, once; None for an invalid token."""
         until, source = self._issued.pop(digest, (0.0, b""))
         return source if source and until > self._clock() else None

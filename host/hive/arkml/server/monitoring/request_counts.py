@@ -54,10 +54,10 @@ class RequestCounts:
     """
     ASGI middleware that counts requests by route, method and status, and gives each an id.
 
-    A path counts as the template of its route, so the number of series is bounded. The id of a
-    request is its header X-Request-Id if that has up to 64 letters, digits, dots, dashes and
-    underscores, and else a new one; the answer repeats it. Each request finds the middleware in its
-    scope under SCOPE_KEY.
+    A path counts as the template of its route, such as `/runs/{run_id}`, so the number of series is
+    bounded. The id of a request is its header X-Request-Id if that has up to 64 letters, digits,
+    dots, dashes and underscores, and else a new one; the answer repeats it. Each request finds the
+    middleware in its scope under SCOPE_KEY.
     """
 
     def __init__(self, app: ASGIApp) -> None:

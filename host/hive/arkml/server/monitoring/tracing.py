@@ -49,8 +49,8 @@ class TracedBodies:
     """
     ASGI middleware that records a trace of each sampled body.
 
-    A trace begins in the host that sends `traceparent`, or here. The answer with the first policy
-    version that a body is part of has such a header, too, for the host that receives it.
+    A trace begins in a host that sends the header `traceparent`, or here. The answer with the first
+    policy version that learned from a body has such a header, too, for the host that receives it.
     """
 
     def __init__(self, app: ASGIApp, on: Tracing) -> None:

@@ -139,7 +139,7 @@ class Feed:
         return b"".join(chosen), place
 
     async def _wait(self) -> bool:
-        """Wait for the next look at the runs that has brought anything; False if none does."""
+        """Wait until a look finds changes of the runs; False if none does in time."""
         try:
             async with asyncio.timeout(COMMENT_EVERY):
                 await self._changed.wait()

@@ -50,7 +50,7 @@ class Plotly(NamedTuple):
 
 
 def find_plotly() -> Plotly | None:
-    """Return the script of plotly, None where the package is not installed. Imports nothing."""
+    """Return the script of plotly without importing it, None if the package is not installed."""
     found = find_spec("plotly")
     if found is None or not found.submodule_search_locations:
         return None

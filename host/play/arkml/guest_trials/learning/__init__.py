@@ -1,1 +1,1 @@
-"""Learning from trials of guests: rows for runs of a hive, and the same rows as demonstrations."""
+"""Learning from trials of guests: rows for runs of a hive, and equal rows as demonstrations."""

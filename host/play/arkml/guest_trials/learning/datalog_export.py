@@ -62,7 +62,7 @@ class DemonstrationExport:
         self._values = 0
 
     def add(self, reader: DatalogReader, trial: TrialRecord) -> None:
-        """Add a trial. Raises TrialError for one that cannot be exported."""
+        """Add a trial. Raises TrialError if it cannot be exported."""
         params = reader.params(trial)
         actors = [
             _ActorRows(index, actor.name)

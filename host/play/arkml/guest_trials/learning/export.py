@@ -30,7 +30,7 @@ class GuestTrialExport:
         self._bytes = 0
 
     def add(self, reader: DatalogReader, trial: TrialRecord) -> None:
-        """Add a trial. Raises TrialError for one that cannot be exported."""
+        """Add a trial. Raises TrialError if it cannot be exported."""
         params = reader.params(trial)
         actors = {
             actor.name: actor.actor_class

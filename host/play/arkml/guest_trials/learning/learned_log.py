@@ -89,7 +89,7 @@ class LearnedLog(Closing):
 
     @property
     def failure(self) -> str:
-        """The reason why nothing can be written, empty if all is well."""
+        """The reason why the log cannot be written, empty if it can."""
         return self._log.failure
 
     def begin(self, trial_id: str, user_id: str, params: TrialParams, began: int) -> None:
