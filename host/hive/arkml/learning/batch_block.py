@@ -15,9 +15,13 @@ class BatchBlock(NamedTuple):
     """
     Transitions of K batches of B, raw, as the replay buffer gathers them; float32.
 
-    features, following: [K, B, F], before the first step and after the last. actions: [K, B, A],
-    within [-1, 1]. rewards: [K, B], discounted sums over the steps. discounts: [K, B], of the
-    return that follows, 0 where the episode terminated.
+    Attributes:
+        features: Features before the first step: [K, B, F].
+        actions: Actions of the first step, within [-1, 1]: [K, B, A].
+        following: Features after the last step: [K, B, F].
+        rewards: Discounted sums over the steps: [K, B].
+        discounts: Discounts of the return that follows, 0 where the episode terminated: [K, B].
+
     """
 
     features: Any

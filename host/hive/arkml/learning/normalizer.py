@@ -41,8 +41,12 @@ class Scaling:
     """
     The scaling of features and rewards that a policy version uses.
 
-    Features become clip((features - mean) * inverse), both float32, [F]. Rewards are divided by
-    `reward`, not shifted, and then bounded by `reward_bound`.
+    Attributes:
+        mean: Subtracted from features: float32, [F].
+        inverse: The factor of centered features, which are clipped then: float32, [F].
+        reward: Rewards are divided by it, and not shifted.
+        reward_bound: The bound of divided rewards.
+
     """
 
     mean: Floats

@@ -11,10 +11,10 @@ from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.settings import Settings
 
 MOST_UPDATES = 64
-"""The most updates of a turn: those that a compiled learner makes in one call."""
+"""The largest number of updates of a turn, which one compiled call makes (decision 16)."""
 
 LEAST_ROWS_PER_SECOND = 100
-"""Rows that a second of updates admits at least, however many updates those rows should get."""
+"""The least number of rows that a second of updates admits, whatever the ratio."""
 
 BACKLOG_SECONDS = 3.0
 """

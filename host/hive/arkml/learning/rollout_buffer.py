@@ -31,12 +31,18 @@ _REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotte
 
 class Rollout(NamedTuple):
     """
-    The n rows of an update, and m rows that follow on their chains without being among them.
+    The n rows of an update, and m rows that follow on their chains and are not among them.
 
-    features: float32, [n + m, F]. actions: float32, [n, A]. allowed: bool, [n, choices], of the
-    branches side by side. versions: uint32, [n], of the policies that acted. following: int64, [n],
-    the place of the next row of the agent, n or more where the chain ends there. rewards: float32,
-    [n], that led to the next row. dones: bool, [n], True where nothing follows the next row.
+    Attributes:
+        features: float32, [n + m, F].
+        actions: float32, [n, A].
+        allowed: The allowed choices of all branches, side by side: bool, [n, choices].
+        versions: The versions of the policies that acted: uint32, [n].
+        following: The index of the next row of the agent, n or more where the chain ends there:
+            int64, [n].
+        rewards: The rewards that led to the next row: float32, [n].
+        dones: True where nothing follows the next row: bool, [n].
+
     """
 
     features: Floats

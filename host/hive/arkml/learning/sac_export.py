@@ -47,8 +47,12 @@ class Answer(NamedTuple):
     """
     The answer of a policy to a batch.
 
-    actions: float32, [n, A]. values: float32, [n, 1], in the guest's units of reward.
-    `action_scale` and `value_scale` are the scales of their rounding errors.
+    Attributes:
+        actions: float32, [n, A].
+        values: float32, [n, 1], in the guest's units of reward.
+        action_scale: The scale of the rounding errors of actions.
+        value_scale: The scale of the rounding errors of values.
+
     """
 
     actions: Floats

@@ -210,9 +210,17 @@ def _gradient_norm(before: Any, after: Any, updates: Any) -> Any:
 
 def critic_loss_of(critics: Any, features: Any, actions: Any, wanted: Any) -> tuple[Any, Any]:
     """
-    Return half the mean squared error of each critic, summed, and the returns expected.
+    Return half the mean squared error of each critic, summed, and the returns that they expect.
 
-    wanted: float32, [B]. The returns are float32, [critics, B].
+    Args:
+        critics: The critics.
+        features: Normalized features: float32, [B, F].
+        actions: float32, [B, A].
+        wanted: The targets of the returns: float32, [B].
+
+    Returns:
+        The loss, and the expected returns: float32, [critics, B].
+
     """
     expected = returns(critics, features, actions)
     return 0.5 * jnp.square(expected - wanted).mean(1).sum(), expected

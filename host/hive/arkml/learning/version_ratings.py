@@ -12,7 +12,7 @@ LEAST = 20
 """Episodes of a rating, at least, whether they are of one agent or of many."""
 
 _PATIENCE = 100
-"""Episodes of each agent, on average, that may end before all those of a rating have."""
+"""Episodes of each agent, on average, that may end before a rating is given up."""
 
 
 class Candidate(NamedTuple):

@@ -22,10 +22,18 @@ Curve = Sequence[tuple[float, float]]
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
     """
-    One run: its state, its settings, the checkpoints that are kept and the curves of its metrics.
+    One run in a report.
 
-    `best` is None where no policy was rated. `source` is the hive or the directory it is read from,
-    which is `directory` then, None for a hive.
+    Attributes:
+        info: Its state.
+        settings: Its settings.
+        best: Its best rating, None if no policy was rated.
+        module: The SHA-256 of the guest's uploaded module, empty for none.
+        checkpoints: The checkpoints that are kept.
+        curves: The curves of its metrics.
+        source: The hive or the directory that it was read from.
+        directory: The directory of the run, None if it was read from a hive.
+
     """
 
     info: RunInfo

@@ -68,9 +68,15 @@ class Segment:
 @dataclass(slots=True)
 class LogContents:
     """
-    The contents of a log that is opened: its segments, their end, and the counts of each session.
+    The contents of a log when it is opened.
 
-    `lost` of the `rows` were acknowledged and cannot be read.
+    Attributes:
+        segments: The segments, the oldest first.
+        end: The position after the last record.
+        rows: The number of rows since the run began.
+        lost: The number of those rows that were acknowledged and cannot be read.
+        counts: The counts of each session, by its index.
+
     """
 
     segments: list[Segment] = field(default_factory=list)

@@ -23,8 +23,15 @@ class RunLog:
     """
     A log that is open while its run has a learner, and the number of its rows at all times.
 
-    Other threads do everything that waits for the disk, except `append`. Segments are counted in
-    `disk`.
+    Everything that waits for the disk is done by other threads, except `append`.
+
+    Args:
+        directory: The directory of the log.
+        disk: Counts the bytes of segments.
+        rows: The number of rows when the run's document was written last.
+        keep: The number of newest rows that the log keeps at least.
+        segment_bytes: The size of a segment.
+
     """
 
     def __init__(

@@ -19,8 +19,12 @@ class SessionCounts(NamedTuple):
     """
     The rows of one session. Immutable: a thread may write it while another body is added.
 
-    `acked` is the number of its last body; `refused` rows were received and not accepted; `dropped`
-    rows were given up by the host.
+    Attributes:
+        acked: The number of the last acknowledged body of the session.
+        rows: The rows in the log.
+        refused: The rows that were received and not accepted.
+        dropped: The rows that the host has given up.
+
     """
 
     acked: int = 0

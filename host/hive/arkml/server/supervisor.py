@@ -54,9 +54,16 @@ class Supervisor:
     """
     The learner of one run, kept running from `start` until `stop` or until it is given up.
 
-    It runs once the run holds its `place`, which is released with the learner. `apply` is called
-    with each event, in order; `changed` when the status may have changed. `has_begun` says whether
-    a learner of the run has sent a message before.
+    It runs once the run holds its `place`, which is released with the learner.
+
+    Args:
+        run: The directory of the run.
+        learners: The source of learners.
+        timeouts: The times to wait.
+        apply: Called with each event, in order.
+        changed: Called when the status may have changed.
+        has_begun: Whether a learner of the run has sent a message before.
+
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from arkml.server.run import Run
 from arkml.server.sessions import RunSession
 
 APPENDED = "arkml.appended"
-"""The key of a request's scope under which middleware finds what was appended."""
+"""The key of a request's scope under which middleware finds the appended body."""
 
 
 class Appended(NamedTuple):

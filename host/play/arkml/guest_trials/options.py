@@ -29,12 +29,18 @@ _ENDS: Final = (None, "first", "all")
 
 class StandInRows(NamedTuple):
     """
-    Agents of one class that wait for an action, in one drain of a worker, of all of its trials.
+    Agents of one class that wait for an action, from all trials of a worker.
 
-    observations: float32, [n, num_features]. allowed: bool, [n, choices of all branches], or None
-    where all choices are allowed. keys: uint64, [n], of the slot in its trial, unique in the
-    process. agents: uint64, [n], the number of the agent in its trial. states: uint32, [n],
-    EpisodeState.INITIAL for the first row of an episode and RUNNING for others.
+    Attributes:
+        actor_class: The class.
+        observations: float32, [n, num_features].
+        allowed: The allowed choices: bool, [n, choices of all branches], or None if all are
+            allowed.
+        keys: The key of the slot in its trial, unique in the process: uint64, [n].
+        agents: The number of the agent in its trial: uint64, [n].
+        states: EpisodeState.INITIAL for the first row of an episode, RUNNING for others: uint32,
+            [n].
+
     """
 
     actor_class: str

@@ -12,11 +12,11 @@ _FREE = 5
 
 _LONGEST = 60.0
 _FORGET_AFTER = 900.0
-"""Seconds of the longest wait, and those after which a failed login does not count any more."""
+"""Seconds of the longest wait, and seconds after which a failed login no longer counts."""
 
 _MOST_ADDRESSES = 1_024
 _FREE_IN_ALL, _PER_SECOND = 100.0, 2.0
-"""Failed logins of all addresses at once, and those that are forgotten each second."""
+"""Failed logins that all addresses together may make at once, and how many more a second."""
 
 
 class LoginPace:
@@ -33,7 +33,7 @@ class LoginPace:
         self._in_all, self._counted = 0.0, clock()
 
     def wait(self, address: str) -> float:
-        """Return the seconds until a login from an address is looked at, 0 for at once."""
+        """Return the seconds until a login from an address is considered, 0 for at once."""
         now = self._clock()
         count, last = self._failures.get(_network(address), (0, now))
         if now - last > _FORGET_AFTER:

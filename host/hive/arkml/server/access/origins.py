@@ -28,10 +28,18 @@ _Origin = tuple[str, str, int]
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
     """
-    The way of one request: the address of its client, and the URL that a browser has for the hive.
+    The origin of one request: its client, and the URL that a browser has for the hive.
 
-    `hosts` are the names that the request is for, `prefix` the path below which the client sees the
-    hive. `is_forwarded` is true for a request that a proxy passes on, trusted or not.
+    Attributes:
+        method: The HTTP method.
+        headers: The headers by their names in lower case.
+        client: The address of the client, as a trusted proxy reports it if there is one.
+        hosts: The hosts that the request names.
+        is_secure: Whether the browser uses HTTPS.
+        is_forwarded: Whether a proxy, trusted or not, has passed the request on.
+        origins: The values of the header Origin.
+        prefix: The path below which the client sees the hive.
+
     """
 
     method: str

@@ -37,9 +37,16 @@ _NAME = re.compile(r"[\w.@-][\w .@-]{0,63}")
 @dataclass(frozen=True, slots=True)
 class TokenEntry:
     """
-    One token, by its `sha256` in hex; the token itself is nowhere.
+    One token as the file keeps it; the token itself is stored nowhere.
 
-    Times are seconds since the Unix epoch; `expires_at` is 0 for a token that does not expire.
+    Attributes:
+        id: The id of the token, which runs keep as their owner.
+        name: The person or the machine that has the token.
+        role: The role that it gives.
+        sha256: The digest of the token in hexadecimal digits.
+        created_at: Seconds since the Unix epoch.
+        expires_at: Seconds since the Unix epoch, 0 for a token that does not expire.
+
     """
 
     id: str

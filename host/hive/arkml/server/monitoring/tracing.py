@@ -21,7 +21,7 @@ MOST = 256
 """Bodies that are followed at one time; the traces of others end in the log."""
 
 PATIENCE = 60.0
-"""Seconds after which a body is not followed any more, as when its learner makes no updates."""
+"""Seconds after which a body is no longer followed, for example if no update is made."""
 
 _HEADER = HEADER.encode()
 

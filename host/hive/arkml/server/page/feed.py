@@ -28,7 +28,7 @@ _CHUNK_BYTES = 64 << 10  # a stream gets so much at once, or one larger event
 _MOST_CHUNKS = 64  # kept for other streams that read them
 _USAGE_EVERY = 2
 _ENDED_EVERY = 10
-"""Looks at the runs between two at those that are over, and at resources."""
+"""Looks from one that includes resources, or runs that have ended, to the next such look."""
 
 _SHOWN = ("rollout/ep_rew_mean", "rollout/ep_len_mean", "eval/mean_reward", "eval/success_rate")
 """The metrics of runs in a table; the others are events of their own."""

@@ -47,8 +47,13 @@ class SlotTick(NamedTuple):
     """
     One tick of a slot.
 
-    `own` is the guest's reward and `aggregated` the reward of all senders: both led to
-    `observation`. `action` is None in the last tick of a trial.
+    Attributes:
+        actor: The index of its actor.
+        observation: The observation of the tick.
+        own: The guest's reward that led to the observation.
+        aggregated: The reward of all senders that led to the observation.
+        action: The action of the tick, None in the last tick of a trial.
+
     """
 
     actor: int

@@ -32,9 +32,15 @@ class TrialRows:
     """
     Makes the rows of a trial from its entries, in the order in which they were added.
 
-    `began_ns` is the time of its start, which distinguishes it from other trials with its id.
-    `rules` are the rules of the actor classes to learn from, or of single actors by their names.
-    Raises TrialError for parameters of a trial without a guest.
+    Args:
+        trial_id: The id of the trial.
+        began_ns: The time of its start, which distinguishes it from other trials with its id.
+        params: The parameters of the trial.
+        rules: The rules of the actor classes to learn from, or of single actors by their names.
+
+    Raises:
+        TrialError: The parameters are of a trial without a guest.
+
     """
 
     def __init__(
