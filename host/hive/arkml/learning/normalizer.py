@@ -98,7 +98,7 @@ class Normalizer:
             self._returns.add(returns[:, None])
 
     def adopt(self) -> None:
-        """Take the statistics so far into use. Call it when a policy is published."""
+        """Set `current` by the statistics so far. Call it when a policy is published."""
         if not self._active or self._features.count < 2:
             return
         mean = self._features.mean

@@ -132,7 +132,7 @@ class PolicyGraph:
 
 def samples(scaling: Scaling, actions: int) -> tuple[Floats, Floats]:
     """
-    Return average, typical and extreme observations to compare answers on, and epsilon.
+    Return average, typical and extreme observations, and epsilon, to compare answers.
 
     float32, [n, F] and [n, actions]. The epsilon of the second row is zero.
     """

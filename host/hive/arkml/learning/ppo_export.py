@@ -171,7 +171,7 @@ class _Branches:
         return graph.node("Cast", [chosen], to=1)
 
     def _allowed(self) -> str:
-        """Add 1 for each choice that is allowed, or that exists where none is allowed, else 0."""
+        """Add 1 for each allowed choice, or for every one if a branch allows none; else 0."""
         graph = self._graph
         masks = graph.node("Gather", ["action_masks", self._index], axis=1)
         open_ = graph.node("Greater", [masks, "half"])

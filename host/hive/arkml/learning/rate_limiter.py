@@ -190,6 +190,6 @@ class RateLimiter:
         return origin.rows + (updates - origin.updates - origin.error + most) / self._ratio
 
     def _note(self, rows: int, updates: int) -> None:
-        """Note rows and updates, and keep the rows admitted now before the number can fall."""
+        """Note rows and updates; the number of admitted rows never falls."""
         self._rows, self._updates = rows, updates
         self._admitted = max(self._admitted, self._allowed(updates))

@@ -106,7 +106,7 @@ class RolloutBuffer:
 
     @property
     def newest_versions(self) -> frozenset[int]:
-        """The versions of the newest policy: none before it is published, more after restarts."""
+        """The versions of the newest policy: none until it is published, several after restarts."""
         return frozenset(self._newest)
 
     @property

@@ -262,7 +262,7 @@ def _scaled(features: Any, rates: SacRates) -> Any:
 
 
 def _learning_rate(n_opts: Any, rates: SacRates) -> Any:
-    """Return the rate after `n_opts` updates, on the way from the first rate to the last."""
+    """Return the learning rate after `n_opts` updates, between the first rate and the last."""
     share = jnp.where(rates.steps > 0, 1.0 - n_opts / jnp.maximum(rates.steps, 1.0), 1.0)
     return rates.last_rate + (rates.first_rate - rates.last_rate) * jnp.maximum(share, 0.0)
 

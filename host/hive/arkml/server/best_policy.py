@@ -109,7 +109,7 @@ class BestPolicy:
         return None if time.monotonic() - self._kept_at < _KEEP_EVERY else self.keep_waiting()
 
     def keep_waiting(self) -> Best | None:
-        """Keep the version that waits for it; None if none does, or it cannot be written."""
+        """Keep the waiting version; None if there is none, or it cannot be written."""
         if self._waiting is None:
             return None
         score, version = self._waiting

@@ -287,6 +287,6 @@ def write_new(runs: Path, document: Document) -> None:
 
 
 def make_folders(directory: Path) -> None:
-    """Make the folders that a run's directory lacks."""
+    """Make the missing folders of a run's directory."""
     for folder in _FOLDERS:
         (directory / folder).mkdir(exist_ok=True)

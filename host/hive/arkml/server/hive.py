@@ -166,7 +166,7 @@ class Hive:
             task.add_done_callback(self._starting.discard)
 
     def _was_in_use(self, run: Run) -> bool:
-        """Return whether a run had sessions until shortly ago, which will come back."""
+        """Return whether a run had sessions until shortly ago, which may continue."""
         age = time.time() - (run.directory / DOCUMENT_NAME).stat().st_mtime
         is_recent = age < self.options.timeouts.idle_stop
         return is_recent and any(not session.left for session in run.document.sessions)

@@ -80,7 +80,7 @@ class Index:
         await self._try(lambda: self._read(run, files))
 
     async def thin_metrics(self, run: str, files: MetricsFiles, now: int) -> None:
-        """Thin the reports of a run's files that are due at a time, and their copy here."""
+        """Thin the due reports in a run's files, and their copy here; `now` is in nanoseconds."""
         await self._try(lambda: self._thin(run, files, now))
 
     async def metric_series(self, run: str, name: str, since: int) -> list[tuple[int, float, int]]:

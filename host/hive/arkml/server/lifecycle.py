@@ -185,7 +185,7 @@ class Lifecycle:
             self.maintain()
 
     async def restart(self) -> None:
-        """Start the run as it was in use before the hive was started again, with its workers."""
+        """Start the run, which was in use when the hive ended, and its workers."""
         try:
             await self.start()
             await self.workers.start(self._document.request)

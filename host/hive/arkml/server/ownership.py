@@ -49,7 +49,7 @@ def give(directory: int, owner: tuple[int, int]) -> None:
 
 
 def give_open(descriptor: int, owner: tuple[int, int]) -> None:
-    """Give a file that root has just opened for writing to a user, if it is root's, and plain."""
+    """Give a file to a user, if root has just opened it for writing, owns it, and it is plain."""
     found = os.fstat(descriptor)
     if found.st_uid == 0 and found.st_nlink == 1 and stat.S_ISREG(found.st_mode):
         os.fchown(descriptor, *owner)

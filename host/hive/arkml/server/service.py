@@ -63,7 +63,7 @@ class _Server(uvicorn.Server):
 
 
 class HiveService:
-    """A hive that is served at an address. Its methods belong to one event loop."""
+    """A hive that serves at an address. Its methods belong to one event loop."""
 
     def __init__(self, options: ServeOptions) -> None:
         self._options = options

@@ -34,7 +34,7 @@ class Handover:
         self._released = threading.Event()
 
     def add(self, call: Callable[[], object], *, is_awaited: bool) -> None:
-        """Have a call made. Nothing is called once the loop is closed."""
+        """Queue a call. Nothing is called once the loop is closed."""
         self._released.clear()
         (self._awaited if is_awaited else self._others).append(call)
         if not self._is_due:
@@ -46,7 +46,7 @@ class Handover:
         """
         Block until all calls are made, or `release` is called.
 
-        Two threads that run Python code at once only take it from each other.
+        Two threads that run Python code at once only slow each other down.
         """
         if self._awaited or self._others:
             self._released.wait(_PATIENCE)

@@ -110,7 +110,7 @@ def set_origin(scope: Any, origin: RequestOrigin) -> None:
 
 
 def origin_in(scope: Any) -> RequestOrigin:
-    """Return the way of a request that `set_origin` has noted."""
+    """Return the origin of a request, which `set_origin` has stored in its scope."""
     origin: RequestOrigin = scope[_SCOPE_KEY]
     return origin
 

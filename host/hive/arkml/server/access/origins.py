@@ -77,7 +77,7 @@ class OriginRules:
         return self._public.prefix if self._public else ""
 
     def read(self, scope: Scope) -> RequestOrigin:
-        """Return the way of a request."""
+        """Return the origin of a request."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         peer = (scope.get("client") or ("", 0))[0]
         client, scheme = peer, scope["scheme"]

@@ -44,7 +44,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, str | int]:
 
 class JsonLine(logging.Formatter):
     """
-    Formats lines as JSON objects: `time`, `level`, `logger`, `message`, and the fields they have.
+    Formats lines as JSON objects: `time`, `level`, `logger`, `message`, and known fields.
 
     `exception` is a traceback. Everything but ASCII is escaped, so that a line is a line.
     """

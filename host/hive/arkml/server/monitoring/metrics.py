@@ -199,7 +199,7 @@ class HiveFigures:
 
 
 def read_figures(hive: Hive, counts: RequestCounts) -> HiveFigures:
-    """Return the state of a hive; it waits for nothing."""
+    """Return the state of a hive, without waiting."""
     runs = hive.present_runs
     live = [run for run in runs if not run.document.is_over]
     found = Counter(run.status.value for run in runs)

@@ -108,7 +108,7 @@ class Feed:
 
     @property
     def _first(self) -> int:
-        """The number of the oldest event that is kept, or else of the next one."""
+        """The number of the oldest event that is kept, or of the next event if none is."""
         return self._events[0].number if self._events else self._next
 
     def _chunk(self, place: int, runs: frozenset[str]) -> tuple[bytes, int] | None:
