@@ -1,1 +1,1 @@
-"""One trial without any I/O: what its environment and its actors send, and what they get."""
+"""One trial without any I/O: its states, ticks, rewards, messages and outputs."""

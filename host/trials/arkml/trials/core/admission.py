@@ -1,4 +1,4 @@
-"""A trial before its first tick: the actors that join it, and those that it calls."""
+"""The start of a trial: actors that join by themselves, and actors that the trial calls."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from arkml.trials.wire.environment_pb2 import EnvInitialInput, EnvRunTrialInput
 
 class Admission:
     """
-    The actors that a trial awaits before its environment is called.
+    The actors that a trial awaits before it calls its environment.
 
-    `awaited` is the number of those that may still come. `due` is the time by which one of them
-    is late, None if there is no such time.
+    Attributes:
+        awaited: Number of actors that may still arrive.
+        due: Time at which the next of them is late, in seconds; None if none has a timeout.
+
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class Admission:
         self._set_due()
 
     def call_actors(self) -> None:
-        """Call all actors that do not join by themselves."""
+        """Call each actor that does not join by itself."""
         for actor in self._actors:
             if actor.is_awaited and not actor.joins:
                 actor.take(Move.CALL)
@@ -50,7 +52,7 @@ class Admission:
         """
         Return the index of the free slot that an actor asks for, by name or by class.
 
-        Raises TrialError where it cannot join.
+        Raises TrialError if there is none.
         """
         what, named = self._selected(selection)
         for actor in named:
@@ -66,8 +68,8 @@ class Admission:
         """
         Return the index of the actor that a person asks for, by name or by class.
 
-        It is one that its stand-in acts for; `is_away` says it of those with a player. Raises
-        ActorTaken where there is none, and TrialError for an unknown name.
+        Actors without a player come first, then actors for which `is_away` is true. Raises
+        ActorTaken if all have a player, and TrialError for an unknown name.
         """
         what, named = self._selected(selection)
         standing_by = [actor for actor in named if actor.phase is Phase.STANDBY]
@@ -79,21 +81,21 @@ class Admission:
         )
 
     def admit(self, index: int, move: Move = Move.JOIN) -> None:
-        """Take in an actor that joined by itself, in a slot that was returned for it."""
+        """Admit an actor that joined by itself to the slot that was returned for it."""
         actor = self._actors[index]
         actor.take(move)
         self._outgoing.admit_actor(index)
         self._introduce(actor)
 
     def settle(self) -> bool:
-        """Await one actor less; return True after the last one."""
+        """Count one awaited actor less; return True after the last one."""
         self.awaited -= 1
         if not self.awaited:
             self.due = None
         return not self.awaited
 
     def call_environment(self, params: EnvironmentParams) -> None:
-        """Call the environment, and tell it of all actors."""
+        """Call the environment and send it the list of actors."""
         self._environment.take(Move.CALL)
         self._outgoing.call_environment()
         init = EnvInitialInput(
@@ -106,14 +108,14 @@ class Admission:
         self._outgoing.to_environment(message)
 
     def actors(self) -> list[TrialActor]:
-        """Return names and classes of all actors, in trial order."""
+        """Return the name and class of each actor, in trial order."""
         return [
             TrialActor(name=actor.name, actor_class=actor.params.actor_class)
             for actor in self._actors
         ]
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Return actors that should be there by now with reasons, and look for the next time."""
+        """Return each actor that is late by now, with a reason, and set `due` for the next."""
         late = [
             (actor, f"it did not join within {actor.params.initial_connection_timeout:g} s")
             for actor, due in self._timed()
@@ -123,7 +125,7 @@ class Admission:
         return late
 
     def _selected(self, selection: ActorInitialOutput) -> tuple[str, list[ActorPlace]]:
-        """Return the words for a selection, and the actors that it means, at least one."""
+        """Return the actors that a selection means, at least one, and a description of it."""
         kind = selection.WhichOneof("slot_selection")
         wanted = getattr(selection, kind) if kind else ""
         if not wanted:
@@ -143,7 +145,7 @@ class Admission:
         self.due = min((due for _, due in self._timed() if due > after), default=None)
 
     def _timed(self) -> list[tuple[ActorPlace, float]]:
-        """Return the actors that are awaited for a time, and until when."""
+        """Return the awaited actors that have a timeout, each with its deadline."""
         timed = [
             (actor, actor.params.initial_connection_timeout)
             for actor in self._actors

@@ -1,4 +1,4 @@
-"""The times by which something has to happen in a trial."""
+"""The deadlines of a trial."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from arkml.trials.core.turn import TurnRules
 
 class TrialClock:
     """
-    The next time at which a trial has to be looked at, and its last activity.
+    The next deadline of a trial, and the time of its last activity.
 
-    `most_idle` are the seconds without any message after which it is cut off, 0 for no such time.
+    Args:
+        admission: Deadlines of actors before the first tick.
+        turn: Deadlines of actions.
+        ending: Deadlines of acknowledgements.
+        most_idle: Seconds without any message after which the trial is cut off, 0 for never.
+
     """
 
     def __init__(
@@ -24,30 +29,30 @@ class TrialClock:
         self._active_at: float | None = None
 
     def start(self, now: float) -> None:
-        """Begin to measure how long nothing happens."""
+        """Start to measure the time without messages."""
         self._active_at = now
 
     def note_activity(self, now: float) -> None:
-        """Take in that something has happened."""
+        """Restart the time without messages."""
         if self._active_at is not None:
             self._active_at = now
 
     @property
     def due(self) -> float | None:
-        """Time by which one that is waited for is late, None if nothing is waited for."""
+        """Time at which an actor or the environment is late, None if neither has a deadline."""
         if self._admission.awaited:
             return self._admission.due
         return self._ending.due if self._ending.has_begun else self._turn.due
 
     @property
     def idle_at(self) -> float | None:
-        """Time at which nothing has happened for too long, None if there is no such time."""
+        """Time at which the trial has been idle for too long, None without such a limit."""
         if self._active_at is None or not self._most_idle:
             return None
         return self._active_at + self._most_idle
 
     @property
     def next(self) -> float | None:
-        """The earlier one of both times, None without any."""
+        """The earlier of `due` and `idle_at`, None if both are None."""
         due, idle = self.due, self.idle_at
         return idle if due is None or (idle is not None and idle < due) else due

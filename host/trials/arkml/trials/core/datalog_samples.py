@@ -17,10 +17,10 @@ from arkml.trials.wire.datalog_pb2 import DatalogSample, SampleInfo
 from arkml.trials.wire.environment_pb2 import ObservationSet
 
 NO_ACTION: Final = -2
-"""The tick of an action that is not there."""
+"""Tick of a missing action."""
 
 OUT_OF_SYNC: Final = "Out of sync reward"
-"""The event of a sample with a reward for a tick whose sample was sent before."""
+"""Event of a sample that only carries a reward for a tick that was sent before."""
 
 FIELDS: Final = frozenset(field.name for field in DatalogSample.DESCRIPTOR.fields)
 """The fields that `exclude_fields` may name, in any case."""
@@ -29,18 +29,26 @@ _REPLACED: Final = {
     str(ActionNote.DEFAULT): "default_actors",
     str(ActionNote.UNAVAILABLE): "unavailable_actors",
 }
-"""The fields for actors whose action was replaced, by the note of the log."""
+"""Sample field that lists an actor whose action was replaced, by the note of the log entry."""
 
 _ENTRY_BYTES: Final = 64  # of an entry beside its content, by estimate
 
 
 class DatalogSamples:
     """
-    The samples of one trial, each of which is kept until rewards for its tick come too late.
+    The samples of one trial, buffered until late rewards can no longer arrive.
 
-    That is `nb_buffered_ticks` of the parameters. A sample is not longer than `most_bytes`, and
-    all that are kept take less than four times as much: what exceeds that is left out, or sent
-    before its time. `unknown` are the excluded fields that samples do not have.
+    A sample is buffered for `nb_buffered_ticks` of the parameters. All buffered samples together
+    take less than four times `most_bytes`; beyond that the oldest is sent early.
+
+    Args:
+        params: Parameters of the trial.
+        began: Time of the start, in nanoseconds since 1970.
+        most_bytes: Maximum size of one sample. Further entries of its tick are left out.
+
+    Attributes:
+        unknown: Names in `exclude_fields` that are not fields of a sample.
+
     """
 
     def __init__(self, params: TrialParams, began: int, most_bytes: int) -> None:
@@ -55,7 +63,7 @@ class DatalogSamples:
         self._begin(0, began)
 
     def take(self, entries: Iterable[Logged]) -> list[DatalogSample]:
-        """Take in entries in their order; return the samples that are due."""
+        """Add entries in order; return the samples that are due."""
         due: list[DatalogSample] = []
         for entry in entries:
             if isinstance(entry, Entries):
@@ -66,7 +74,7 @@ class DatalogSamples:
         return due
 
     def change(self, state: State) -> list[DatalogSample]:
-        """Take in another state; return all samples that are left at the end of the trial."""
+        """Set the state of the trial; at its end return all remaining samples."""
         self._state = state
         if state != ENDED:
             return []
@@ -79,7 +87,7 @@ class DatalogSamples:
         self._samples.append(_Sample(sample, size=_ENTRY_BYTES * (1 + len(sample.actions))))
 
     def _finished(self) -> DatalogSample:
-        """Take the oldest sample off, with the present state if it is the last one."""
+        """Remove and return the oldest sample. The last one gets the present state."""
         sample = self._samples.popleft().sample
         if not self._samples:
             sample.info.state = self._state
@@ -106,7 +114,7 @@ class DatalogSamples:
                     self._samples[-1].sample.info.special_events.append(entry.note)
 
     def _observe(self, entry: Entry, due: list[DatalogSample]) -> None:
-        """Begin the sample of a tick, of which the first one is there from the start."""
+        """Begin the sample of a tick. The sample of tick 0 exists from the start."""
         last = self._samples[-1].sample
         if last.info.tick_id == entry.tick and not self._samples[-1].is_observed:
             last.info.timestamp = entry.timestamp
@@ -153,7 +161,7 @@ class DatalogSamples:
         due.append(late)
 
     def _has_room(self, entry: Entry, place: int = -1) -> bool:
-        """Count the bytes of an entry in a sample; return False, and note it once, without room."""
+        """Count the bytes of an entry in a sample; return False if it is full, noted once."""
         kept = self._samples[place]
         size = _ENTRY_BYTES + sum(map(len, (entry.content, entry.name, entry.sender, entry.note)))
         if kept.size + size > self._most_bytes:
@@ -171,7 +179,7 @@ class DatalogSamples:
 
 
 class _Sample:
-    """A sample that is not sent yet, and its bytes."""
+    """A buffered sample and its size in bytes."""
 
     __slots__ = ("is_cut", "is_observed", "sample", "size")
 

@@ -1,4 +1,4 @@
-"""The end of a trial: its last observations, and the acknowledgements that it waits for."""
+"""The end of a trial: its final observations and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ ACTOR_LEAVES: Final = 30.0
 
 class TrialEnding:
     """
-    The steps of a trial to its end.
+    Progress of a trial towards its end.
 
-    `is_requested` says that the next actions are the last, `is_last_due` that the next observations
-    are. `leaving` is the number of actors that have not acknowledged the last ones.
+    Attributes:
+        is_requested: The next complete set of actions is the last.
+        is_last_due: The next observations are the final ones.
+        leaving: Number of actors that have not acknowledged the final observations.
+
     """
 
     def __init__(self, actors: Sequence[ActorPlace], environment: EnvironmentPlace) -> None:
@@ -34,36 +37,36 @@ class TrialEnding:
 
     @property
     def has_begun(self) -> bool:
-        """True once no actions are awaited any more."""
+        """True once no more actions are awaited."""
         return self._environment_due is not None
 
     @property
     def is_complete(self) -> bool:
-        """True once environment and actors have acknowledged the end."""
+        """True once the environment and all actors have acknowledged the end."""
         is_awaited = self.leaving or self.is_last_due
         return not is_awaited and self._environment.phase is Phase.OVER
 
     @property
     def due(self) -> float | None:
-        """Time by which the environment or an actor is late, None if neither is awaited."""
+        """Time at which an acknowledgement is late, None if none is awaited."""
         times = [self._actors_due] if self.leaving else []
         if self._environment_due is not None and self._environment.is_present:
             times.append(self._environment_due)
         return min(times, default=None)
 
     def await_last(self, now: float) -> None:
-        """Wait for the last observations."""
+        """Wait for the final observations."""
         self.is_last_due = True
         self._environment_due = now + ENVIRONMENT_LEAVES
 
     def await_actors(self, leaving: int, now: float) -> None:
-        """Wait for the acknowledgements of the last observations, which have arrived."""
+        """Wait until `leaving` actors have acknowledged the final observations."""
         self.is_last_due = False
         self.leaving = leaving
         self._actors_due = now + ACTOR_LEAVES
 
     def late(self, now: float) -> list[str]:
-        """Return the names of those that should have acknowledged the end by now."""
+        """Return the names of actors and environment whose acknowledgement is late."""
         names = []
         if self.leaving and self._actors_due <= now:
             names = [actor.name for actor in self._actors if actor.phase is Phase.LEAVING]

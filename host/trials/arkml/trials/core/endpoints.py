@@ -1,4 +1,4 @@
-"""The addresses of environments, actors and hooks, as parameters name them."""
+"""Endpoints of environments, actors and hooks, as trial parameters name them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FORMS = "grpc://HOST:PORT, cogment://client for actors that join, or local:// i
 
 class TrialEndpoint(NamedTuple):
     """
-    A checked address.
+    A checked endpoint, for example `grpc://localhost:9000`.
 
-    `scheme` is GRPC with a port and a host, localhost if the text names none, CLIENT for actors
-    that join by themselves, or LOCAL for what is registered with the server itself.
+    `scheme` is GRPC with a host and a port (localhost if the text names no host), CLIENT for actors
+    that join by themselves, or LOCAL for implementations registered with the server itself.
     """
 
     scheme: str
@@ -56,7 +56,7 @@ class TrialEndpoint(NamedTuple):
 
 
 def _hint(text: str) -> str:
-    """Return the end of a sentence on an IPv6 address without brackets, empty for others."""
+    """Return a hint for an IPv6 address without brackets, and an empty text otherwise."""
     host, _, port = text.removeprefix("grpc://").rpartition(":")
     is_bare = ":" in host and "[" not in host and port.isdecimal()
     return f"; an IPv6 address has brackets: grpc://[{host}]:{port}" if is_bare else ""

@@ -6,11 +6,11 @@ from arkml.errors import ArkmlError
 
 
 class TrialError(ArkmlError):
-    """Something that cannot be done with a trial, its parameters, or one of its sessions."""
+    """A request that a trial, its parameters or one of its sessions cannot carry out."""
 
 
 class ActorTaken(TrialError):
-    """An actor that cannot be taken over, since it has a player already."""
+    """An actor that cannot be taken over because it already has a player."""
 
 
 CogmentError = TrialError

@@ -1,4 +1,4 @@
-"""Inputs of hosted trials alone: stand-ins, people who take over, ticks that are played ahead."""
+"""Inputs of hosted trials: stand-in actions, people who take over, ticks played ahead."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from arkml.trials.core.ticks import Ticks
 
 class HostedSide:
     """
-    The inputs that only a hosted trial takes.
+    The inputs that only a hosted trial has.
 
-    It is one of the parts of a Trial, which makes it and whose other parts it is given. `cut` ends
-    the trial with a reason.
+    A Trial builds it from its other parts. `cut` ends the trial with a reason.
     """
 
     def __init__(
@@ -46,22 +45,30 @@ class HostedSide:
         return self.turn.people()
 
     def take_over(self, actor: ActorPlace, user_id: str, now: float) -> None:
-        """Take in a person as the player of an actor that stands by."""
+        """
+        Make a person the player of an actor that its stand-in plays.
+
+        Args:
+            actor: The actor, which the person has asked for by `slot_to_take_over`.
+            user_id: Name of the person.
+            now: The time, in seconds.
+
+        """
         self._clock.note_activity(now)
         self._admission.admit(actor.index, Move.TAKE_OVER)
         self.turn.take_over(actor, user_id, now)
 
     def stand_in(self, stand_ins: Sequence[StandIn]) -> None:
-        """Take in an action of the environment for each actor, for the observations to come."""
+        """Store one stand-in action for each actor, for the next observations."""
         self.turn.offer(stand_ins)
 
     def reward(self, rewards: HostedRewards) -> None:
-        """Take in rewards by an environment that takes part, for the present tick."""
+        """Add rewards of the environment for the present tick, unless it has left the trial."""
         if self._environment.is_present:
             self._mail.take_hosted(rewards)
 
     def take_played(self, played: PlayedTick, now: float) -> None:
-        """Take in a tick that the environment of a live trial has played by its stand-ins."""
+        """Handle a tick that the environment has played by stand-in actions alone."""
         self._clock.note_activity(now)
         self.stand_in(played.stand_ins)
         for rewards in played.rewards:
@@ -74,7 +81,7 @@ class HostedSide:
             self.turn.pass_over()
 
     def allow_ahead(self, tick: int, max_steps: int, *, is_shown: bool) -> None:
-        """Note how many ticks after the next one are not looked at, and come before the last."""
+        """Set how many ticks the environment may play ahead: none while spectators look."""
         if is_shown:
             self.turn.most_ahead = 0
         elif max_steps:

@@ -1,4 +1,4 @@
-"""One tick of a hosted trial: players act in time, are held, or leave it to their stand-ins."""
+"""Ticks of a hosted trial: players act in time, or stand-ins act for them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from arkml.trials.wire.common_pb2 import Action, TrialState
 from arkml.trials.wire.players_pb2 import Player, PlayerKind, View
 
 LATE: Final = 1e-6
-"""Seconds that timers of event loops may be early."""
+"""Seconds by which a timer of an event loop may fire early."""
 
 MOST_ACTION: Final = 1 << 20
-"""Bytes of an action, which is held for as long as its player acts; guests take some floats."""
+"""Maximum size of an action in bytes, as each is held in memory; guests need only some floats."""
 
 _STAND_IN, _DEFAULT = ActionNote.STAND_IN, ActionNote.DEFAULT
 
 
 class HostedPlayer:
     """
-    The player of an actor: a client of Cogment's protocol or a person, and the last action.
+    The player of an actor, a client or a person, and its last action.
 
-    `has_acted` says that there is an action for the present tick, `is_held` that the last one was
-    repeated in the tick before, `is_away` that the stand-in acts.
+    Attributes:
+        has_acted: There is an action for the present tick.
+        is_held: The last action was repeated in the tick before.
+        is_away: The stand-in acts.
+
     """
 
     __slots__ = (
@@ -51,26 +54,26 @@ class HostedPlayer:
         self._silent_since: float | None = None
 
     def observe(self, now: float) -> float:
-        """Take in an observation; return the time of the first one that is not answered."""
+        """Note an observation at `now`; return the time of the oldest unanswered one."""
         if self._silent_since is None:
             self._silent_since = now
         return self._silent_since
 
     def take(self, content: bytes, now: float) -> None:
-        """Take in an action."""
+        """Store an action as the latest."""
         self._content, self._acted_at, self._silent_since = content, now, None
 
     def silence(self, now: float) -> float:
-        """Return the seconds since the first observation that is not answered."""
+        """Return the seconds since the oldest unanswered observation."""
         return 0.0 if self._silent_since is None else now - self._silent_since
 
     def shown(self) -> Player:
-        """Return the player as those who look at the trial see it."""
+        """Return the player as spectators see it."""
         name, is_held, is_away = self.user_id, self.is_held, self.is_away
         return Player(kind=self.kind, name=name, is_held=is_held, is_away=is_away)
 
     def acted(self, now: float) -> Acted | None:
-        """Return the action in a tick that ends, None if the stand-in acts."""
+        """Return the player's action for a tick that ends, None if the stand-in acts."""
         has_acted, self.has_acted, self.is_held = self.has_acted, False, False
         if self._content is None or self.is_away:
             return None
@@ -82,11 +85,14 @@ class HostedPlayer:
 
 class HostedTurn:
     """
-    A tick that ends in time; see Pacing.
+    A tick with a time limit; see Pacing.
 
-    Actors without a player cost next to nothing. `due` is the time at which the tick ends, or by
-    which a player is late, None if there is no such time. `most_ahead` is the number of ticks that
-    the environment may play ahead where there are no players and no rate.
+    Actors without a player cost next to no time.
+
+    Attributes:
+        due: Time at which the tick ends or a player is late, in seconds; None if there is none.
+        most_ahead: Ticks that the environment may play ahead if there is no player and no rate.
+
     """
 
     def __init__(
@@ -102,36 +108,36 @@ class HostedTurn:
         self._observations = observations
         self._outgoing = outgoing
         self._pacing = pacing
-        self._user_id = user_id  # of the one who started the trial: the user of its clients
+        self._user_id = user_id  # its clients act in the name of the user who started the trial
         self._players: dict[int, HostedPlayer] = {}
         self._offered: Sequence[StandIn] | None = None  # for the observations that come next
         self._stand_ins: Sequence[StandIn] = ()
         self._acted: Sequence[Acted] = ()
-        self._made_of: Sequence[StandIn] = ()  # stand-ins, and what was made of them
+        self._made_of: Sequence[StandIn] = ()  # the stand-ins from which `_made` was built
         self._made: Sequence[Acted] = ()
         self._is_open = self._is_time = False
-        self._paced_at = 0.0  # the time at which the last tick was to end
-        self._missing: dict[int, float] = {}  # players that are waited for, and until when
+        self._paced_at = 0.0  # the time at which the last tick was due to end
+        self._missing: dict[int, float] = {}  # deadlines of the awaited players
         self.due: float | None = None
         self.most_ahead = 0
 
     @property
     def is_complete(self) -> bool:
-        """True if the time of the tick has come, or no player is waited for."""
+        """True if the tick's time is up, or no player is awaited."""
         return self._is_open and (self._is_time if self._pacing.rate else not self._missing)
 
     def offer(self, stand_ins: Sequence[StandIn]) -> None:
-        """Take in an action for each actor in the next tick."""
+        """Store one stand-in action for each actor, for the next tick."""
         self._offered = stand_ins
 
     def check(self) -> None:
-        """Raise Breach unless there is a stand-in for each actor."""
+        """Raise Breach unless there is a stand-in action for each actor."""
         count = 0 if self._offered is None else len(self._offered)
         if count != len(self._actors):
             raise Breach(f"it offered {count} stand-ins for {len(self._actors)} actors")
 
     def begin(self, now: float) -> None:
-        """Give players their observations, and look for the time at which the tick ends."""
+        """Send players their observations, and set the time at which the tick ends."""
         self._stand_ins, self._offered = self._offered or (), None
         if not self._outgoing.tick:
             self._take_in_clients(now)
@@ -148,10 +154,10 @@ class HostedTurn:
 
     def take(self, actor: ActorPlace, action: Action, now: float) -> None:
         """
-        Take in an action, the last of which counts in a tick.
+        Store an action; the latest one before the end of the tick counts.
 
-        With a rate it counts in the tick that ends next, without one in the tick that it is for;
-        one that comes late is held.
+        With a rate it counts in the tick that ends next, without one in the tick that it names. A
+        late action is held for the next tick.
         """
         outgoing, tick, index = self._outgoing, action.tick_id, actor.index
         player = self._players.get(index)
@@ -176,7 +182,7 @@ class HostedTurn:
             self._missing.pop(index, None)
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Wait no longer for players that are late, of which none is lost."""
+        """Stop waiting for late players. None of them is lost, so the list is empty."""
         if self._pacing.rate:
             self._is_time = self.due is not None and self.due <= now
         else:
@@ -186,7 +192,7 @@ class HostedTurn:
         return []
 
     def take_over(self, actor: ActorPlace, user_id: str, now: float) -> None:
-        """Take in a person as the player of an actor, who gets the present observation."""
+        """Make a person the player of an actor, and send the present observation."""
         player = self._players[actor.index] = HostedPlayer(PlayerKind.PERSON, user_id, now)
         self._note(actor.index, player, "was taken over")
         if self._observations.has_begun:
@@ -195,7 +201,7 @@ class HostedTurn:
                 self._set_due()
 
     def release(self, actor: ActorPlace, reason: str) -> None:
-        """Leave an actor to its stand-in, since its player was lost or has handed it back."""
+        """Leave an actor to its stand-in after its player was lost or handed it back."""
         player = self._players.pop(actor.index, None)
         if player is None:
             self._outgoing.note(f"actor {actor.name!r} was lost: {reason}", name=actor.name)
@@ -205,7 +211,7 @@ class HostedTurn:
         self._missing.pop(actor.index, None)
 
     def leave(self, now: float) -> None:
-        """End the tick: give the environment the actions of all actors."""
+        """End the tick: give the environment one action for each actor."""
         acted = self._by_stand_ins()
         if self._players:
             acted = self._with_players(acted, now)
@@ -215,7 +221,7 @@ class HostedTurn:
         self._outgoing.act(acted, self.most_ahead if is_alone else 0)
 
     def _with_players(self, stand_ins: Sequence[Acted], now: float) -> list[Acted]:
-        """Return the actions of a tick that ends, those of the players who act among them."""
+        """Return the actions of a tick, with players' actions in place of stand-ins'."""
         acted = [*stand_ins]
         for index, player in self._players.items():
             silence = player.silence(now)
@@ -226,18 +232,18 @@ class HostedTurn:
         return acted
 
     def pass_over(self) -> None:
-        """End a tick that the environment has played by the stand-ins that it offered last."""
+        """End a tick that the environment has played ahead, with the stand-ins offered last."""
         self._stand_ins, self._offered = self._offered or (), None
         self._keep(self._by_stand_ins())
 
     def finish(self) -> None:
-        """Await no more actions."""
+        """Stop waiting for actions."""
         self._is_open = self._is_time = False
         self._missing.clear()
         self.due = None
 
     def is_away(self, index: int) -> bool:
-        """Return whether an actor has a player, and that one is away."""
+        """Return whether an actor has a player who is away."""
         player = self._players.get(index)
         return player is not None and player.is_away
 
@@ -246,7 +252,7 @@ class HostedTurn:
         return sum(player.kind == PlayerKind.PERSON for player in self._players.values())
 
     def view(self, rewards: Sequence[float], state: TrialState, reason: str) -> View:
-        """Return the present tick, with the rewards and the actions of the tick before."""
+        """Return the present tick, with the rewards and actions of the tick before."""
         stand_ins = self._offered or self._stand_ins or [StandIn(b"")] * len(self._actors)
         players = [
             Player(kind=PlayerKind.STAND_IN, name=origin)
@@ -265,7 +271,7 @@ class HostedTurn:
         )
 
     def _by_stand_ins(self) -> Sequence[Acted]:
-        """Return the actions of the stand-ins, made once for those that are offered again."""
+        """Return the stand-ins' actions, cached while the same ones are offered again."""
         if self._made_of is not self._stand_ins:
             self._made_of = self._stand_ins
             self._made = [
@@ -279,7 +285,7 @@ class HostedTurn:
         self._outgoing.log_acted(self._names, acted)
 
     def _take_in_clients(self, now: float) -> None:
-        """Take in the actors that were called or joined before the first tick as players."""
+        """Make players of the actors that were called or joined before the first tick."""
         for actor in self._actors:
             if actor.is_present and actor.index not in self._players:
                 player = HostedPlayer(PlayerKind.CLIENT, self._user_id, now)

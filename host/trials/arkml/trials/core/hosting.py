@@ -1,10 +1,10 @@
 """
-Hosted trials: those whose environment is in the process of the server and stands in for actors.
+Hosted trials: the environment runs in the server's process and stands in for actors.
 
-Such a trial never waits for one of its actors without end. Each of them has a stand-in, an action
-that the environment gives with its observations, and possibly a player: an actor of Cogment's
-protocol, or a person who took it over. Where there is no player, or the player is away, the
-stand-in acts; between two actions of a player the last one is held.
+A hosted trial never waits for an actor without end (decision 19). With each observation the
+environment offers a stand-in action for each actor. An actor may also have a player: a client of
+Cogment's protocol, or a person who took it over. A player's last action is held until the next
+one arrives. The stand-in acts for an actor without a player, or whose player is away.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutpu
 from arkml.trials.wire.players_pb2 import Description
 
 HOSTED: Final = "guest"
-"""The implementation of a local:// environment that is hosted."""
+"""Implementation name of a hosted environment at `local://`."""
 
 STAND_IN: Final = "stand-in"
-"""The implementation of a local:// actor that has no player until a person takes it over."""
+"""Implementation name of an actor at `local://` that waits for a person to take it over."""
 
 MOST_RATE: Final = 1_000.0
-"""Ticks a second, at most."""
+"""Maximum tick rate, in ticks a second."""
 
 MOST_AHEAD: Final = 7
 """
-Ticks that an environment may play by its stand-ins alone after one with actions of its trial.
+Maximum number of ticks that an environment plays ahead by stand-in actions.
 
-They spare a turn of the event loop each, and bound how long a person who takes over waits.
+Each spares a turn of the event loop, and delays a person who takes over by a tick.
 """
 
 
 def is_hosted(params: TrialParams) -> bool:
-    """Return whether a server with a Hosting hosts the environment of these parameters."""
+    """Return whether these parameters name a hosted environment."""
     environment = params.environment
     return environment.endpoint == f"{LOCAL}://" and environment.implementation == HOSTED
 
 
 def is_left_to_stand_in(actor: ActorParams) -> bool:
-    """Return whether an actor of a hosted trial has no player until a person takes it over."""
+    """Return whether an actor of a hosted trial waits for a person to take it over."""
     is_local = TrialEndpoint.parse(actor.endpoint).scheme == LOCAL
     return is_local and actor.implementation == STAND_IN
 
@@ -53,13 +53,17 @@ def is_left_to_stand_in(actor: ActorParams) -> bool:
 @dataclass(frozen=True, slots=True)
 class Pacing:
     """
-    The time of the ticks of a hosted trial.
+    Timing of the ticks of a hosted trial.
 
-    With a `rate`, in ticks a second, the actions of a tick leave 1 / rate seconds after those of
-    the tick before, or at once where its observations came later: ticks are not made up for. With a
-    rate of 0 they leave once all players have acted, or after the `response_timeout` of those that
-    have not. A player's last action is held for `away` seconds at most, and its stand-in acts after
-    that.
+    Args:
+        rate: Ticks a second. At 20, for example, actions leave 0.05 s after the actions of the tick
+            before, or at once if their observations came later: missed ticks are not made up for.
+            At 0 they leave once all players have acted or exceeded their `response_timeout`.
+        away: Seconds for which a player's last action is held. After that its stand-in acts.
+
+    Raises:
+        TrialError: `rate` is not in 0 to MOST_RATE, or `away` is negative.
+
     """
 
     rate: float = 0.0
@@ -73,7 +77,7 @@ class Pacing:
 
 
 class ActionNote(StrEnum):
-    """Sources of actions. The log has these words."""
+    """Sources of an action, in the words of the log."""
 
     GIVEN = "given"
     HELD = "held"
@@ -86,7 +90,7 @@ _TEXTS = {note: str(note) for note in ActionNote}
 
 
 class StandIn(NamedTuple):
-    """An action that the environment offers for an actor, and the policy version it is from."""
+    """An action that the environment offers for an actor, and the policy version that chose it."""
 
     content: bytes
     origin: str = ""
@@ -94,10 +98,10 @@ class StandIn(NamedTuple):
 
 class Acted(NamedTuple):
     """
-    The action of an actor in one tick, as it was applied.
+    The action of an actor that was applied in one tick.
 
-    `origin` is the user id of a player, or the policy version of a stand-in. `idle` are the seconds
-    since the player's last action, 0 for one that is given.
+    `origin` is the user id of a player or the policy version of a stand-in. `idle` is the time
+    since the player's last action in seconds, 0 for a new action.
     """
 
     content: bytes
@@ -107,17 +111,17 @@ class Acted(NamedTuple):
 
     @property
     def noted(self) -> str:
-        """The note of the log, which has the seconds since the action for one that is held."""
+        """The note of the log, for example "given" or "held 0.250" (seconds since the action)."""
         note = self.note
         return f"{note} {self.idle:.3f}" if note is ActionNote.HELD else _TEXTS[note]
 
 
 class HostedRewards(NamedTuple):
     """
-    Rewards by a hosted environment, for actors by their index: all columns have one length.
+    Rewards by a hosted environment, as three columns of equal length.
 
-    `sources` are serialized RewardSource messages with these values and a confidence of 1, whose
-    sender is the environment.
+    `actors` are indices. Each source is a serialized RewardSource with the value of its row, a
+    confidence of 1 and the environment as its sender.
     """
 
     actors: Sequence[int]
@@ -127,10 +131,10 @@ class HostedRewards(NamedTuple):
 
 class PlayedTick(NamedTuple):
     """
-    A tick that a hosted environment has played by its stand-ins.
+    A tick that a hosted environment has played ahead.
 
-    `rewards` are those of the tick before, `observations` those of this one, and `stand_ins` the
-    actions that it has applied, one for each actor.
+    `rewards` are for the tick before it, `observations` belong to this tick, and `stand_ins` are
+    the applied actions, one for each actor.
     """
 
     rewards: Sequence[HostedRewards]
@@ -139,46 +143,50 @@ class PlayedTick(NamedTuple):
 
 
 class HostedTrial(Protocol):
-    """A trial as its hosted environment uses it, in the server's event loop."""
+    """A trial as its hosted environment sees it, in the server's event loop."""
 
     @property
     def trial_id(self) -> str:
-        """The id of the trial."""
+        """Id of the trial."""
 
     def stand_in(self, stand_ins: Sequence[StandIn]) -> None:
-        """Offer an action for each actor, in the tick of the observations that are sent next."""
+        """Offer one action for each actor, for the tick of the next observations."""
 
     def reward(self, rewards: HostedRewards) -> None:
-        """Give rewards for the present tick, ahead of the message that is sent next."""
+        """Give rewards for the present tick, before the next message is sent."""
 
     def take_played(self, played: PlayedTick) -> None:
-        """Give a tick that was played ahead, before the message that is sent next."""
+        """Report a tick that was played ahead, before the next message is sent."""
 
     def send(self, message: EnvRunTrialOutput) -> None:
         """Send a message of the environment; see Sender."""
 
     def send_all(self, messages: Sequence[EnvRunTrialOutput]) -> None:
-        """Send messages, as one after another but in less time."""
+        """Send several messages at once, which is faster than one by one."""
 
     def close(self) -> None:
-        """End the stream after what was sent. Safe to call again."""
+        """End the stream after the messages that were sent. Idempotent."""
 
 
 class HostedEnvironment(Protocol):
-    """A hosted environment as its trial uses it; it returns quickly and never raises."""
+    """A hosted environment as its trial sees it; its methods return quickly and never raise."""
 
     def receive(self, message: EnvRunTrialInput) -> None:
-        """Take in a message other than an action_set: init_input, a message, LAST or END."""
+        """Handle any message but an action_set: init_input, a message, LAST or END."""
 
     def act(self, tick: int, acted: Sequence[Acted], most_ahead: int) -> None:
         """
-        Take in the actions of a tick, one for each actor.
+        Apply the actions of a tick, one for each actor.
 
-        Up to `most_ahead` ticks after it may be played by the stand-ins: no one waits for them.
+        Args:
+            tick: Number of the tick.
+            acted: The actions, in trial order.
+            most_ahead: Number of following ticks that may be played ahead by stand-in actions.
+
         """
 
     def lose(self, reason: str) -> None:
-        """Take in the end of the stream by either side; nothing arrives after that."""
+        """Handle the end of the stream by either side; it is the last call."""
 
 
 class Hosting(Protocol):
@@ -186,16 +194,16 @@ class Hosting(Protocol):
 
     def completed(self, params: TrialParams) -> TrialParams:
         """
-        Return the parameters of a hosted trial, checked and with its configuration in place.
+        Return checked parameters of a hosted trial, with its configuration filled in.
 
-        Raises TrialError for those that the guest cannot have.
+        Raises TrialError for parameters that the guest cannot have.
         """
 
     def pacing(self, params: TrialParams) -> Pacing:
-        """Return the time of the ticks of a trial with these parameters."""
+        """Return the tick timing for these parameters."""
 
     def open(self, trial: HostedTrial) -> HostedEnvironment:
-        """Start an environment. Raises TrialError if it cannot be started."""
+        """Start an environment. Raises TrialError if it cannot start."""
 
     def describe(self) -> Description:
-        """Return what the trials play, without the live trials."""
+        """Return a description of the guest that trials play, without the live trials."""

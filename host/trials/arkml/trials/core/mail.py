@@ -17,7 +17,7 @@ from arkml.trials.wire.common_pb2 import CommunicationState, Message, Reward, Re
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput
 
 AUTO: Final = -1
-"""The tick of a message that means the present one."""
+"""Tick number that stands for the present tick."""
 
 NORMAL = CommunicationState.NORMAL
 
@@ -45,7 +45,7 @@ class Mail:
         self._rewards = PendingRewards()
 
     def take_reward(self, sender: str, reward: Reward) -> None:
-        """Take in a reward; its sources are those of `sender`, whatever they say."""
+        """Add a reward. `sender` overwrites the sender of its sources."""
         tick = self._tick_of(reward.tick_id, "reward", sender)
         if tick is None:
             return
@@ -70,7 +70,7 @@ class Mail:
             outgoing.complain(f"a reward of {sender!r} for tick {tick} is out of sync")
 
     def take_hosted(self, rewards: HostedRewards) -> None:
-        """Take in rewards by a hosted environment for the present tick."""
+        """Add rewards of a hosted environment for the present tick."""
         if not math.isfinite(sum(rewards.values)):
             rewards = self._finite(rewards)
         outgoing = self._outgoing
@@ -103,7 +103,7 @@ class Mail:
             outgoing.to_actor(index, shared)
 
     def deliver_rewards(self) -> None:
-        """Send the rewards of the present tick to the actors that have a stream."""
+        """Send the rewards of the present tick to all connected actors."""
         outgoing = self._outgoing
         self._rewards.take()
         if outgoing.open_actors:
@@ -112,12 +112,12 @@ class Mail:
                 outgoing.to_actor(index, ActorRunTrialInput(state=NORMAL, reward=reward))
 
     def delivered(self) -> list[float]:
-        """Return the value of the last reward of each actor, 0 for one without."""
+        """Return the last reward of each actor, 0 if it had none."""
         taken = self._rewards.taken(range(len(self._actors)))
         return [aggregate(0, "", taken.get(actor.index, ())).value for actor in self._actors]
 
     def _finite(self, rewards: HostedRewards) -> HostedRewards:
-        """Return rewards without those that are refused since they are not finite."""
+        """Return the rewards without values such as NaN, which are refused."""
         kept = []
         for row in zip(*rewards, strict=True):
             if math.isfinite(row[1]):
@@ -131,7 +131,7 @@ class Mail:
         self._outgoing.complain(f"a reward of {sender!r} was refused: its {pair} is not finite")
 
     def _tick_of(self, tick: int, what: str, sender: str) -> int | None:
-        """Return the tick that is meant, None if there was no such tick yet."""
+        """Return the tick that a message names, None if it has not begun."""
         present = self._outgoing.tick
         if tick > present or tick < AUTO:
             why = "it is in the future" if tick > present else "there is no such tick"

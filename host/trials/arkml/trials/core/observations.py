@@ -15,7 +15,7 @@ NORMAL = CommunicationState.NORMAL
 
 
 class PresentObservations:
-    """The last observations of an environment, which are not changed."""
+    """The latest observations of the environment, which are never modified."""
 
     def __init__(self, actors: Sequence[ActorPlace], outgoing: Outgoing) -> None:
         self._actors = actors
@@ -34,14 +34,14 @@ class PresentObservations:
             raise Breach(f"its actors_map names an observation that is not one of its {count}")
 
     def take(self, observed: ObservationSet) -> None:
-        """Take in the observations of the present tick, which were checked."""
+        """Store the checked observations of the present tick."""
         self.has_begun = True
         self._observed = observed
         self._timestamp = observed.timestamp or self._outgoing.wall()
         self._messages.clear()
 
     def latest(self) -> ObservationSet | None:
-        """Return a copy of the observations, with their tick and time, None before the first."""
+        """Return a copy of the observations, with their tick and time; None before the first."""
         if not self.has_begun:
             return None
         copy = ObservationSet()
@@ -50,7 +50,7 @@ class PresentObservations:
         return copy
 
     def serialized(self) -> bytes:
-        """Return the observations as the log has them, with their tick and time."""
+        """Return the observations as bytes for the log, with their tick and time."""
         observed = self._observed
         if observed.timestamp and observed.tick_id == self._outgoing.tick:
             return observed.SerializeToString()
@@ -58,13 +58,13 @@ class PresentObservations:
         return b"" if latest is None else latest.SerializeToString()
 
     def messages(self) -> list[ActorRunTrialInput]:
-        """Return messages for all actors; those that observe one thing share one."""
+        """Return one message for each actor. Actors with the same observation share an object."""
         observed = self._observed
         messages = [self._message(content) for content in observed.observations]
         return [messages[one] for one in observed.actors_map]
 
     def message_for(self, index: int) -> ActorRunTrialInput:
-        """Return the message for one actor, which those that observe one thing share."""
+        """Return the message for one actor. Actors with the same observation share an object."""
         one = self._observed.actors_map[index]
         message = self._messages.get(one)
         if message is None:
@@ -72,7 +72,7 @@ class PresentObservations:
         return message
 
     def give_last(self) -> int:
-        """Send the last observations to actors; return how many have to acknowledge them."""
+        """Send the final observations; return the number of actors that must acknowledge them."""
         last = ActorRunTrialInput(state=CommunicationState.LAST)
         leaving = 0
         for actor in self._actors:

@@ -1,4 +1,4 @@
-"""The outputs of one trial, collected in order, and the streams that are open."""
+"""Outputs of one trial, collected in order, and the set of its open streams."""
 
 from __future__ import annotations
 
@@ -27,17 +27,22 @@ from arkml.trials.wire.environment_pb2 import EnvRunTrialInput
 from arkml.trials.wire.players_pb2 import View
 
 MOST_COMPLAINTS = 100
-"""Complaints of one tick; those beyond are left out."""
+"""Maximum number of complaints in one tick; further ones are left out."""
 
 _MOST_TEXT = 1_000
 
 
 class Outgoing:
     """
-    Collects outputs. Nothing is sent on a stream that is not open.
+    Collects outputs; messages to a stream that is not open are dropped.
 
-    `tick` is the tick of entries that have none of their own. Without `is_logged` there are no
-    entries.
+    Args:
+        wall: Clock for timestamps, in nanoseconds since 1970.
+        is_logged: Whether to output log entries.
+
+    Attributes:
+        tick: Default tick of log entries.
+
     """
 
     def __init__(self, wall: Callable[[], int], *, is_logged: bool) -> None:
@@ -47,16 +52,16 @@ class Outgoing:
         self.is_logged = is_logged
         self._outputs: list[Output] = []
         self.open_actors: set[int] = set()
-        """The actors to whom there is a stream, by their index."""
+        """Indices of the actors with an open stream."""
         self._is_environment_open = False
 
     def take(self) -> list[Output]:
-        """Return the outputs since the last time."""
+        """Return the outputs since the last call."""
         taken, self._outputs = self._outputs, []
         return taken
 
     def call_actor(self, index: int) -> None:
-        """Open the stream to an actor that is called."""
+        """Open a stream to an actor that is called."""
         self._outputs.append(CallActor(index))
         self.open_actors.add(index)
 
@@ -65,7 +70,7 @@ class Outgoing:
         self.open_actors.add(index)
 
     def call_environment(self) -> None:
-        """Open the stream to the environment."""
+        """Open a stream to the environment."""
         self._outputs.append(CallEnvironment())
         self._is_environment_open = True
 
@@ -85,7 +90,7 @@ class Outgoing:
             self._outputs.append(GiveActions(self.tick, acted, most_ahead))
 
     def show(self, view: View) -> None:
-        """Give those who look at the trial a view of the present tick."""
+        """Show spectators a view of the present tick."""
         self._outputs.append(Show(view))
 
     def end_actor(self, index: int, details: str) -> None:
@@ -104,24 +109,33 @@ class Outgoing:
             self._is_environment_open = False
 
     def end_all(self, details: str) -> None:
-        """Send END to all and end their streams."""
+        """Send END to all actors and the environment, and end their streams."""
         self.end_environment(details)
         for index in sorted(self.open_actors):
             self.end_actor(index, details)
 
     def change(self, state: TrialState) -> None:
-        """Add a new state."""
+        """Output a change of the trial's state."""
         self._outputs.append(Changed(state))
 
     def note(
         self, text: str, *, name: str = "", origin: str = "", is_warning: bool = False
     ) -> None:
-        """Add a sentence for the operator and an event of the log, of an actor and a person."""
+        """
+        Output a sentence for the operator and an event for the log.
+
+        Args:
+            text: The sentence.
+            name: Actor that the event is about, empty for none.
+            origin: Person that the event is about, empty for none.
+            is_warning: Whether the operator's log shows it as a warning.
+
+        """
         self._outputs.append(Notice(text, is_warning))
         self.log(EntryKind.EVENT, name=name, note=text, origin=origin)
 
     def complain(self, text: str) -> None:
-        """Add a note about a message that was not taken, cut, if there are not many in the tick."""
+        """Note that a message was ignored, shortened; only the first few in a tick."""
         tick, count = self._complaints
         count = count + 1 if tick == self.tick else 1
         self._complaints = self.tick, count
@@ -131,7 +145,7 @@ class Outgoing:
             self.note(f"more messages were not taken in tick {self.tick}")
 
     def log_acted(self, names: Sequence[str], acted: Sequence[Acted]) -> None:
-        """Add the actions of a tick of a hosted trial, of the actors of these names, to the log."""
+        """Log the actions of a tick of a hosted trial, by the names of their actors."""
         if self.is_logged:
             kind, tick, at = EntryKind.ACTION, self.tick, self.wall()
             contents, origins = [one.content for one in acted], [one.origin for one in acted]
@@ -139,7 +153,7 @@ class Outgoing:
             self._outputs.append(Entries(kind, tick, at, names, "", contents, notes, origins))
 
     def log_rewards(self, names: Sequence[str], sender: str, sources: Sequence[bytes]) -> None:
-        """Add rewards of the present tick, serialized RewardSource messages, to the log."""
+        """Log rewards of the present tick, given as serialized RewardSource messages."""
         kind, tick, at = EntryKind.REWARD, self.tick, self.wall()
         self._outputs.append(Entries(kind, tick, at, names, sender, sources))
 
@@ -154,7 +168,7 @@ class Outgoing:
         note: str = "",
         origin: str = "",
     ) -> None:
-        """Add an entry to the log."""
+        """Output an entry for the log; see Entry for its fields."""
         if self.is_logged:
             tick = self.tick if tick is None else tick
             entry = Entry(kind, tick, self.wall(), name, sender, content, note, origin)
@@ -162,5 +176,5 @@ class Outgoing:
 
 
 def shortened(text: str) -> str:
-    """Return the beginning of a text that another program has made."""
+    """Return the beginning of a text from another program."""
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."

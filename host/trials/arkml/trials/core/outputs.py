@@ -1,4 +1,4 @@
-"""Outputs of a trial: messages to send, streams to open and to end, entries of its log."""
+"""Outputs of a trial, such as messages to send, streams to open or end, and log entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CallEnvironment(NamedTuple):
 
 
 class CallActor(NamedTuple):
-    """Open a stream to an actor that does not join by itself."""
+    """Open a stream to an actor."""
 
     actor: int
 
@@ -30,7 +30,7 @@ class ToEnvironment(NamedTuple):
 
 
 class GiveActions(NamedTuple):
-    """Give a hosted environment the actions of a tick, see HostedEnvironment."""
+    """Give a hosted environment the actions of a tick; see HostedEnvironment."""
 
     tick: int
     acted: Sequence[Acted]
@@ -38,36 +38,36 @@ class GiveActions(NamedTuple):
 
 
 class Show(NamedTuple):
-    """Give those who look at a hosted trial the tick that begins."""
+    """Show spectators of a hosted trial the tick that begins."""
 
     view: View
 
 
 class ToActor(NamedTuple):
-    """Send a message to an actor. Several actors may be sent the same object."""
+    """Send a message to an actor. Several actors may share one message object."""
 
     actor: int
     message: ActorRunTrialInput
 
 
 class EndEnvironment(NamedTuple):
-    """End the stream to the environment after what was sent."""
+    """End the stream to the environment after its queued messages."""
 
 
 class EndActor(NamedTuple):
-    """End the stream to an actor after what was sent."""
+    """End the stream to an actor after its queued messages."""
 
     actor: int
 
 
 class Changed(NamedTuple):
-    """The trial has another state."""
+    """Note a new state of the trial."""
 
     state: TrialState
 
 
 class EntryKind(StrEnum):
-    """Kinds of entries of the log."""
+    """Kinds of log entries."""
 
     OBSERVATIONS = "observations"
     ACTION = "action"
@@ -80,11 +80,17 @@ class Entry(NamedTuple):
     """
     An entry of the log of a trial.
 
-    `name` is the actor of an action or an event and the receiver of a reward or a message, `sender`
-    where a reward or a message comes from. `content` is the action, or a serialized ObservationSet,
-    RewardSource or google.protobuf.Any. `note` is the text of an event, and for an action one of
-    ActionNote, with the seconds for which it was held (`Acted.noted`). `origin` is the person or
-    the policy version of an action or an event in a hosted trial, empty if unknown.
+    Args:
+        kind: Kind of the entry.
+        tick: Number of the tick.
+        timestamp: Time in nanoseconds since 1970.
+        name: Actor of an action or event, or receiver of a reward or message.
+        sender: Sender of a reward or message.
+        content: An action, or a serialized ObservationSet, RewardSource or google.protobuf.Any.
+        note: Text of an event. For an action, an ActionNote, for example "held 0.250"
+            (see `Acted.noted`).
+        origin: Person or policy version of an action or event in a hosted trial, empty if unknown.
+
     """
 
     kind: EntryKind
@@ -99,9 +105,9 @@ class Entry(NamedTuple):
 
 class Entries(NamedTuple):
     """
-    Entries of one kind, tick and time, by column; their fields are those of Entry.
+    Entries of one kind, tick and time as columns; the fields are those of Entry.
 
-    `names` and `contents` have one length, as `notes` and `origins` where these are not empty.
+    `names` and `contents` have equal length; `notes` and `origins` do, too, unless they are empty.
     """
 
     kind: EntryKind
@@ -114,7 +120,7 @@ class Entries(NamedTuple):
     origins: Sequence[str] = ()
 
     def rows(self) -> list[Entry]:
-        """Return each of the entries."""
+        """Return the entries one by one."""
         blank = ("",) * len(self.names)
         return [
             Entry(self.kind, self.tick, self.timestamp, name, self.sender, content, note, origin)
@@ -125,11 +131,11 @@ class Entries(NamedTuple):
 
 
 Logged: TypeAlias = Entry | Entries
-"""One entry of the log of a trial, or many."""
+"""One or many log entries of a trial."""
 
 
 class Notice(NamedTuple):
-    """A sentence for the operator's log, a warning or not."""
+    """A sentence for the operator's log, optionally as a warning."""
 
     text: str
     is_warning: bool = False

@@ -1,4 +1,4 @@
-"""The parameters of a trial, checked before anything is called."""
+"""Trial parameters: their checks and defaults."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
 
 ENVIRONMENT_NAME: Final = "env"
-"""The name of an environment that is given none."""
+"""Default name of an environment."""
 
 MOST_ACTORS = 4_096
 MOST_PROPERTIES = 256
 RESERVED = "__"
-"""The beginning of the names of properties that are the server's own."""
+"""Prefix of property names that the server reserves."""
 
 DEFAULT_INACTIVITY = 30
-"""Seconds after which a trial in which nothing happens is cut off, where parameters say nothing."""
+"""Default `max_inactivity` in seconds: an idle trial is cut off after it."""
 
 LEAST_BUFFERED_TICKS = 2
 
 
 def checked(params: TrialParams, classes: Sequence[str] | None = None) -> TrialParams:
     """
-    Return a copy of parameters with the defaults filled in.
+    Return a copy of parameters with defaults filled in.
 
     `classes` are the known actor classes, None if any is. Raises TrialError, which names the value,
     for parameters that no trial can have.

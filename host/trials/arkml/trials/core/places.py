@@ -1,4 +1,4 @@
-"""The places of actors and of the environment in a trial, with the tables of their phases."""
+"""The participants of a trial, actors and environment, with their phases."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from arkml.trials.wire.common_pb2 import ActorParams, CommunicationState
 
 
 class Breach(Exception):
-    """A message that the protocol does not allow at this point."""
+    """A message that the protocol does not allow now."""
 
     @classmethod
     def of(cls, state: CommunicationState, kind: str | None) -> Self:
-        """Return the error for a state that does not go with the data of that name."""
+        """Return the error for a state and data that do not fit together."""
         if state not in CommunicationState.values():
             return cls(f"it sent the unknown state {state}")
         return cls(f"it sent {CommunicationState.Name(state)} with {kind or 'no data'}")
 
 
 class TrialPlace:
-    """One end of a trial: its phase, which moves by a table."""
+    """A participant of a trial, whose phase follows a table."""
 
     __slots__ = ("_table", "name", "phase")
 
@@ -32,7 +32,7 @@ class TrialPlace:
         self._table = table
 
     def take(self, step: Move) -> None:
-        """Move to the next phase. Raises Breach for a step that the table does not have."""
+        """Move to the next phase. Raises Breach if the table has no such step."""
         phase = self._table[self.phase].get(step)
         if phase is None:
             raise Breach(f"{step.value} while it is {self.phase.value}")
@@ -45,7 +45,7 @@ class TrialPlace:
 
 
 class EnvironmentPlace(TrialPlace):
-    """The place of the environment."""
+    """The environment of a trial."""
 
     __slots__ = ()
 
@@ -55,10 +55,13 @@ class EnvironmentPlace(TrialPlace):
 
 class ActorPlace(TrialPlace):
     """
-    The place of an actor.
+    An actor of a trial.
 
-    `joins` says that it joins by itself. `action` is what it does in the present tick, None until
-    it is known; `is_missing` says that the trial waits for it.
+    Attributes:
+        joins: Whether it joins by itself.
+        action: Its action in the present tick, None until it is known.
+        is_missing: Whether the trial waits for its action.
+
     """
 
     __slots__ = ("action", "index", "is_missing", "joins", "params")
@@ -75,5 +78,5 @@ class ActorPlace(TrialPlace):
 
     @property
     def is_awaited(self) -> bool:
-        """True until it takes part, or will not."""
+        """True until it takes part, or is given up."""
         return self.phase in (Phase.ABSENT, Phase.CALLED)

@@ -1,4 +1,4 @@
-"""The actors that the name of a receiver means: a name, a class, or all of them."""
+"""Receivers by name: one actor, a class of actors, or all actors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from arkml.trials.wire.common_pb2 import ActorParams
 
 class Receivers:
     """
-    The actors of a trial by the names that rewards, messages and observations have for them.
+    Resolves the receiver names of rewards, messages and observations to actors.
 
-    `"*"` and `"*.*"` are all actors, `"class.*"` those of a class, `"class.name"` and `"name"` one
-    actor. The environment is never among them.
+    `"*"` and `"*.*"` mean all actors, `"class.*"` all actors of a class, `"class.name"` and
+    `"name"` one actor; for example `"pilot.*"` means all pilots. The environment is never included.
     """
 
     def __init__(self, actors: Sequence[ActorParams]) -> None:

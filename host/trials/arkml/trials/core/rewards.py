@@ -1,4 +1,4 @@
-"""Rewards on their way: collected from all senders, one reward an actor and tick."""
+"""Pending rewards, and their aggregation to one reward an actor and tick."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from arkml.trials.core.hosting import HostedRewards
 from arkml.trials.wire.common_pb2 import Reward, RewardSource
 
 MOST_BYTES = 64 << 20
-"""Bytes of the rewards that wait in one tick; what has several receivers counts for each."""
+"""Maximum size of the pending rewards in bytes; one with several receivers counts for each."""
 
 _SOURCE_BYTES = 512
-"""Bytes of a source, and of a reward, beside its content, by estimate."""
+"""Estimated overhead of a source, and of a reward, in bytes."""
 
 
 def aggregate(tick: int, receiver: str, sources: Iterable[RewardSource]) -> Reward:
     """
-    Return one reward of all sources.
+    Return one reward from all sources, with their mean weighted by confidence (CG-25).
+
+    The value is sum(value * confidence) / sum(confidence) over all sources with a confidence above
+    0; for example 1 at confidence 1 and 4 at confidence 0.5 give 2. It is 0 without such sources.
+
+    Args:
+        tick: Tick of the reward.
+        receiver: Name of the actor that gets it.
+        sources: Sources of the reward.
 
     Its value is the mean of all values weighted by their confidence, sum(value * confidence) /
     sum(confidence), over those with a confidence above 0; it is 0 if there are none.
@@ -30,11 +38,11 @@ def aggregate(tick: int, receiver: str, sources: Iterable[RewardSource]) -> Rewa
 
 
 _Given: TypeAlias = tuple[int, Sequence[RewardSource]]
-"""The index of an actor, and sources for it."""
+"""Index of an actor, and reward sources for it."""
 
 
 class PendingRewards:
-    """The sources of rewards of one tick, until the next observations of their receivers."""
+    """Reward sources of one tick, kept until the next observations."""
 
     def __init__(self) -> None:
         self._parts: list[HostedRewards | _Given] = []
@@ -43,9 +51,9 @@ class PendingRewards:
 
     def add(self, actors: Sequence[int], sources: Sequence[RewardSource], size: int) -> bool:
         """
-        Keep sources of `size` bytes for actors, by their indices.
+        Keep sources of `size` bytes for actors, given by index.
 
-        Returns False, and keeps none, if too much waits in this tick.
+        Returns False, without keeping them, if too many bytes are pending in this tick.
         """
         held = self._bytes + len(actors) * (size + _SOURCE_BYTES * (1 + len(sources)))
         if held > MOST_BYTES:
@@ -55,15 +63,15 @@ class PendingRewards:
         return True
 
     def add_hosted(self, rewards: HostedRewards) -> None:
-        """Keep rewards by a hosted environment, whose sources are parsed only if asked for."""
+        """Keep rewards of a hosted environment; their sources are parsed only on demand."""
         self._parts.append(rewards)
 
     def take(self) -> None:
-        """Begin another tick: what was kept so far is what `taken` returns."""
+        """Begin the next tick; `taken` then returns the sources kept so far."""
         self._taken, self._parts, self._bytes = self._parts, [], 0
 
     def taken(self, actors: Container[int]) -> dict[int, list[RewardSource]]:
-        """Return the sources of the tick for those of `actors` that have any, by their index."""
+        """Return the sources for each of `actors` that has any, by index."""
         found: dict[int, list[RewardSource]] = {}
         for part in self._taken:
             if isinstance(part, HostedRewards):

@@ -1,4 +1,4 @@
-"""The states of a trial and of those that take part in it, as tables of their transitions."""
+"""The states of a trial and of its participants, as transition tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INITIALIZING, PENDING, RUNNING, TERMINATING, ENDED = (
 
 
 class TrialCause(Enum):
-    """Causes of a change of the state of a trial."""
+    """Causes of a change of a trial's state."""
 
     PARAMETERS = "the parameters are final"
     FIRST_OBSERVATION = "the environment sent its first observations"
@@ -46,12 +46,12 @@ TRIAL: Mapping[TrialState, Mapping[TrialCause, TrialState]] = {
     },
     ENDED: {},
 }
-"""For each state of a trial, the state after each cause; other causes change nothing."""
+"""Next state of a trial by its state and the cause; other causes change nothing."""
 
 
 class Phase(StrEnum):
     """
-    Phases of the environment or an actor in its trial.
+    Phases of an actor or the environment in its trial.
 
     Values are the words of errors and of the documentation.
     """
@@ -66,7 +66,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """Moves of the environment or an actor from one phase to another."""
+    """Moves of an actor or the environment from one phase to another."""
 
     STAND_BY = "it is left to its stand-in"
     TAKE_OVER = "a person takes it over"
@@ -107,7 +107,7 @@ ACTOR: Mapping[Phase, dict[Move, Phase]] = {
     },
     Phase.OVER: {},
 }
-"""For each phase of an actor, the phase after each step; another step is a breach of protocol."""
+"""Next phase of an actor by its phase and the move; any other move is a breach of protocol."""
 
 HOSTED_ACTOR: Mapping[Phase, Mapping[Move, Phase]] = {
     **{
@@ -125,7 +125,7 @@ HOSTED_ACTOR: Mapping[Phase, Mapping[Move, Phase]] = {
     Phase.STANDBY: {Move.TAKE_OVER: Phase.READY},
     Phase.LEAVING: ACTOR[Phase.LEAVING],
 }
-"""The phases of an actor of a hosted trial: one that is lost is left to its stand-in."""
+"""Phases of an actor in a hosted trial: if it is lost, its stand-in takes over."""
 
 ENVIRONMENT: Mapping[Phase, Mapping[Move, Phase]] = {
     Phase.ABSENT: {Move.CALL: Phase.CALLED, Move.LOSE: Phase.OVER},
@@ -152,4 +152,4 @@ ENVIRONMENT: Mapping[Phase, Mapping[Move, Phase]] = {
     },
     Phase.OVER: {},
 }
-"""For each phase of an environment, the phase after each step."""
+"""Next phase of an environment by its phase and the move."""

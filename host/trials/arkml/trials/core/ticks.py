@@ -1,4 +1,4 @@
-"""The ticks of a trial: the observations of its environment, and the actions that answer them."""
+"""Ticks of a trial: observations of the environment, and the actions that answer them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, ObservationSet
 
 class Ticks:
     """
-    Counts the ticks of a trial, begins each of them and ends it once its turn is complete.
+    Counts the ticks of a trial, and begins and ends each of them.
 
-    `change` is called with the causes of changes of the trial's state.
+    `change` is called with each TrialCause that may change the trial's state.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class Ticks:
         self._ending = ending
         self._outgoing = outgoing
         self._change = change
-        self._is_observing = False  # the environment is to send observations
+        self._is_observing = False  # it is the environment's turn, not the actors'
 
     def start(self) -> None:
         """Await the first observations."""
         self._is_observing = True
 
     def observe(self, observed: ObservationSet) -> None:
-        """Take in the observations of the next tick. Raises Breach if they are not due."""
+        """Handle the observations of the next tick. Raises Breach if they are not due."""
         outgoing = self._outgoing
         if not (self._is_observing or self._ending.is_last_due):
             tick = outgoing.tick
@@ -68,12 +68,16 @@ class Ticks:
             outgoing.log(EntryKind.OBSERVATIONS, content=self._observations.serialized())
 
     def pass_over(self, observed: ObservationSet) -> None:
-        """Take in the observations of a tick that needs no actions. Raises Breach as `observe`."""
+        """Handle the observations of a tick played ahead. Raises Breach if they are not due."""
         self.observe(observed)
         self._is_observing = True
 
     def begin(self, max_steps: int, now: float) -> None:
-        """Give actors the observations that were taken in; `max_steps` of 0 is without end."""
+        """
+        Send the actors their observations.
+
+        `max_steps` is the number of ticks after which the trial ends, 0 for no limit.
+        """
         if self._ending.is_last_due:
             self._turn.finish()
             self._ending.await_actors(self._observations.give_last(), now)
@@ -87,7 +91,7 @@ class Ticks:
         self.act_if_complete(now)
 
     def act_if_complete(self, now: float) -> None:
-        """Give the environment the actions of the tick, once there are all."""
+        """Send the environment all actions of the tick if none is missing."""
         ending = self._ending
         if self._is_observing or ending.has_begun or not self._turn.is_complete:
             return

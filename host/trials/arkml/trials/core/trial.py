@@ -1,10 +1,43 @@
 """
-One trial without any I/O: messages and the time go in, what is to be done comes out.
+One trial of Cogment's protocol as a state machine without I/O (decision 18).
 
-- Inputs take the time in seconds of one steady clock; only timestamps are asked for here.
-- Inputs never raise for what others send. A breach of the protocol by the environment or by a
-  required actor ends the trial, hard, and one by an optional actor costs it its place.
-- Outputs are collected, and taken in order with `take`.
+Theory of operation
+===================
+
+A Trial sends nothing and waits for nothing. Its owner, `server/trial_task.py`, feeds it inputs:
+`from_actor` and `from_environment` for messages, `lose_actor` and `lose_environment` for streams
+that ended, `elapse` for the time. After each input the owner calls `take`, which returns the
+outputs since the last call, for example "send this message to actor 2" or "open a stream to the
+environment", and applies them in order. `deadline` says when to call `elapse` next. Inputs get
+the time as `now`, in seconds of one steady clock; the machine itself reads a clock only for
+timestamps.
+
+The state follows the table TRIAL of `core/states.py`. A trial is INITIALIZING while hooks write
+its parameters. `begin` takes them and makes it PENDING: actors with an address are called, actors
+of the endpoint `cogment://client` join by themselves, and once all of them have arrived or are
+given up, the environment is called. Its first observations make the trial RUNNING.
+
+A tick is one round. The environment sends one observation for each actor. The trial first sends
+the rewards of the tick before, and then the observations; messages pass through at any time.
+Each actor sends one action. When the last one is there, the environment gets all actions in one
+message, and answers with the observations of the next tick. In place of a missing optional actor
+the trial uses its `default_action`, or lists it as unavailable. A hosted trial has other rules
+(`core/hosted_turn.py`): its environment offers a stand-in action for each actor, so the tick can
+end without any of them (decision 19).
+
+A soft end is requested by `terminate` or by `max_steps`. A running trial becomes TERMINATING; one
+that does not run yet first plays its tick 0. With the next complete set of actions the environment
+gets LAST, and the observations that it answers with are the final ones. An environment can also
+send LAST itself; then its next observations are final. Actors get LAST, then the final
+observation, and acknowledge with LAST_ACK, as does the environment. After the last
+acknowledgement the trial sends the remaining rewards and END, and is ENDED. Actors have 30 s and
+the environment 60 s to do so; a late one turns this into a hard end: `cut` sends END with a reason
+to all at once, without final observations.
+
+Actors and the environment each have a Phase. A message that their table does not allow is a
+breach of the protocol. It never raises from an input: a breach, a timeout or a lost stream of a
+required actor or of the environment cuts the trial; an optional actor is dropped, and in a hosted
+trial its stand-in takes over.
 """
 
 from __future__ import annotations
@@ -56,13 +89,23 @@ LAST, LAST_ACK, END = CommunicationState.LAST, CommunicationState.LAST_ACK, Comm
 
 class Trial:
     """
-    The state machine of one trial; the top of this module has its rules.
+    State machine of one trial; the theory of operation is at the top of this module.
 
-    `state` is one of TrialState, and `is_over` says that it is ENDED; `reason` is why it was cut
-    off, or ended by its server. `began` is the time of its start and `ended` that of its present
-    state, in nanoseconds since 1970. Without `is_logged` there are no entries among its outputs,
-    unless its parameters name a datalog, and without `is_shown` no views. A trial that begins with
-    a Pacing is hosted.
+    Args:
+        trial_id: Id of the trial, unique in its server.
+        user_id: Id of the user who starts it.
+        is_logged: Whether log entries are among the outputs. They also are if the parameters name a
+            datalog.
+        wall: Clock for timestamps, in nanoseconds since 1970.
+
+    Attributes:
+        state: A TrialState; `is_over` is true once it is ENDED.
+        reason: Why the trial was cut off, or ended by its server; empty otherwise.
+        began: Time of the start, in nanoseconds since 1970.
+        ended: Time of the last change of `state`, in nanoseconds since 1970.
+        is_shown: Whether a hosted trial outputs a view of each tick.
+        hosted: The inputs of a hosted trial, None in other trials. `begin` with a Pacing sets it.
+
     """
 
     def __init__(
@@ -89,37 +132,45 @@ class Trial:
 
     @property
     def tick(self) -> int:
-        """Number of the last observations, 0 before."""
+        """Number of the latest observations, 0 before the first."""
         return self._outgoing.tick
 
     @property
     def latest(self) -> ObservationSet | None:
-        """A copy of the last observations, with their tick and time; None before the first."""
+        """A copy of the latest observations, with their tick and time; None before the first."""
         return self._observations.latest()
 
     @property
     def is_hosted(self) -> bool:
-        """True if its environment stands in for actors."""
+        """True if the environment offers a stand-in action for each actor."""
         return self.hosted is not None
 
     @property
     def duration(self) -> int:
-        """Nanoseconds from the start to now, or to the end."""
+        """Nanoseconds from the start of the trial until now, or until its end."""
         until = self.ended if self.is_over else self._outgoing.wall()
         return max(0, until - self.began)  # clocks may be set back
 
     def take(self) -> list[Output]:
-        """Return what is to be done, in order, and forget it."""
+        """Return the outputs since the last call, in the order in which to apply them."""
         return self._outgoing.take()
 
     def trial_actors(self) -> list[TrialActor]:
-        """Return names and classes of all actors, in trial order."""
+        """Return the name and class of each actor, in trial order."""
         return self._admission.actors()
 
     # From the parameters to the first tick
 
     def begin(self, params: TrialParams, now: float, pacing: Pacing | None = None) -> None:
-        """Take the final parameters, which were checked, and wait for the actors."""
+        """
+        Start the trial with its final, checked parameters, and wait for the actors.
+
+        Args:
+            params: Parameters that `checked` has returned.
+            now: The time, in seconds.
+            pacing: Tick rate of a hosted trial, None for other trials.
+
+        """
         self.params = params
         self._outgoing.is_logged |= bool(params.datalog.endpoint)
         self.environment = EnvironmentPlace(params.environment.name)
@@ -137,7 +188,7 @@ class Trial:
             self._call_environment(now)
 
     def _set_up(self, pacing: Pacing | None, now: float) -> None:
-        """Make the parts of the trial for its present actors."""
+        """Build the parts of the trial for the actors that it has now."""
         actors, environment, outgoing = self.actors, self.environment, self._outgoing
         self._admission = Admission(self.id, actors, environment, outgoing, now)
         observations = self._observations = PresentObservations(actors, outgoing)
@@ -161,7 +212,7 @@ class Trial:
         """
         Return the index of the free slot that an actor asks for, by name or by class.
 
-        Raises TrialError where it cannot join.
+        Raises TrialError if there is none, or the trial is not PENDING.
         """
         if self.state != PENDING:
             name = TrialState.Name(self.state)
@@ -169,12 +220,12 @@ class Trial:
         return self._admission.slot(selection)
 
     def join(self, index: int, now: float) -> None:
-        """Take in an actor that joined by itself, in a slot that `slot` has returned."""
+        """Admit an actor that joins by itself to the slot that `slot` returned."""
         self._admission.admit(index)
         self._arrive(now)
 
     def _arrive(self, now: float) -> None:
-        """Await one actor less; after the last one the environment is called."""
+        """Count one awaited actor as arrived or lost; after the last one call the environment."""
         if not self._admission.settle() or self.is_over:
             return
         if self.hosted is None and not any(actor.is_present for actor in self.actors):
@@ -187,13 +238,13 @@ class Trial:
         self._ticks.start()
         self._clock.start(now)
 
-    # What is of hosted trials alone
+    # Hosted trials
 
     def slot_to_take_over(self, selection: ActorInitialOutput) -> int:
         """
-        Return the index of the actor that a person asks for, which may have a player that is away.
+        Return the index of the actor that a person asks to take over.
 
-        Raises TrialError where it cannot be taken over.
+        The actor has no player, or one that is away. Raises TrialError if it cannot be taken over.
         """
         if self.hosted is None:
             raise TrialError(f"trial {self.id} is not hosted: its actors cannot be taken over")
@@ -203,14 +254,14 @@ class Trial:
         return self._admission.slot_to_take_over(selection, self.hosted.turn.is_away)
 
     def view(self) -> View:
-        """Return the present tick of a hosted trial for those who look at it."""
+        """Return the present tick of a hosted trial, for spectators."""
         assert self.hosted is not None
         return self.hosted.turn.view(self._mail.delivered(), self.state, self.reason)
 
-    # What is sent to the trial
+    # Messages to the trial
 
     def from_actor(self, index: int, message: ActorRunTrialOutput, now: float) -> None:
-        """Take in a message of an actor."""
+        """Handle a message of an actor."""
         if self.is_over:
             return
         self._clock.note_activity(now)
@@ -220,7 +271,7 @@ class Trial:
             self.lose_actor(index, f"it broke the protocol: {breach}", now)
 
     def from_environment(self, message: EnvRunTrialOutput, now: float) -> None:
-        """Take in a message of the environment."""
+        """Handle a message of the environment."""
         if self.is_over:
             return
         self._clock.note_activity(now)
@@ -284,7 +335,7 @@ class Trial:
             if self._ending.is_last_due:
                 raise Breach("it sent LAST_ACK before its last observations")
             place.take(Move.ACKNOWLEDGE)
-            self._mail.deliver_rewards()  # which actors may wait for before they acknowledge
+            self._mail.deliver_rewards()  # an actor may wait for them before its LAST_ACK
             self._end_if_all_left()
         elif state == END:
             self.lose_environment(shortened(message.details) or "it left")
@@ -295,9 +346,9 @@ class Trial:
 
     def terminate(self, now: float, reason: str = "") -> None:
         """
-        Request the end: the next actions are the last.
+        Request a soft end: the next complete set of actions is the last one.
 
-        A trial that does not run yet waits for its actors first, and has one tick.
+        A trial that does not run yet first waits for its actors, and then plays one tick.
         """
         self.reason = self.reason or reason
         if self.state in (INITIALIZING, PENDING, RUNNING):
@@ -317,7 +368,15 @@ class Trial:
             self._change(TrialCause.HARD_END)
 
     def lose_actor(self, index: int, reason: str, now: float) -> None:
-        """Note that an actor has gone; a required one ends a trial that is not hosted."""
+        """
+        Handle the loss of an actor. A required one ends the trial, unless it is hosted.
+
+        Args:
+            index: Index of the actor.
+            reason: Why it was lost, as the end of a sentence.
+            now: The time, in seconds.
+
+        """
         actor = self.actors[index]
         if self.is_over or not (actor.is_present or actor.is_awaited):
             return
@@ -339,13 +398,13 @@ class Trial:
                 self._ticks.act_if_complete(now)
 
     def lose_environment(self, reason: str) -> None:
-        """Note that the environment has gone, which ends the trial unless it had left."""
+        """Handle the loss of the environment, which ends the trial unless it sent LAST_ACK."""
         if not self.is_over and self.environment.phase is not Phase.OVER:
             self.environment.take(Move.LOSE)
             self.cut(f"the environment was lost: {reason}")
 
     def _take_announcement(self, now: float) -> None:
-        """Take in the LAST of an environment: its next observations are the last."""
+        """Handle LAST from the environment: its next observations are the final ones."""
         self.environment.take(Move.ANNOUNCE)
         if not self._ending.has_begun:
             self._outgoing.log(EntryKind.EVENT, note="the environment ended the trial")
@@ -368,11 +427,11 @@ class Trial:
     # The time
 
     def deadline(self) -> float | None:
-        """Return the time of the next `elapse`, None if nothing is waited for."""
+        """Return the time at which to call `elapse`, in seconds; None if there is no deadline."""
         return None if self.is_over else self._clock.next
 
     def elapse(self, now: float) -> None:
-        """Act on what was waited for until `deadline`. Does nothing before."""
+        """Handle all deadlines up to `now`, such as a late action; before the first, do nothing."""
         if self.is_over:
             return
         now += LATE
@@ -395,5 +454,5 @@ class Trial:
 
     def _give_up_leaving(self, now: float) -> None:
         names = ", ".join(self._ending.late(now))
-        self._mail.deliver_rewards()  # others have acknowledged the end, and get theirs
+        self._mail.deliver_rewards()  # for the actors that did acknowledge the end
         self.cut(f"not all acknowledged the end in time: {names} did not")

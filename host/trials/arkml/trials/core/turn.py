@@ -1,4 +1,4 @@
-"""One tick of a trial: the observations that actors get, and the actions that they answer."""
+"""One tick of a trial: observations to the actors, and actions from them."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from arkml.trials.wire.environment_pb2 import ActionSet, EnvRunTrialInput
 NORMAL = CommunicationState.NORMAL
 
 MOST_BYTES = 64 << 20
-"""Bytes of the actions of one tick; an actor that sends more breaks the protocol."""
+"""Maximum size of all actions of one tick in bytes; beyond it an actor breaks the protocol."""
 
 
 class TurnRules(Protocol):
-    """The rules by which the ticks of one trial begin and end."""
+    """Rules for the beginning and the end of a trial's ticks."""
 
     @property
     def due(self) -> float | None:
-        """Time by which something is late, None if there is no such time."""
+        """Time at which an actor is late or the tick ends, None without a deadline."""
 
     @property
     def is_complete(self) -> bool:
         """True if there were observations, and no action is awaited."""
 
     def check(self) -> None:
-        """Raise Breach unless what is needed beside the observations was sent."""
+        """Raise Breach if anything besides the observations is missing."""
 
     def begin(self, now: float) -> None:
-        """Give actors their observations, and wait for their actions."""
+        """Send the actors their observations, and wait for their actions."""
 
     def take(self, actor: ActorPlace, action: Action, now: float) -> None:
-        """Take in an action of an actor. Raises Breach for one that is too large."""
+        """Store an action of an actor. Raises Breach if it is too large."""
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Return the actors that are lost since they are late with reasons; look for the next."""
+        """Return each actor that is lost because it is late, with a reason; update `due`."""
 
     def release(self, actor: ActorPlace, reason: str) -> None:
-        """Go without an actor that was lost, and note it."""
+        """Continue without a lost actor, and note it."""
 
     def leave(self, now: float) -> None:
         """End the tick: give the environment the actions of all actors."""
 
     def finish(self) -> None:
-        """Take in that no more actions are awaited."""
+        """Stop waiting for actions."""
 
 
 class TrialTurn:
     """
     A tick that ends once all actors have acted.
 
-    The work grows with the number of actors once a tick; an action costs no more for many actors.
-    `due` is the time by which an actor is late, None if there is no such time.
+    A tick costs time proportional to the number of actors; a single action costs constant time.
+    `due` is the time at which the first actor is late, None if no actor has a `response_timeout`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TrialTurn:
         self._observations = observations
         self._outgoing = outgoing
         self._missing = 0
-        self._bytes = 0  # of the actions of the tick
+        self._bytes = 0  # total size of the tick's actions
         self._began = 0.0
         self.due: float | None = None
 
@@ -79,10 +79,10 @@ class TrialTurn:
         return self._observations.has_begun and not self._missing
 
     def check(self) -> None:
-        """Do nothing: observations are all that is needed."""
+        """Accept the observations: nothing else is needed."""
 
     def begin(self, now: float) -> None:
-        """Give actors their observations, and wait for their actions."""
+        """Send the actors their observations, and wait for their actions."""
         shortest = 0.0
         self._began, self._missing, self._bytes = now, len(self._actors), 0
         for actor, message in zip(self._actors, self._observations.messages(), strict=True):
@@ -98,7 +98,7 @@ class TrialTurn:
         self.due = now + shortest if shortest else None
 
     def take(self, actor: ActorPlace, action: Action, now: float) -> None:  # noqa: ARG002  others need it
-        """Take in an action, which counts if it is the first one of the actor in the tick."""
+        """Store an action; only an actor's first one in a tick counts."""
         tick, outgoing = action.tick_id, self._outgoing
         if actor.is_missing and tick in (AUTO, outgoing.tick):
             content = action.content
@@ -118,7 +118,7 @@ class TrialTurn:
             )
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Return the actors that should have acted by now with reasons; look for the next time."""
+        """Return each actor whose action is late, with a reason; update `due`."""
         timed = list(self._timed())
         self.due = min((due for _, due in timed if due > now), default=None)
         return [
@@ -128,7 +128,7 @@ class TrialTurn:
         ]
 
     def release(self, actor: ActorPlace, reason: str) -> None:
-        """Go without an actor that was lost, by its default action if it is missing."""
+        """Continue without a lost actor, by its default action if its action is missing."""
         self._outgoing.note(f"actor {actor.name!r} was lost: {reason}")
         if actor.is_missing:
             self._replace(actor)
@@ -145,7 +145,7 @@ class TrialTurn:
         self._outgoing.to_environment(EnvRunTrialInput(state=NORMAL, action_set=actions))
 
     def finish(self) -> None:
-        """Await no more actions."""
+        """Stop waiting for actions."""
         self._missing, self.due = 0, None
         for actor in self._actors:
             actor.is_missing = False
