@@ -1,4 +1,4 @@
-"""Docstrings with `code` in single backticks, as reStructuredText."""
+"""Docstrings with `code` in single backticks and Google's lists, as reStructuredText."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _ERRORS = [
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, arkml.ArkmlError)
 ]
+_FIELDS = {"Args": "param", "Attributes": "ivar", "Raises": "raises"}
 _ERROR = re.compile(rf"\b({'|'.join(_ERRORS)})\b")
 
 
@@ -29,8 +30,26 @@ def _convert(
 ) -> None:
     """Make references of names in backticks, and literals of other code and indented blocks."""
     blocks = re.split(r"\n\n+", "\n".join(lines).rstrip())
-    converted = [f"::\n\n{one}" if one.startswith("    ") else _prose(one) for one in blocks]
-    lines[:] = [*"\n\n".join(converted).split("\n"), ""]
+    lines[:] = [*"\n\n".join(map(_block, blocks)).split("\n"), ""]
+
+
+def _block(block: str) -> str:
+    title, _, rest = block.partition(":\n")
+    if block.startswith("    "):
+        return f"::\n\n{block}"
+    if title == "Example":
+        return f"Example::\n\n{rest}"
+    if title == "Returns":
+        return f":returns: {_prose(' '.join(rest.split()))}"
+    if title in _FIELDS:
+        return "\n".join(_field(_FIELDS[title], one) for one in re.split(r"\n    (?=\S)", rest))
+    return _prose(block)
+
+
+def _field(kind: str, item: str) -> str:
+    """Return an item of a list, `name: text`, as a field."""
+    name, _, text = " ".join(item.split()).partition(": ")
+    return f":{kind} {_plain(name)}: {_prose(text)}"
 
 
 def _prose(block: str) -> str:
