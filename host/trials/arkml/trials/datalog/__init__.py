@@ -1,1 +1,1 @@
-"""The log of trials: a SQLite file with the parameters and the entries of each."""
+"""The log of trials, a SQLite file with the parameters and entries of each trial."""

@@ -1,4 +1,4 @@
-"""The file of the log: its tables, and connections to it that are checked."""
+"""The SQLite file of the log: its tables, and checked connections to it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from arkml.trials.core.outputs import EntryKind
 
 FILE: Final = "trials.sqlite"
 VERSION: Final = 1
-"""The version of the tables."""
+"""Version of the tables."""
 
 STATE: Final = "state"
-"""The kind of an entry whose note is the name of a state that the trial has reached."""
+"""Kind of an entry that notes a new state of the trial, such as "RUNNING"."""
 
 KINDS: Final[dict[str, int]] = {
     EntryKind.OBSERVATIONS: 1,
@@ -26,13 +26,13 @@ KINDS: Final[dict[str, int]] = {
     EntryKind.EVENT: 5,
     STATE: 6,
 }
-"""The number of each kind of entry in the file."""
+"""Number of each kind of entry in the file."""
 
 MOST_VALUE: Final = 256 << 20
-"""Bytes of one value; a file with a larger one is refused."""
+"""Maximum size of one value in bytes; a file with a larger one is refused."""
 
 FAILURES: Final = (sqlite3.Error, OSError, UnicodeDecodeError)
-"""The errors of a file that cannot be used; a message of SQLite may quote what is not text."""
+"""Errors of an unusable file. UnicodeDecodeError is one: SQLite may quote bytes in a message."""
 
 _LOCK = "trials.lock"
 _APPLICATION = 0x61726B74  # "arkt"
@@ -77,9 +77,9 @@ def problem(path: Path, error: Exception) -> str:
 
 def lock(directory: Path) -> int:
     """
-    Make a directory for a server's log, and lock it until the returned descriptor is closed.
+    Create a directory for a server's log, and lock it until the returned descriptor is closed.
 
-    Raises TrialError if it cannot be made, or another server has it.
+    Raises TrialError if it cannot be created, or another server has locked it.
     """
     path = directory / _LOCK
     try:
@@ -96,12 +96,12 @@ def lock(directory: Path) -> int:
 
 
 def create(path: Path) -> None:
-    """Make the file, readable by its owner alone, if it is not there. Raises TrialError."""
+    """Create the file, readable by its owner alone, unless it exists. Raises TrialError."""
     new = path.with_name(f".{path.name}.new")
     try:
         if path.exists():
             return
-        new.unlink(missing_ok=True)  # left by a process that was killed
+        new.unlink(missing_ok=True)  # a process that was killed may have left it
         os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(new, isolation_level=None)
         try:
@@ -120,10 +120,20 @@ def create(path: Path) -> None:
 
 def connect(path: Path, mode: Literal["ro", "rw"], timeout: float) -> sqlite3.Connection:
     """
-    Return a connection to a file that holds exactly the tables of a log.
+    Open a file that has exactly the tables of a log.
 
-    It commits by itself unless told otherwise, and waits `timeout` seconds for a lock. It may be
-    passed to another thread. Raises TrialError for another file, and FAILURES.
+    Args:
+        path: The file, which must exist.
+        mode: "ro" to read, "rw" to write as well.
+        timeout: Seconds to wait for a lock of another connection.
+
+    Returns:
+        A connection in autocommit mode, usable by one thread at a time.
+
+    Raises:
+        TrialError: The file is missing, or is not a log of this version.
+        sqlite3.Error: The file cannot be read; see FAILURES for further errors.
+
     """
     if not path.is_file():
         raise TrialError(f"there is no log of trials at {path}")

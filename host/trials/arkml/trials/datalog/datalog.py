@@ -1,4 +1,41 @@
-"""The writer of the log of trials, which never lets a trial wait."""
+"""
+The writer of the log of trials, which never makes a trial wait.
+
+Theory of operation
+===================
+
+A disk can take seconds to accept a write; a tick of a trial must not. So Datalog has two threads
+and a queue between them. The thread of the trials (the server's event loop) calls `begin`, `add`,
+`state` and `end`, each of which appends an operation to the queue and returns. The thread of the
+log takes operations off and writes them to `trials.sqlite`. Each thread has its own counters of
+entries and bytes, and only ever increases them. Their difference is the length of the queue, so
+reading it needs no lock.
+
+The thread of the log works in turns. It sleeps until an operation arrives, waits another tenth of
+a second for more, and then writes the whole queue, in transactions of at most 16,384 entries or
+about 16 MiB. Operations are written in the order in which they were added, and a transaction is
+written wholly or not at all. Therefore a trial in the file has no gaps: after the process was
+killed, it lacks at most its end. The next server that opens the file gives such trials an end, at
+the time of their last entries, with the reason "cut off" (`operations.cut_off`).
+
+If a write fails, for example because the disk is full, the batch is kept and tried again every
+second. Meanwhile `failure` holds a sentence for the operator, and the queue grows. Once it
+reaches `most_entries` or `most_waiting`, the log gives up each trial that adds to it: the trial
+is marked as ended in the log, with the reason, and its later entries are dropped, since a log
+with a gap would be misleading. The trial itself continues.
+
+After its writes a turn removes trials that are no longer kept (`retention.py`): beyond
+`kept_trials`, or while the file uses more than `most_bytes`, the trial that ended first is marked
+and then deleted a few rows at a time, for some hundredths of a second a turn. If the file is too
+large and every trial in it still runs, that is a failure like a full disk, which the operator can
+resolve by removing trials.
+
+A server locks its directory (`database.lock`), so a log has one writer at a time. Readers
+(`reader.py`) and `arkml trials remove` open the file while a server writes: SQLite's write-ahead
+log lets them read a consistent state. An entry belongs to the tick that it is about. A reward
+that arrives late is therefore appended at the end of the file, but read with its tick
+(decision 18).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +78,7 @@ EXCLUDED: Final = {
     "rewards": EntryKind.REWARD,
     "messages": EntryKind.MESSAGE,
 }
-"""The entries that the fields of `DatalogParams.exclude_fields` leave out; others mean nothing."""
+"""Kinds of entries that each name in `DatalogParams.exclude_fields` leaves out."""
 
 _TURN = 0.1  # seconds between commits
 _RETRY = 1.0  # seconds between attempts to write after one failed
@@ -53,9 +90,16 @@ _LATE = "cut off: the log of trials could not be written in time"
 @dataclass(frozen=True, slots=True)
 class DatalogOptions:
     """
-    The trials that are kept, and the entries and bytes that may wait to be written.
+    Limits of a log.
 
-    Raises UsageError for numbers that are not above 0.
+    Args:
+        retention: Trials and bytes to keep in the file.
+        most_entries: Maximum number of entries that wait to be written.
+        most_waiting: Maximum size of the entries that wait to be written, in bytes.
+
+    Raises:
+        UsageError: A number is not above 0.
+
     """
 
     retention: Retention = field(default_factory=Retention)
@@ -70,18 +114,25 @@ class DatalogOptions:
 
 class Datalog(Closing):
     """
-    The log of the trials of one server, a file in `directory`, which is made.
+    The log of one server's trials, in the file `trials.sqlite` of a directory.
 
-    `begin`, `add`, `state` and `end` belong to one thread and never wait: a thread of the log
-    commits what was added every tenth of a second. After the process was killed, each trial in the
-    file is complete up to a moment shortly before.
+    `begin`, `add`, `state` and `end` belong to one thread and never wait; the theory of operation
+    is at the top of this module. Trials that an earlier, killed server left running are marked as
+    ended.
 
-    `failure` is a sentence while the log cannot be written, or holds too much, and empty otherwise.
-    What is added meanwhile waits, and is written once that is possible. A trial for which there is
-    no more room is cut off in the log. `on_failure` is called on `loop` with each failure that
-    begins.
+    Args:
+        directory: Folder of the file; both are created if missing.
+        options: Limits of the log.
+        loop: Event loop for `on_failure`; without one it is never called.
+        on_failure: Called once with the sentence of each new failure.
 
-    Raises TrialError if the file cannot be opened. Trials of a server that was killed are ended.
+    Attributes:
+        path: Path of the file.
+        failure: Reason why the log cannot be written, or holds too much; empty otherwise.
+
+    Raises:
+        TrialError: The file cannot be opened, or another server uses the directory.
+
     """
 
     def __init__(
@@ -97,16 +148,16 @@ class Datalog(Closing):
         self._options = options or DatalogOptions()
         self._loop = loop
         self._on_failure = on_failure
-        self._open: dict[str, frozenset[EntryKind]] = {}  # what running trials leave out
+        self._open: dict[str, frozenset[EntryKind]] = {}  # excluded kinds, by running trial
         self._ticks: dict[str, int] = {}
         self._queue: deque[Operation] = deque()
-        self._added = self._added_bytes = 0  # the thread of the trials counts these,
-        self._taken = self._taken_bytes = 0  # and the thread of the log these
+        self._added = self._added_bytes = 0  # only the thread of the trials adds to these,
+        self._taken = self._taken_bytes = 0  # only the thread of the log to these: no lock
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._numbers = Numbers()
         self._batch: list[Operation] = []
-        self._is_removing = True  # trials that an earlier server marked
+        self._is_removing = True  # an earlier server may have left marked trials
         self._lock = lock(directory)
         try:
             self._connection: sqlite3.Connection | None = self._first_connection()
@@ -117,7 +168,16 @@ class Datalog(Closing):
         self._thread.start()
 
     def begin(self, trial_id: str, user_id: str, params: TrialParams, began_ns: int) -> None:
-        """Add a trial; its entries follow. `began_ns` is in nanoseconds since 1970."""
+        """
+        Add a trial, before its entries.
+
+        Args:
+            trial_id: Id of the trial.
+            user_id: Id of the user who started it.
+            params: Its parameters. `exclude_fields` of the datalog choose the entries to leave out.
+            began_ns: Time of its start, in nanoseconds since 1970.
+
+        """
         if self._is_crowded():
             self._fail(self._crowded())
             return
@@ -128,7 +188,11 @@ class Datalog(Closing):
         self._append(Begin(trial_id, user_id, params.SerializeToString(), began_ns))
 
     def add(self, trial_id: str, *entries: Logged) -> None:
-        """Add entries of a trial. Does nothing if the trial is not open in the log."""
+        """
+        Add entries of a trial.
+
+        Does nothing if the log does not have the trial, or gave it up.
+        """
         excluded = self._open.get(trial_id)
         if excluded is None:
             return
@@ -144,22 +208,34 @@ class Datalog(Closing):
         self._put(added)
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
-        """Add another state of a trial; `timestamp` is in nanoseconds since 1970."""
+        """Add a new state of a trial; `timestamp` is in nanoseconds since 1970."""
         if trial_id in self._open:
             note = TrialState.Name(state)
             tick = self._ticks[trial_id]
             self._put(Add.of(trial_id, [(STATE, tick, timestamp, "", "", b"", note, "")]))
-        if trial_id in self._open and state != TrialState.ENDED:  # `end` has the time and a reason
+        if trial_id in self._open and state != TrialState.ENDED:  # `end` follows with a reason
             self._put(Change(trial_id, state))
 
     def end(self, trial_id: str, ended_ns: int, reason: str) -> None:
-        """End a trial; `reason` is empty if there is none to tell."""
+        """
+        End a trial.
+
+        Args:
+            trial_id: Id of the trial.
+            ended_ns: Time of its end, in nanoseconds since 1970.
+            reason: Why it was cut off, or empty.
+
+        """
         if trial_id in self._open:
             self._put(Change(trial_id, TrialState.ENDED, ended_ns, reason))
         self._forget(trial_id)
 
     def close(self) -> None:
-        """Write what was added, and close the file. Blocks until that is done, or has failed."""
+        """
+        Write all queued entries, and close the file.
+
+        Blocks until this has succeeded or failed.
+        """
         if self._closing.is_set():
             return
         self._closing.set()
@@ -191,7 +267,7 @@ class Datalog(Closing):
         )
 
     def _give_up(self, trial_id: str, reason: str) -> None:
-        """Log no more of a trial, so that its log has no gap."""
+        """End the log of a trial early: a log with a gap would be misleading."""
         self._append(Change(trial_id, TrialState.ENDED, time.time_ns(), reason))
         self._forget(trial_id)
 
@@ -214,7 +290,7 @@ class Datalog(Closing):
             _log.error("%d entries of trials were not written: %s", left, self.failure)
 
     def _pause(self) -> bool:
-        """Wait for the next turn; return True if it is the last one."""
+        """Wait for the next turn; return True if it is the last."""
         if self.failure:
             return self._closing.wait(_RETRY)
         if not (self._is_removing or self._closing.is_set()):  # `close` sets it before `_wake`
@@ -223,7 +299,7 @@ class Datalog(Closing):
         return self._closing.wait(_TURN)
 
     def _turn(self) -> None:
-        """Write what was added, and remove a part of what is kept no longer."""
+        """Write the queue, and remove some of the trials that are no longer kept."""
         try:
             connection = self._connection or connect(self.path, "rw", _LOCKED)
             self._connection = connection
@@ -241,7 +317,7 @@ class Datalog(Closing):
                 self.failure = ""
 
     def _fill_batch(self) -> bool:
-        """Take what is written next; return False if there is nothing."""
+        """Fill the batch from the queue; return False if there is nothing to write."""
         entries, most = _TRANSACTION
         if not self._batch:
             while self._queue and entries > 0 and most > 0:

@@ -1,4 +1,4 @@
-"""The message types of actor classes, by the spec file of their project."""
+"""Message types of actor classes, read from the spec file of a project."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arkml.trials.core.error import TrialError
 
 
 class Spaces(NamedTuple):
-    """The types of the observations and of the actions of an actor class."""
+    """The observation and action types of an actor class."""
 
     observation: type[Message]
     action: type[Message]
@@ -21,10 +21,10 @@ class Spaces(NamedTuple):
 
 def read_spaces(spec: Path) -> dict[str, Spaces]:
     """
-    Return the message types of each actor class of a spec file, cogment.yaml.
+    Return the message types of each actor class in a spec file, `cogment.yaml`.
 
-    They are made in this process only, in a pool of their own. Raises TrialError if the spec file
-    or a .proto file is missing or wrong.
+    The types are built in a descriptor pool of their own, without writing files. Raises TrialError
+    if the spec file or a .proto file is missing or invalid.
     """
     from arkml.trials.generate.messages import compile_messages
     from arkml.trials.generate.spec_file import read_spec

@@ -1,4 +1,4 @@
-"""Everything that is written to the log of trials, in transactions of one turn."""
+"""Operations on the log of trials, and the transactions that write them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from arkml.trials.datalog.database import KINDS
 from arkml.trials.wire.common_pb2 import TrialState
 
 CUT_OFF = "cut off"
-"""The reason of trials that ended with the process of their server."""
+"""Reason of trials that ended because their server was killed."""
 
 _COLUMNS = 9
-_SIZES = (512, 64, 8, 1)  # rows of one statement: each statement gives up the interpreter's lock
+_SIZES = (512, 64, 8, 1)  # rows of one statement: each one releases the interpreter's lock
 _BLANK = repeat("")
 _OVERHEAD = 256  # bytes of a queued entry beside its content
 
 
 class Begin(NamedTuple):
-    """The beginning of a trial; `params` are serialized TrialParams."""
+    """The start of a trial; `params` are serialized TrialParams."""
 
     trial_id: str
     user_id: str
@@ -30,12 +30,12 @@ class Begin(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in the queue."""
+        """Size in the queue, in bytes."""
         return len(self.params) + _OVERHEAD
 
     @property
     def entries(self) -> int:
-        """The number of entries that it counts as."""
+        """Number of entries that it counts as."""
         return 1
 
 
@@ -45,10 +45,16 @@ Row: TypeAlias = tuple[str, int, int, str, str, bytes, str, str]
 
 class Add(NamedTuple):
     """
-    Entries of a trial, one or many in a part, and their number.
+    Entries of a trial.
 
-    `size` are the bytes that they take in the queue, `largest` those of the largest content, and
-    `tick` is the last of their ticks.
+    Args:
+        trial_id: Id of the trial.
+        parts: The entries, one or many in each part.
+        entries: Number of entries in all parts.
+        size: Size of all parts in the queue, in bytes.
+        largest: Size of the largest content, in bytes.
+        tick: Highest tick of the entries.
+
     """
 
     trial_id: str
@@ -60,7 +66,7 @@ class Add(NamedTuple):
 
     @classmethod
     def of(cls, trial_id: str, parts: Sequence[Row | Entries]) -> Add:
-        """Return the operation that adds entries."""
+        """Return the operation that adds these entries."""
         entries = size = largest = last = 0
         for part in parts:
             if isinstance(part, Entries):
@@ -79,7 +85,7 @@ class Add(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Another state of a trial, with the time and a reason if it is the last one."""
+    """A new state of a trial. The last one carries the time of the end and a reason."""
 
     trial_id: str
     state: TrialState
@@ -88,12 +94,12 @@ class Change(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in the queue."""
+        """Size in the queue, in bytes."""
         return len(self.reason) + _OVERHEAD
 
     @property
     def entries(self) -> int:
-        """The number of entries that it counts as."""
+        """Number of entries that it counts as."""
         return 1
 
 
@@ -101,16 +107,26 @@ Operation: TypeAlias = Begin | Add | Change
 
 
 class Numbers(dict[str, int]):
-    """The numbers in the file of the trials that run, by their ids."""
+    """Numbers of the running trials in the file, by trial id."""
 
 
 def write(
     connection: sqlite3.Connection, operations: Sequence[Operation], numbers: Numbers
 ) -> Numbers:
     """
-    Write operations in their order, in one transaction, and return the numbers after them.
+    Write operations in order, in one transaction.
 
-    Raises sqlite3.Error; nothing was written then.
+    Args:
+        connection: A connection of `database.connect`.
+        operations: The operations.
+        numbers: Numbers of the running trials before them.
+
+    Returns:
+        Numbers of the running trials after them.
+
+    Raises:
+        sqlite3.Error: The transaction failed; the file is unchanged.
+
     """
     after = Numbers(numbers)
     connection.execute("BEGIN IMMEDIATE")
@@ -151,7 +167,7 @@ def _apply(
 def _add_values(
     values: list[int | str | bytes], number: int, parts: Sequence[Row | Entries]
 ) -> None:
-    """Add the values of all columns, entry by entry, of the trial of that number."""
+    """Append the column values of each entry, for the trial with this number."""
     for part in parts:
         if isinstance(part, Entries):
             kind, tick, timestamp, names, sender, contents, notes, origins = part

@@ -1,4 +1,4 @@
-"""The log of trials as it is read: the file may come from anywhere, and may be written to."""
+"""The reader of a log of trials. It does not trust the file, and may read while a server writes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from arkml.trials.datalog.database import FAILURES, FILE, KINDS, connect, proble
 from arkml.trials.wire.common_pb2 import TrialParams, TrialState
 
 MOST_SAMPLE: Final = 1 << 30
-"""Bytes of the entries of one tick; a file with more in one is refused."""
+"""Maximum size of the entries of one tick in bytes; a file with a larger tick is refused."""
 
 _LOCKED = 5.0  # seconds
-_PAGE = 512  # entries that are read at once, so that a writer is never held up
+_PAGE = 512  # entries in one query: a long one would keep the write-ahead log from being reset
 _PAGE_BYTES = 16 << 20
 _NAMES = {number: kind for kind, number in KINDS.items()}
 
@@ -31,9 +31,17 @@ class TrialRecord:
     """
     A trial in the log.
 
-    `number` counts the trials of a file, whose ids need not differ. `ticks` is the number of ticks
-    that are logged. `ended_ns` is None while the trial runs, or if its server was killed and not
-    started since. `reason` is empty if there is none to tell. Times are nanoseconds since 1970.
+    Args:
+        number: Number of the trial in its file. Two trials of a file may have the same id.
+        id: Id of the trial.
+        user_id: Id of the user who started it.
+        state: Its last state.
+        began_ns: Time of its start, in nanoseconds since 1970.
+        ended_ns: Time of its end. None while it runs, or if its server was killed and has not been
+            started since.
+        reason: Why it was cut off; empty otherwise.
+        ticks: Number of logged ticks.
+
     """
 
     number: int
@@ -47,7 +55,7 @@ class TrialRecord:
 
     @property
     def seconds(self) -> float | None:
-        """Duration, None without an end."""
+        """Duration in seconds, None while the trial has no end."""
         return None if self.ended_ns is None else (self.ended_ns - self.began_ns) / 1e9
 
 
@@ -55,8 +63,7 @@ class LoggedEntry(NamedTuple):
     """
     An entry in the file, with the fields of `core.outputs.Entry`.
 
-    `number` grows in the order in which entries were added, `origin` is the policy version or the
-    person that an action is from, empty if unknown.
+    `number` increases in the order in which entries were added.
     """
 
     number: int
@@ -72,9 +79,9 @@ class LoggedEntry(NamedTuple):
 
 class DatalogReader(Closing):
     """
-    The log in a directory, while a server writes to it or later.
+    The log in a directory, read while a server writes it or afterwards.
 
-    Raises TrialError, also from its methods, if there is none or the file is not as it should be.
+    Raises TrialError, also from its methods, if there is no log or the file is damaged.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -87,11 +94,11 @@ class DatalogReader(Closing):
         self._connection.close()
 
     def trials(self) -> list[TrialRecord]:
-        """Return all trials, the newest first."""
+        """Return all trials, newest first."""
         return self._records("ORDER BY number DESC", ())
 
     def named(self, trial_id: str) -> list[TrialRecord]:
-        """Return the trials with an id, the newest first; there is at least one."""
+        """Return the trials with an id, newest first. Raises TrialError if there are none."""
         records = self._records("AND id = ? ORDER BY number DESC", (trial_id,))
         if not records:
             raise TrialError(f"there is no trial {trial_id!r} in {self.path}")
@@ -106,7 +113,7 @@ class DatalogReader(Closing):
         return self.parsed(TrialParams, self._value(bytes, rows[0][0]))
 
     def entries(self, trial: TrialRecord, first_tick: int = 0) -> Iterator[LoggedEntry]:
-        """Iterate over the entries of a trial from a tick on: by tick, then as they were added."""
+        """Iterate over a trial's entries from a tick on, by tick, then in order of writing."""
         tick, number = first_tick, 0
         while True:
             page = self._page(trial.number, tick, number)
@@ -116,7 +123,7 @@ class DatalogReader(Closing):
             tick, number = page[-1].tick, page[-1].number
 
     def parsed(self, kind: type[M], content: bytes) -> M:
-        """Return a message of the log, parsed."""
+        """Parse a message of the log. Raises TrialError if it is damaged."""
         message = kind()
         try:
             message.ParseFromString(content)
@@ -125,12 +132,12 @@ class DatalogReader(Closing):
         return message
 
     def _page(self, trial: int, tick: int, number: int) -> list[LoggedEntry]:
-        """Return some entries after one of them, empty at the end."""
+        """Return the next entries after a given one; empty at the end."""
         page = self._some("tick = ? AND number > ?", (trial, tick, number))
         return page or self._some("tick > ?", (trial, tick))
 
     def _some(self, condition: str, values: tuple[int, ...]) -> list[LoggedEntry]:
-        """Return entries of a trial up to a number of them, and of bytes."""
+        """Return the first matching entries of a trial, limited in number and bytes."""
         statement = (
             "SELECT number, kind, tick, timestamp, name, sender, content, note, origin FROM entries"
             f" INDEXED BY entries_by_tick WHERE trial = ? AND {condition} ORDER BY tick, number"

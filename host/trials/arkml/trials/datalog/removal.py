@@ -1,4 +1,4 @@
-"""The removal of trials by their user, also while a server writes to the log."""
+"""Removal of trials from a log by its user, even while a server writes to it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def remove(
     directory: Path, choose: Callable[[DatalogReader], list[TrialRecord]]
 ) -> list[TrialRecord]:
     """
-    Remove the trials that `choose` names, and return them.
+    Remove the trials that `choose` returns, and return them.
 
-    Trials that run are refused, all are kept then. Raises TrialError.
+    Raises TrialError, before anything is removed, if one of them is running.
     """
     with DatalogReader(directory):
-        pass  # there is a log, or this raises before anything is made
+        pass  # raise here if there is no log: `lock` would create the directory
     _end_those_of_a_killed_server(directory)
     with DatalogReader(directory) as reader:
         chosen = choose(reader)
@@ -46,7 +46,11 @@ def remove(
 
 
 def _end_those_of_a_killed_server(directory: Path) -> None:
-    """End the trials that only seem to run, unless a server is there, which did that itself."""
+    """
+    End the trials of a killed server.
+
+    Skipped if a server is running, as it has done so itself.
+    """
     try:
         descriptor = lock(directory)
     except TrialError:

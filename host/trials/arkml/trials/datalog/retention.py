@@ -1,4 +1,4 @@
-"""The removal of ended trials, a little at a time, so that what is being written never waits."""
+"""Removal of ended trials in small steps, so that writes never wait for it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ _TURN = 0.03  # seconds
 _ENTRIES = 64
 _PAGES = 64
 _FREE: Final = 2_048
-"""Pages that a file keeps for what comes, once something was removed."""
+"""Free pages that a file keeps for later entries after a removal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """
-    The most that is kept: a number of ended trials, and bytes of all trials.
+    The trials and bytes to keep. Beyond either limit, trials that ended first are removed first.
 
-    Beyond one of them, the trials that ended first are removed. Raises UsageError for numbers that
-    are not above 0.
+    Args:
+        kept_trials: Maximum number of ended trials.
+        most_bytes: Maximum size of all trials in bytes.
+
+    Raises:
+        UsageError: A number is not above 0.
+
     """
 
     kept_trials: int = 10_000
@@ -36,7 +41,7 @@ class Retention:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return the bytes in use in the file. Raises sqlite3.Error."""
+    """Return the number of used bytes in the file. Raises sqlite3.Error."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
@@ -46,10 +51,9 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 def choose(connection: sqlite3.Connection, retention: Retention) -> bool:
     """
-    Mark the ended trials that are to be removed.
+    Mark the ended trials to remove.
 
-    Returns False if the log is too large, and no ended trial is left to remove. Raises
-    sqlite3.Error.
+    Returns False if the log is too large and has no ended trial left. Raises sqlite3.Error.
     """
     connection.execute(
         "UPDATE trials SET is_removed = 1 WHERE number IN (SELECT number FROM trials WHERE ended_ns"
@@ -67,7 +71,7 @@ def choose(connection: sqlite3.Connection, retention: Retention) -> bool:
 
 
 def mark(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Mark ended trials that are to be removed, by their numbers. Raises sqlite3.Error."""
+    """Mark ended trials, given by number, for removal. Raises sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(
         "UPDATE trials SET is_removed = 1 WHERE number = ? AND ended_ns IS NOT NULL",
@@ -78,7 +82,7 @@ def mark(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
 
 def remove_some(connection: sqlite3.Connection) -> bool:
     """
-    Remove a part of the trials that are marked, and give free pages back.
+    Remove some rows of the marked trials, and return free pages to the system.
 
     Takes some hundredths of a second. Returns True if more is left. Raises sqlite3.Error.
     """
@@ -98,7 +102,7 @@ def remove_some(connection: sqlite3.Connection) -> bool:
 
 
 def _shrink(connection: sqlite3.Connection, until: float) -> bool:
-    """Give pages back; return True if more than a file keeps are still free."""
+    """Return free pages to the system; return True if too many are still free."""
     while connection.execute("PRAGMA freelist_count").fetchone()[0] > _FREE:
         if time.monotonic() >= until:
             return True

@@ -1,4 +1,4 @@
-"""The log of a trial, tick by tick."""
+"""The log of a trial, one sample a tick."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from arkml.trials.wire.common_pb2 import Message, Reward, RewardSource, TrialPar
 from arkml.trials.wire.environment_pb2 import ObservationSet
 
 GIVEN = "given"
-"""The note of an action that its actor has sent."""
+"""Note of an action that its actor sent."""
 
 
 class LoggedAction(NamedTuple):
     """
     An action of an actor.
 
-    `note` is one of ActionNote, followed by seconds for one that is held; `origin` is the policy
-    version or the person that it is from, empty if unknown.
+    `note` is one of ActionNote; a held action also has its age in seconds, for example "held
+    0.250". `origin` is the policy version or the person that chose the action, empty if unknown.
     """
 
     content: bytes
@@ -39,10 +39,10 @@ class LoggedAction(NamedTuple):
 @dataclass(slots=True)
 class TickSample:
     """
-    Everything that is logged of a tick.
+    All entries of one tick.
 
-    `rewards` are those of each actor, aggregated, also those that came later for this tick.
-    `states` are the states that the trial reached in it.
+    `rewards` has one aggregated reward for each actor, including rewards that arrived late for this
+    tick. `states` are the states that the trial reached during it.
     """
 
     tick: int
@@ -59,9 +59,17 @@ def samples(
     reader: DatalogReader, trial: TrialRecord, params: TrialParams, first_tick: int = 0
 ) -> Iterator[TickSample]:
     """
-    Iterate over the ticks of a trial from one on.
+    Iterate over the ticks of a trial.
 
-    Raises TrialError where the file is not as it should be.
+    Args:
+        reader: The log.
+        trial: A trial in it.
+        params: The trial's parameters.
+        first_tick: Tick to begin with.
+
+    Raises:
+        TrialError: The file is damaged.
+
     """
     receivers = Receivers(params.actors)
     names = [actor.name for actor in params.actors]
@@ -107,6 +115,6 @@ def _take(reader: DatalogReader, sample: TickSample, entry: LoggedEntry) -> None
 
 
 def document(params: TrialParams) -> dict[str, Any]:
-    """Return parameters as an object of JSON, with the names of the .proto file."""
+    """Return parameters as a JSON object, with the field names of the .proto file."""
     made: dict[str, Any] = MessageToDict(params, preserving_proto_field_name=True)
     return made

@@ -1,1 +1,1 @@
-"""The SDK: what programs use to control trials, to act in them, and to be their environments."""
+"""The SDK for programs that control trials, act in them, or are their environments."""

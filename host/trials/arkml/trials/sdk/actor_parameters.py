@@ -1,4 +1,4 @@
-"""The parameters of actors, and the list of them that a trial has."""
+"""Parameters of one actor, and the list of actors in a trial's parameters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,25 @@ from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
 
 class ActorParameters(Sealed):
     """
-    The parameters of an actor of class `class_name`, which may be given as `actor_class`, too.
+    The parameters of an actor.
 
-    Other attributes may be given by keyword: `name`, `endpoint`, `implementation`, `config`,
-    `initial_connection_timeout` and `response_timeout` (seconds, 0 for ever), `optional`,
-    `default_action`; with `cog_settings` None, messages can be set and only read `_serialized`.
-    `raw_params` is what the attributes read and write. Raises TrialError for an unknown attribute
-    or a value of another type.
+    Args:
+        cog_settings: Message types of the project. With None, messages can be set, but read only as
+            bytes, by the attribute with `_serialized` at the end of its name.
+        class_name: Name of the actor's class; `actor_class` is accepted, too.
+        **attributes: Values of other attributes: `name`, `endpoint`, `implementation`, `config`,
+            `initial_connection_timeout` and `response_timeout` (seconds, 0 for no limit),
+            `optional` and `default_action`.
+
+    Attributes:
+        raw_params: The protobuf message behind the attributes.
+
+    Raises:
+        TrialError: An attribute is unknown, or a value has another type.
+
+    Example:
+        ActorParameters(settings, class_name="pilot", name="ann", endpoint="cogment://client")
+
     """
 
     name: RawField[str] = RawField(str, "name")
@@ -64,7 +76,7 @@ class ActorParameters(Sealed):
 
     @property
     def actor_class(self) -> str:
-        """Name of the actor's class. Set, without settings of a project, to another one."""
+        """Name of the actor's class. It can be changed only without settings of a project."""
         return self.raw_params.actor_class
 
     @actor_class.setter
@@ -81,7 +93,7 @@ class ActorParameters(Sealed):
         self.raw_params.actor_class = value
 
     def has_specs(self) -> bool:
-        """Return whether there are settings of a project, which messages are read by."""
+        """Return whether the settings of a project, with its message types, are known."""
         return self._cog_settings is not None
 
     @property
@@ -100,7 +112,7 @@ class ActorParameters(Sealed):
 
     @property
     def default_action(self) -> Message | None:
-        """Action of an optional actor that is not there."""
+        """Action that is used while an optional actor is missing."""
         return decoded(self.default_action_serialized, self._kind("action_space"))
 
     @default_action.setter
@@ -115,9 +127,9 @@ class ActorParameters(Sealed):
 
 class ActorsList(MutableSequence[ActorParameters]):
     """
-    The actors of a trial's parameters, by their index or by their name.
+    The actors in a trial's parameters, by index or by name.
 
-    Items read and write the parameters of the trial; parameters that are put in are copied.
+    Items are live views of the trial's parameters; assigned and inserted parameters are copied.
     """
 
     def __init__(self, cog_settings: CogSettings | None, raw: TrialParams) -> None:
@@ -151,13 +163,13 @@ class ActorsList(MutableSequence[ActorParameters]):
         del self.raw_params.actors[key]
 
     def insert(self, index: int, value: ActorParameters) -> None:
-        """Put parameters before those at `index`."""
+        """Insert parameters before `index`."""
         actors = [*self.raw_params.actors]
         actors.insert(index, _raw(value))
         self._replace(actors)
 
     def set(self, values: Iterable[ActorParameters]) -> None:
-        """Put in other actors for all that are there."""
+        """Replace all actors."""
         self._replace([_raw(value) for value in values])
 
     def _replace(self, actors: list[ActorParams]) -> None:

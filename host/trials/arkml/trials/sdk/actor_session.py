@@ -23,10 +23,27 @@ from arkml.trials.wire.actor_pb2 import (
 
 class ActorSession(Session[ActorRunTrialInput, ActorRunTrialOutput]):
     """
-    The part of one actor in one trial.
+    The part of one actor in one trial, given to the actor's implementation.
 
-    `actor_class` is the name of its class, and `env_name` that of the environment, for messages to
-    it. With `has_joined` the trial knows already that the actor takes part.
+    Args:
+        trial_id: Id of the trial.
+        init: First message of the trial, with the actor's name and configuration.
+        spec: Class of the actor.
+        sender: Stream to the trial.
+        impl_name: Name of the implementation.
+        has_joined: Whether the trial already knows that the actor takes part.
+
+    Attributes:
+        actor_class: Name of the actor's class.
+        env_name: Name of the environment, as a receiver of messages.
+
+    Example:
+        async def pilot(session):
+            session.start()
+            async for event in session.all_events():
+                if event.observation and event.type == EventType.ACTIVE:
+                    session.do_action(Action(thrust=1.0))
+
     """
 
     def __init__(
@@ -59,11 +76,11 @@ class ActorSession(Session[ActorRunTrialInput, ActorRunTrialOutput]):
 
     @property
     def class_name(self) -> str:
-        """Name of the actor's class, by the older of its two published names."""
+        """Name of the actor's class; an older name of `actor_class`."""
         return self.actor_class
 
     def get_active_actors(self) -> NoReturn:
-        """Raise TrialError: actors do not know the others."""
+        """Raise TrialError: an actor does not know the other actors."""
         raise TrialError(
             "actors do not know the other actors of their trial: a controller has get_actors, and"
             " the environment get_active_actors"
@@ -73,21 +90,27 @@ class ActorSession(Session[ActorRunTrialInput, ActorRunTrialOutput]):
         self, payload: Message, to: Sequence[str], to_environment: bool | None = None
     ) -> None:
         """
-        Send a message of any type.
+        Send a protobuf message to actors or the environment.
 
-        `to` has the names of actors, `"*"` for all of them, or `"class.*"` for those of a class;
-        these leave out the environment, whose name is `env_name`, which `to_environment` adds.
-        Raises TrialError if `to` is not a list, or `payload` not a message.
+        Args:
+            payload: A message of any type.
+            to: Names of actors, `"*"` for all of them, or `"class.*"` for all of a class. None of
+                these includes the environment, whose name is `env_name`.
+            to_environment: Whether to send it to the environment, too.
+
+        Raises:
+            TrialError: `to` is not a list, or `payload` is not a message.
+
         """
         super().send_message(payload, [*listed(to), self.env_name] if to_environment else to)
 
     def start(self, auto_done_sending: bool = True) -> None:
         """
-        Begin to take part. This comes before every other method.
+        Begin to take part, before any other method is called.
 
-        With `auto_done_sending` the session acknowledges the end of the trial as soon as the last
-        observation is there; otherwise `sending_done` has to be called. Raises TrialError if it was
-        called before, or the trial is over.
+        With `auto_done_sending` the session acknowledges the end of the trial as soon as the final
+        observation has arrived; otherwise call `sending_done`. Raises TrialError if the session was
+        started before, or the trial has ended.
         """
         self._begin(is_automatic=auto_done_sending)
         if not self._has_joined:
@@ -97,7 +120,7 @@ class ActorSession(Session[ActorRunTrialInput, ActorRunTrialOutput]):
             self._acknowledge()
 
     def do_action(self, action: Message | None) -> None:
-        """Send the action of the present tick; None is the default action of the class."""
+        """Send the action of the present tick; None sends an empty message as the action."""
         if self._can_send():
             message = ActorRunTrialOutput(state=NORMAL)
             sent = message.action  # filled in place, which takes half the time
@@ -109,9 +132,9 @@ class ActorSession(Session[ActorRunTrialInput, ActorRunTrialOutput]):
 
     def hand_back(self) -> None:
         """
-        End the session of a person, who took the actor over: its stand-in acts again.
+        End the session of a person who took over the actor: its stand-in acts again.
 
-        What was sent still arrives. An actor that joined by itself is lost to its trial.
+        Messages sent before still arrive. For an actor that joined by itself, this means leaving.
         """
         self._hang_up()
 

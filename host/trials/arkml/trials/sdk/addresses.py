@@ -1,4 +1,4 @@
-"""The address at which a context finds the server of trials, and that of its own services."""
+"""Addresses of a server of trials and of a program's own services."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_TLS = (
 
 
 class _NotUsed:
-    """An attribute for TLS: `unset`, and nothing else."""
+    """An attribute for TLS that accepts only `unset`."""
 
     def __init__(self, unset: bool | None = None) -> None:
         self._unset = unset
@@ -34,9 +34,10 @@ class _NotUsed:
 
 class Endpoint:
     """
-    The address of a server of trials, `grpc://HOST:PORT`.
+    The address of a server of trials, `grpc://HOST:PORT`; for example `grpc://localhost:9000`.
 
-    Raises TrialError with `use_ssl`, and for every file, as there is no TLS of gRPC.
+    Its other attributes exist for Cogment's programs: there is no TLS of gRPC here, so `use_ssl`
+    and every file raise TrialError.
     """
 
     __slots__ = ("url",)
@@ -69,14 +70,25 @@ class Endpoint:
         root_certificates_file: str | None = None,
         certificate_chain_file: str | None = None,
     ) -> None:
-        """Take no files. Raises TrialError for one."""
+        """
+        Accept no files, as there is no TLS.
+
+        Args:
+            private_key_file: None.
+            root_certificates_file: None.
+            certificate_chain_file: None.
+
+        Raises:
+            TrialError: A file is given.
+
+        """
         self.private_key = private_key_file
         self.root_certificates = root_certificates_file
         self.certificate_chain = certificate_chain_file
 
     @property
     def authority(self) -> str:
-        """`HOST:PORT`. Raises TrialError for another address."""
+        """`HOST:PORT`. Raises TrialError if the URL is not of this form."""
         address = TrialEndpoint.parse(self.url)
         if address.scheme != GRPC:
             raise TrialError(f"endpoint {self.url!r} is not that of a server: grpc://HOST:PORT")
@@ -85,10 +97,10 @@ class Endpoint:
 
 class ServedEndpoint:
     """
-    The port on which a context serves what it has registered, 0 for a free one.
+    The port on which a context serves its implementations, 0 for a free one.
 
-    There is no login, so `host` is the loopback interface unless it is given; `"[::]"` is all of
-    them. Raises TrialError for a port that is not one.
+    There is no login, so `host` is the loopback interface by default; `"[::]"` means all
+    interfaces. Raises TrialError for an invalid port.
     """
 
     __slots__ = ("host", "port")
@@ -111,11 +123,15 @@ class ServedEndpoint:
 
 
 class LocalServer(TrialServices, Protocol):
-    """A server of trials in this process, in the place of an endpoint."""
+    """A server of trials in this process, which can be given in place of an endpoint."""
 
     def register(self, implementations: RegisteredImplementations) -> None:
-        """Let trials use implementations by `local://`. Raises TrialError if it cannot."""
+        """
+        Make implementations available to trials as `local://`.
+
+        Raises TrialError if it cannot.
+        """
 
 
 ServerPlace: TypeAlias = Endpoint | str | LocalServer
-"""The place of a server: an Endpoint, its text, or the server itself."""
+"""A server: an Endpoint, its URL as text, or a server in this process."""

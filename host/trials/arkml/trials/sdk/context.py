@@ -1,4 +1,4 @@
-"""The context: what a program registers, and from where it controls trials and joins them."""
+"""The context of a program: its registered implementations and its connections to servers."""
 
 from __future__ import annotations
 
@@ -40,15 +40,32 @@ _RESERVED: Final = ("__actor_class", "__implementation")
 
 class Context(Sealed):
     """
-    The beginning of everything that a program does with trials.
+    The entry point of a program: registers implementations, controls and joins trials.
 
-    `cog_settings` are the message types of a project, a module that `arkml trials generate` writes;
-    None is enough for controllers. A context belongs to one event loop; `close`, or leaving it as
-    an asynchronous context manager, ends what it serves and its connections. Controllers send
-    `metadata` with their calls over gRPC.
+    A context belongs to one event loop. Leaving it as an asynchronous context manager, or `close`,
+    ends its services and connections.
 
-    The other arguments are those of Cogment's SDK. `asyncio_loop` is the loop that runs, or will.
-    Raises TrialError for another loop, and for a registry or a directory, which are not used here.
+    Args:
+        user_id: Name of the user who starts trials or takes over actors.
+        cog_settings: Message types of a project, a module that `arkml trials generate` writes. None
+            is enough for controllers.
+        asyncio_loop: The running event loop, or the loop that will run. Optional.
+        prometheus_registry: None; accepted for programs of Cogment's SDK.
+        directory_endpoint: None; accepted for programs of Cogment's SDK.
+        directory_auth_token: None; accepted for programs of Cogment's SDK.
+        metadata: Pairs, such as a login, that controllers send with their calls over gRPC.
+
+    Raises:
+        TrialError: Another loop is running, or an argument is given that has to be None.
+
+    Example:
+        async with Server() as server, Context("ann", settings) as context:
+            context.register_environment(riddle)
+            context.register_actor(halve, "halve")
+            await context.serve_all_registered(server)
+            controller = context.get_controller(server)
+            trial_id = await controller.start_trial(trial_params=params)
+
     """
 
     def __init__(
@@ -86,11 +103,11 @@ class Context(Sealed):
 
     @property
     def served_port(self) -> int:
-        """Port on which this context serves, 0 if it does not."""
+        """Port on which this context serves, 0 if it does not serve."""
         return self._served.port if self._served is not None else 0
 
     def has_specs(self) -> bool:
-        """Return whether there are settings of a project."""
+        """Return whether the settings of a project are known."""
         return self._has_specs
 
     def register_actor(
@@ -101,10 +118,17 @@ class Context(Sealed):
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """
-        Register a coroutine function that plays actors, of any class if none is named.
+        Register a coroutine function that plays actors.
 
-        `properties` are for a directory, and change nothing without one. Raises TrialError if the
-        name is taken, a property is reserved, or the context serves already.
+        Args:
+            impl: Coroutine function that takes an ActorSession.
+            impl_name: Name by which trial parameters choose it.
+            actor_classes: Names of the classes that it can play; all if empty.
+            properties: Ignored; accepted for programs that use Cogment's directory.
+
+        Raises:
+            TrialError: The name is taken, a property is reserved, or the context already serves.
+
         """
         _check_properties(properties, "Actor")
         self._implementations.add_actor(impl, impl_name, actor_classes)
@@ -118,8 +142,14 @@ class Context(Sealed):
         """
         Register a coroutine function that is the environment of trials.
 
-        `properties` are for a directory, and change nothing without one. Raises TrialError if the
-        name is taken, a property is reserved, or the context serves already.
+        Args:
+            impl: Coroutine function that takes an EnvironmentSession.
+            impl_name: Name by which trial parameters choose it.
+            properties: Ignored; accepted for programs that use Cogment's directory.
+
+        Raises:
+            TrialError: The name is taken, a property is reserved, or the context already serves.
+
         """
         _check_properties(properties, "Environment")
         self._implementations.add_environment(impl, impl_name)
@@ -128,10 +158,10 @@ class Context(Sealed):
         self, impl: PreTrialHook, properties: Mapping[str, str] | None = None
     ) -> None:
         """
-        Register a coroutine function that completes the parameters of trials.
+        Register a coroutine function that fills in the parameters of trials.
 
-        `properties` are for a directory, and change nothing without one. Raises TrialError if there
-        is a hook, a property is reserved, or the context serves already.
+        `impl` takes a PrehookSession. `properties` are ignored; they exist for Cogment's directory.
+        Raises TrialError if there is a hook, a property is reserved, or the context already serves.
         """
         _check_properties(properties, "Hook")
         self._implementations.set_hook(impl)
@@ -140,10 +170,11 @@ class Context(Sealed):
         self, impl: DatalogImplementation, properties: Mapping[str, str] | None = None
     ) -> None:
         """
-        Register a coroutine function that takes the samples of trials whose parameters name it.
+        Register a coroutine function that receives the samples of trials.
 
-        `properties` are for a directory, and change nothing without one. Raises TrialError if there
-        is a datalog, a property is reserved, or the context serves already.
+        `impl` takes a DatalogSession. It gets the trials whose parameters name this context as
+        their datalog. `properties` are ignored; they exist for Cogment's directory. Raises
+        TrialError if there is a datalog, a property is reserved, or the context already serves.
         """
         _check_properties(properties, "Datalog")
         self._implementations.set_datalog(impl)
@@ -155,12 +186,19 @@ class Context(Sealed):
         directory_registration_host: str | None = None,
     ) -> None:
         """
-        Serve what was registered, on a free port if no endpoint is given.
+        Serve the registered implementations.
 
-        On a port this runs until it is cancelled or the context is closed. A server in this process
-        is given the implementations at once, for the endpoint `local://`, and this returns. Raises
-        TrialError if there is nothing to serve, it is served already, the port cannot be had, or a
-        port for Prometheus or a host for a directory is given, of which there are none here.
+        Args:
+            served_endpoint: Port to serve on, until the context is closed or this call is
+                cancelled; by default a free port. For a server in this process, the implementations
+                become its `local://` endpoints, and the call returns at once.
+            prometheus_port: None; accepted for programs of Cogment's SDK.
+            directory_registration_host: None; accepted for programs of Cogment's SDK.
+
+        Raises:
+            TrialError: Nothing is registered, the context already serves, the port is in use, or an
+                argument is given that has to be None.
+
         """
         _refuse_given(
             prometheus_port=(prometheus_port, _NO_PROMETHEUS),
@@ -186,7 +224,7 @@ class Context(Sealed):
 
     def get_controller(self, endpoint: ServerPlace = Endpoint()) -> Controller:  # noqa: B008
         """
-        Return a controller of the trials of a server.
+        Return a controller of a server's trials.
 
         Raises TrialError for an endpoint other than `grpc://HOST:PORT`.
         """
@@ -201,11 +239,21 @@ class Context(Sealed):
         actor_class: str | None = None,
     ) -> None:
         """
-        Join a trial as the actor of a name, or as any of a class, and play it to its end.
+        Join a trial as an actor, and play until the trial ends.
 
-        `impl_name` is the implementation that plays, by default that of the trial's parameters;
-        without name and class it also determines the class. Raises TrialError if the server does
-        not let the actor in, and what the implementation raises.
+        Args:
+            trial_id: Id of the trial.
+            endpoint: The server.
+            impl_name: Implementation that plays; by default the one that the trial's parameters
+                name. Without `actor_name` and `actor_class`, its first class is the class of the
+                actor.
+            actor_name: Name of the actor.
+            actor_class: Class of the actor, if any free actor of a class will do.
+
+        Raises:
+            TrialError: The server does not admit the actor. Errors of the implementation are
+                raised, too.
+
         """
         slot = self._slot(impl_name, actor_name, actor_class)
         inbox = Inbox()
@@ -225,12 +273,21 @@ class Context(Sealed):
         self, trial_id: str, endpoint: ServerPlace, actor_name: str, impl: ActorImplementation
     ) -> None:
         """
-        Play for an actor of a trial that runs, in the place of its stand-in, by `impl`.
+        Play an actor of a running trial in place of its stand-in.
 
-        Once `impl` returns, or calls `hand_back` of its session, the stand-in acts again. The user
-        id of this context is the person's name, which others see. Raises ActorTaken if the actor
-        has another player, TrialError if the server refuses for another reason, and what `impl`
-        raises.
+        The stand-in acts again once `impl` returns or calls `hand_back` of its session. Other
+        participants see the user id of this context as the name of the person.
+
+        Args:
+            trial_id: Id of the trial, which is hosted.
+            endpoint: The server.
+            actor_name: Name of the actor.
+            impl: Coroutine function that takes an ActorSession.
+
+        Raises:
+            ActorTaken: The actor has another player.
+            TrialError: The server refuses for another reason. Errors of `impl` are raised, too.
+
         """
         inbox = Inbox()
         slot = ActorInitialOutput(actor_name=actor_name)
@@ -251,7 +308,7 @@ class Context(Sealed):
             sender.close()
 
     async def close(self) -> None:
-        """End what is served, cancel its sessions, and end all connections."""
+        """Stop serving, cancel all sessions, and close all connections."""
         if self._served is not None:
             await self._served.stop()
         await self._implementations.close()
@@ -289,7 +346,7 @@ class Context(Sealed):
 
 
 def _check_loop(given: asyncio.AbstractEventLoop | None) -> None:
-    """Raise TrialError unless a loop is the one that runs, or none runs yet."""
+    """Raise TrialError if a loop other than `given` is running."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
@@ -302,14 +359,14 @@ def _check_loop(given: asyncio.AbstractEventLoop | None) -> None:
 
 
 def _refuse_given(**arguments: tuple[object, str]) -> None:
-    """Raise TrialError, with its reason, for the first argument that asks for something."""
+    """Raise TrialError, with its reason, for the first argument that is not None."""
     for name, (value, reason) in arguments.items():
         if value not in (None, False, 0, ""):
             raise TrialError(f"{name}={value!r}: {reason}")
 
 
 def _check_properties(properties: Mapping[str, str] | None, what: str) -> None:
-    """Raise TrialError for a property with a name that directories reserve."""
+    """Raise TrialError for a property name that directories reserve."""
     for name in properties or ():
         if name in _RESERVED:
             raise TrialError(f"{what} property [{name}] is reserved for internal use")

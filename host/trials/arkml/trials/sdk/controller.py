@@ -1,4 +1,4 @@
-"""The controller, which starts trials, ends them and watches them."""
+"""The controller, which starts, ends and watches trials."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ _log = SafeLogger(__name__)
 
 class Controller(Sealed):
     """
-    Controls the trials of one server. Contexts make it.
+    Controls the trials of one server; `Context.get_controller` returns it.
 
-    Its methods raise TrialError where the server refuses or cannot be reached.
+    Its methods raise TrialError if the server refuses or cannot be reached.
+
+    Args:
+        trials: The server's trials.
+        players: The server's service for people in trials.
+        user_id: Id of the user who starts trials.
+
     """
 
     def __init__(self, trials: TrialService, players: PlayersService, user_id: str) -> None:
@@ -38,7 +44,7 @@ class Controller(Sealed):
         return True
 
     def __await__(self) -> Generator[None, None, Controller]:
-        """Return the controller, since published examples await `get_controller`."""
+        """Return the controller itself, because Cogment's examples await `get_controller`."""
         return self
         yield
 
@@ -51,10 +57,15 @@ class Controller(Sealed):
         """
         Start a trial and return its id.
 
-        `trial_config` is for the pre-trial hooks; `trial_params` take the place of the server's
-        parameters and of its hooks. The id is `trial_id_requested` if it is free; otherwise no
-        trial is started and the returned id is empty. Raises TrialError if both a configuration and
-        parameters are given.
+        Args:
+            trial_config: Configuration for the pre-trial hooks.
+            trial_id_requested: Id for the trial. If it is in use, no trial is started and the
+                returned id is empty.
+            trial_params: Parameters that replace the server's own, without calling its hooks.
+
+        Raises:
+            TrialError: Both a configuration and parameters are given.
+
         """
         if trial_config is not None and trial_params is not None:
             raise TrialError("Cannot provide both a start config and start parameters")
@@ -76,8 +87,8 @@ class Controller(Sealed):
         """
         Request the end of trials.
 
-        With `hard` they end at once; otherwise after the next full set of actions and the
-        observations that answer it. Raises TrialError without an id.
+        With `hard` they end at once; otherwise after the next complete set of actions and the final
+        observations. Raises TrialError if no id is given.
         """
         ids = _ids(trial_ids)
         if not ids:
@@ -85,7 +96,7 @@ class Controller(Sealed):
         await self._trials.terminate(ids, is_hard=hard)
 
     async def get_trial_info(self, trial_ids: Sequence[str] | None = ()) -> list[TrialInfo]:
-        """Return the details of trials, of all without an id; ended ones are kept for a while."""
+        """Return the details of trials, by default of all live and recently ended ones."""
         reply = await self._trials.info(_ids(trial_ids or ()), TrialInfoRequest())
         return [TrialInfo.of(info) for info in reply.trial]
 
@@ -95,8 +106,15 @@ class Controller(Sealed):
         """
         Iterate over the present states of all trials, and then over their changes.
 
-        `trial_state_filters` are the states that count, all if it is empty. Ends when it is sent
-        False. Raises TrialError for a filter that is not a TrialState.
+        The iteration ends when it is sent False.
+
+        Args:
+            trial_state_filters: States to report, for example `[TrialState.ENDED]`; all if empty.
+            full_info: Whether each item has all details, instead of the id and the state alone.
+
+        Raises:
+            TrialError: A filter is not a TrialState.
+
         """
         for state in trial_state_filters:
             if not isinstance(state, TrialState):
@@ -119,7 +137,7 @@ class Controller(Sealed):
                 await entries.aclose()
 
     async def get_actors(self, trial_id: str) -> list[ActorInfo]:
-        """Return the actors of a trial. Raises TrialError for an unknown one."""
+        """Return the actors of a trial. Raises TrialError for an unknown id."""
         reply = await self._trials.info([trial_id], TrialInfoRequest(get_actor_list=True))
         for info in reply.trial:
             if info.trial_id == trial_id:
@@ -127,16 +145,16 @@ class Controller(Sealed):
         raise TrialError(f"Unknown trial [{trial_id}]")
 
     async def describe(self) -> Description:
-        """Return the guest that trials of the server play, and the live trials."""
+        """Return a description of the guest that trials of the server play, and the live trials."""
         return await self._players.describe()
 
     async def look(self, trial_id: str) -> AsyncGenerator[View, bool | None]:
         """
-        Iterate over the ticks of a trial of a guest, until it ends or the iteration is sent False.
+        Iterate over the ticks of a hosted trial until it ends, or the iteration is sent False.
 
-        A reader that is slow misses ticks. A View has everything by actor, in the order of the
-        trial: players, rewards of the tick before and actions of it, each an encoded Action. Its
-        observations are an ObservationSet of encoded Observations, see `guest.proto`.
+        A slow reader misses ticks. A View lists players, rewards and encoded Actions of the tick
+        before by actor, in trial order. Its observations are an ObservationSet of encoded
+        Observations; the types are in `guest.proto`.
         """
         views = self._players.look(trial_id)
         try:
@@ -149,7 +167,7 @@ class Controller(Sealed):
                 await views.aclose()
 
     async def get_remote_versions(self) -> dict[str, str]:
-        """Return the versions of the components of the server by their names."""
+        """Return the version of each component of the server, by name."""
         return await self._trials.versions()
 
 

@@ -25,19 +25,19 @@ from arkml.trials.wire.datalog_pb2 import DatalogSample
 _log = SafeLogger(__name__)
 
 MOST_UNREAD: Final = 1_000
-"""Samples that wait for an implementation; a trial with more waits, too."""
+"""Maximum number of unread samples; beyond it the trial waits for the implementation."""
 
 _SERIALIZATION: Final = 2
-"""The number of the format of serialized samples, which is Cogment's."""
+"""Number of Cogment's format of serialized samples."""
 
 
 class LogSample(Sealed):
     """
-    A tick of a trial, as its server logs it; `params` are the parameters of the trial.
+    One tick of a trial, as its server logs it.
 
-    `timestamp` is in nanoseconds since 1970, `events` are sentences. One with `out_of_sync` has
-    rewards alone, for a tick whose sample came before. All are None where the trial's parameters
-    exclude them.
+    Attributes of fields that the trial's parameters exclude are None. `timestamp` is in nanoseconds
+    since 1970, `events` are sentences, `params` are the parameters of the trial. With `out_of_sync`
+    the sample only has rewards, for a tick whose sample was sent before.
     """
 
     def __init__(self, params: TrialParameters) -> None:
@@ -51,7 +51,7 @@ class LogSample(Sealed):
 
     @classmethod
     def of(cls, params: TrialParameters, sample: DatalogSample) -> LogSample:
-        """Return a sample as it was received."""
+        """Return a sample from the received message."""
         made = cls(params)
         made._take(sample)
         return made
@@ -68,7 +68,7 @@ class LogSample(Sealed):
         return self._sample.SerializeToString()
 
     def deserialize(self, raw_string: bytes) -> None:
-        """Take over a sample that `serialize` has written. Raises TrialError for other bytes."""
+        """Read a sample that `serialize` has written. Raises TrialError for other bytes."""
         try:
             self._take(DatalogSample.FromString(raw_string))
         except (DecodeError, TypeError) as error:
@@ -80,7 +80,7 @@ class LogSample(Sealed):
 
     def get_action(self, actor: int | str) -> RecvAction | None:
         """
-        Return the action of an actor, by its index or its name; None where there are no actions.
+        Return the action of an actor, given by index or name; None without actions.
 
         Raises TrialError for an unknown actor.
         """
@@ -101,7 +101,7 @@ class LogSample(Sealed):
 
     def get_observation(self, actor: int | str) -> RecvObservation | None:
         """
-        Return the observation of an actor, by its index or its name; None where there are none.
+        Return the observation of an actor, given by index or name; None without observations.
 
         Raises TrialError for an unknown actor.
         """
@@ -115,11 +115,11 @@ class LogSample(Sealed):
         return RecvObservation(observed.tick_id, observed.timestamp, observation)
 
     def all_rewards(self) -> Iterator[RecvReward]:
-        """Iterate over the rewards that were sent, each of one sender."""
+        """Iterate over the rewards, each as its sender sent it."""
         return map(RecvReward.of, self._sample.rewards)
 
     def all_messages(self) -> Iterator[RecvMessage]:
-        """Iterate over the messages that were sent."""
+        """Iterate over the messages."""
         return map(RecvMessage.of, self._sample.messages)
 
     def _take(self, sample: DatalogSample) -> None:
@@ -140,7 +140,17 @@ class LogSample(Sealed):
 
 
 class DatalogSession(Sealed):
-    """The part of a datalog in one trial, whose samples wait for it, 1,000 of them at most."""
+    """
+    The samples of one trial, given to the implementation of a datalog.
+
+    At most 1,000 samples wait to be read; beyond that the trial waits.
+
+    Args:
+        trial_id: Id of the trial.
+        user_id: Id of the user who started it.
+        trial_parameters: Parameters of the trial.
+
+    """
 
     def __init__(self, trial_id: str, user_id: str, trial_parameters: TrialParameters) -> None:
         self.trial_id = trial_id
@@ -153,11 +163,11 @@ class DatalogSession(Sealed):
         return f"DatalogSession(trial_id={self.trial_id!r}, user_id={self.user_id!r})"
 
     def start(self) -> None:
-        """Begin to take samples. This comes before every other method."""
+        """Begin to receive samples, before any other method is called."""
         self._is_started = True
 
     async def all_samples(self) -> AsyncGenerator[LogSample, bool | None]:
-        """Iterate over the samples, until the trial has ended or the iteration is sent False."""
+        """Iterate over the samples until the trial has ended, or the iteration is sent False."""
         if not self._is_started:
             _log.warning("Cannot retrieve samples until the datalog session is started.")
             return
@@ -167,10 +177,10 @@ class DatalogSession(Sealed):
                 return
 
     def get_all_samples(self) -> AsyncGenerator[LogSample, bool | None]:
-        """Return `all_samples()`, by the older of its two published names."""
+        """Return `all_samples()`; an older name of it."""
         return self.all_samples()
 
     async def take(self, sample: DatalogSample | None) -> None:
-        """Take in a sample, or None for the end, once there is room for it."""
+        """Queue a sample, or None for the end, as soon as there is room for it."""
         made = None if sample is None else LogSample.of(self.trial_parameters, sample)
         await self._samples.put(made)

@@ -32,10 +32,26 @@ _ALL = ("*", "*.*")
 
 class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
     """
-    The part of the environment in one trial.
+    The part of the environment in one trial, given to its implementation.
 
-    Observations are pairs of a target and a message: `"*"` for all actors, `"class.*"` for those of
-    a class, `"class.name"` or `"name"` for one. Every actor needs exactly one.
+    Observations are pairs of a target and a message. A target is `"*"` for all actors, `"class.*"`
+    for all actors of a class, or `"class.name"` or `"name"` for one. Each actor needs exactly one.
+
+    Args:
+        trial_id: Id of the trial.
+        init: First message of the trial, with its actors and the configuration.
+        settings: Message types of the project.
+        sender: Stream to the trial.
+        impl_name: Name of the implementation.
+
+    Example:
+        async def echo(session):
+            session.start([("*", Observation(text="hello"))])
+            async for event in session.all_events():
+                if event.actions:
+                    text = event.actions[0].action.text
+                    session.produce_observations([("*", Observation(text=text))])
+
     """
 
     def __init__(
@@ -86,11 +102,16 @@ class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
         to_environment: bool | None = None,  # noqa: ARG002  published, and without effect there too
     ) -> None:
         """
-        Send a message of any type.
+        Send a protobuf message to actors.
 
-        `to` has the names of actors, `"*"` for all of them, or `"class.*"` for those of a class.
-        Nothing is sent back to the environment. Raises TrialError if `to` is not a list, or
-        `payload` not a message.
+        Args:
+            payload: A message of any type.
+            to: Names of actors, `"*"` for all of them, or `"class.*"` for all of a class.
+            to_environment: Ignored, as this is the environment.
+
+        Raises:
+            TrialError: `to` is not a list, or `payload` is not a message.
+
         """
         super().send_message(payload, to)
 
@@ -100,12 +121,17 @@ class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
         auto_done_sending: bool = True,
     ) -> None:
         """
-        Begin to take part, and produce the first observations if they are given.
+        Begin to take part, before any other method is called.
 
-        This comes before every other method. With `auto_done_sending` the session acknowledges the
-        end of the trial after its final observations; otherwise `sending_done` has to be called.
-        Raises TrialError for observations that do not fit the actors, if it was called before, or
-        if the trial is over.
+        Args:
+            observations: The first observations; without them call `produce_observations` next.
+            auto_done_sending: Whether to acknowledge the end of the trial right after the final
+                observations; otherwise call `sending_done`.
+
+        Raises:
+            TrialError: The observations do not fit the actors, the session was started before, or
+                the trial has ended.
+
         """
         self._check_start()
         packed = None if observations is None else self._pack(observations)
@@ -117,10 +143,9 @@ class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
 
     def produce_observations(self, observations: Sequence[tuple[str, Message]]) -> None:
         """
-        Send the observations of the next tick.
+        Send the observations of the next tick, or the final ones of a trial that is ending.
 
-        Where the trial is ending they are the final ones. Raises TrialError for observations that
-        do not fit the actors.
+        Raises TrialError if they do not fit the actors.
         """
         packed = self._pack(observations)
         if self._can_observe():
@@ -130,7 +155,7 @@ class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
         """
         End the trial with its final observations.
 
-        Raises TrialError for observations that do not fit the actors.
+        Raises TrialError if they do not fit the actors.
         """
         packed = self._pack(final_observations)
         if self._can_observe():
@@ -152,7 +177,7 @@ class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
             self._acknowledge()
 
     def _pack(self, observations: Sequence[tuple[str, Message]]) -> EnvRunTrialOutput:
-        """Return observations for all actors; an object that several get is sent once."""
+        """Return a message with an observation for each actor; shared objects are sent once."""
         message = EnvRunTrialOutput(state=NORMAL)
         packed = message.observation_set  # filled in place, which takes half the time
         packed.tick_id = AUTO
@@ -216,7 +241,7 @@ class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
             if index not in unavailable:
                 try:
                     action = space.FromString(content)
-                except DecodeError:  # the others play on without it
+                except DecodeError:  # one bad actor does not end the trial of the others
                     name = self._actors[index].actor_name
                     _log.warning("%r: the action of actor [%s] cannot be read", self, name)
             status = ActorStatus.UNAVAILABLE if action is None else ActorStatus.ACTIVE

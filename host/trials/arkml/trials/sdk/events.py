@@ -1,4 +1,4 @@
-"""The events that sessions receive, with observations, actions, rewards and messages."""
+"""Events that sessions receive, with their observations, actions, rewards and messages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from google.protobuf.message_factory import GetMessageClass
 from arkml.base.short_reprs import short_repr
 from arkml.trials.wire import common_pb2 as common
 
-_TYPES = Default()  # of all generated modules that this program has imported
+_TYPES = Default()  # the types of all generated modules that this program has imported
 
 
 class EventType(Enum):
     """
-    The types of events.
+    Types of events.
 
-    ACTIVE are those of a trial that runs. ENDING ones are of a trial that ends: an environment has
-    to answer the actions with its final observations, and actors need not act. FINAL is the last
-    event and has no data. NONE is never received.
+    ACTIVE: the trial is running. ENDING: the trial is ending; an environment answers the actions
+    with its final observations, and actors need not act. FINAL: the last event, without data. NONE
+    is never received.
     """
 
     NONE = 0
@@ -34,7 +34,7 @@ class EventType(Enum):
 
 
 class ActorStatus(Enum):
-    """The states of actors of which an environment receives actions."""
+    """States of an actor in a received action."""
 
     UNKNOWN = 0
     ACTIVE = 1
@@ -44,7 +44,15 @@ class ActorStatus(Enum):
 
 @dataclass(slots=True)
 class RecvObservation:
-    """An observation; `timestamp` is in nanoseconds since 1970."""
+    """
+    An observation, as an actor receives it.
+
+    Args:
+        tick_id: Number of the tick.
+        timestamp: Time in nanoseconds since 1970.
+        observation: Message of the actor class's observation type.
+
+    """
 
     tick_id: int
     timestamp: int
@@ -52,7 +60,7 @@ class RecvObservation:
 
     @property
     def snapshot(self) -> AnyValue:
-        """The observation, by the older of its two published names."""
+        """The observation; an older name of it."""
         return self.observation
 
     @snapshot.setter
@@ -63,9 +71,15 @@ class RecvObservation:
 @dataclass(slots=True)
 class RecvAction:
     """
-    An action of the actor at `actor_index` of `get_active_actors`.
+    An action of one actor, as the environment receives it.
 
-    `action` is None where `status` is UNAVAILABLE. `timestamp` is in nanoseconds since 1970.
+    Args:
+        actor_index: Index of the actor in `get_active_actors`.
+        tick_id: Number of the tick.
+        status: ACTIVE if the actor sent the action, DEFAULT if its default action was used.
+        timestamp: Time in nanoseconds since 1970.
+        action: The action, None if `status` is UNAVAILABLE.
+
     """
 
     actor_index: int
@@ -77,7 +91,16 @@ class RecvAction:
 
 @dataclass(slots=True)
 class RecvRewardSource:
-    """One sender's part of a reward; `user_data` is None where none was sent."""
+    """
+    One sender's part of a reward.
+
+    Args:
+        sender_name: Name of the sender.
+        value: Value that it gave.
+        confidence: Weight of the value in the mean of all sources.
+        user_data: Message that came with it, packed; None without one.
+
+    """
 
     __repr__ = short_repr
 
@@ -88,14 +111,23 @@ class RecvRewardSource:
 
     @classmethod
     def of(cls, source: common.RewardSource) -> RecvRewardSource:
-        """Return a source as it was received."""
+        """Return a source from the received message."""
         data = source.user_data if source.HasField("user_data") else None
         return cls(source.sender_name, source.value, source.confidence, data)
 
 
 @dataclass(slots=True)
 class RecvReward:
-    """The reward of a tick, aggregated from all sources."""
+    """
+    The reward of an actor for one tick, aggregated from all senders.
+
+    Args:
+        tick_id: Number of the tick.
+        receiver_name: Name of the actor.
+        value: Mean of the sources' values, weighted by their confidence.
+        sources: The parts of all senders.
+
+    """
 
     __repr__ = short_repr
 
@@ -106,7 +138,7 @@ class RecvReward:
 
     @classmethod
     def of(cls, reward: common.Reward) -> RecvReward:
-        """Return a reward as it was received."""
+        """Return a reward from the received message."""
         sources = [RecvRewardSource.of(source) for source in reward.sources]
         return cls(reward.tick_id, reward.receiver_name, reward.value, sources)
 
@@ -122,11 +154,16 @@ class RecvReward:
 @dataclass(slots=True)
 class RecvMessage:
     """
-    A message of another actor, or of the environment.
+    A message of another actor or of the environment.
 
-    `payload` is of the type that was sent, and a google.protobuf.Any where this program does not
-    know that type. Either way it has the methods of Any, `Unpack`, `Is` and `TypeName`, by which
-    programs for Cogment's SDK read it.
+    Args:
+        tick_id: Number of the tick.
+        sender_name: Name of the sender.
+        receiver_name: Name that the sender gave, such as "*".
+        payload: The message in its own type, or as google.protobuf.Any if this program does not
+            know the type. Both have the methods `Unpack`, `Is` and `TypeName` of Any, because
+            programs for Cogment's SDK call them.
+
     """
 
     __repr__ = short_repr
@@ -138,7 +175,7 @@ class RecvMessage:
 
     @classmethod
     def of(cls, message: common.Message) -> RecvMessage:
-        """Return a message as it was received."""
+        """Return a message from the received one."""
         payload = unpacked(message.payload)
         return cls(message.tick_id, message.sender_name, message.receiver_name, payload)
 
@@ -146,10 +183,15 @@ class RecvMessage:
 @dataclass(slots=True)
 class RecvEvent:
     """
-    An event: its type and what came with it.
+    An event of a session.
 
-    Actors receive `observation`, which is None if there is none, and `rewards`; environments
-    receive `actions`, one for each actor; both receive `messages`.
+    Args:
+        type: Type of the event.
+        observation: Observation of an actor, or None.
+        actions: Actions of all actors, in the order of `get_active_actors`; for environments only.
+        rewards: Rewards of an actor; for actors only.
+        messages: Messages of other participants.
+
     """
 
     __repr__ = short_repr
@@ -162,14 +204,14 @@ class RecvEvent:
 
 
 Reward = RecvReward
-"""The name that the JavaScript SDK has for RecvReward."""
+"""Name of RecvReward in the JavaScript SDK."""
 
 RewardSource = RecvRewardSource
-"""The name that the JavaScript SDK has for RecvRewardSource."""
+"""Name of RecvRewardSource in the JavaScript SDK."""
 
 
 def unpacked(packed: Any) -> Message:
-    """Return the message in `packed`, or `packed` itself if it is of an unknown type or damaged."""
+    """Return the message in `packed`, or `packed` itself if it is damaged or its type unknown."""
     try:
         descriptor = _TYPES.FindMessageTypeByName(packed.TypeName())
         message_class = GetMessageClass(descriptor)
@@ -183,7 +225,7 @@ def unpacked(packed: Any) -> Message:
 
 
 def pack(value: Message, into: Any) -> None:
-    """Write a message into `into`, which takes over a message that is packed already."""
+    """Write a message into `into`; a message that is already packed is copied as is."""
     if isinstance(value, Any):
         into.CopyFrom(value)
     else:
@@ -192,9 +234,10 @@ def pack(value: Message, into: Any) -> None:
 
 def _add_methods_of_any(message_class: type[Message]) -> None:
     """
-    Let messages of a class be read as if they were packed.
+    Give a message class the methods of Any, so that programs can read it as if it were packed.
 
-    Generated classes have no subclasses, and what stands in for a message cannot be copied from.
+    Generated classes cannot be subclassed, and protobuf copies only from real messages, not from a
+    wrapper; so the methods are added to the class itself.
     """
     added: AnyValue = message_class
     added.Unpack = _unpack
@@ -203,7 +246,7 @@ def _add_methods_of_any(message_class: type[Message]) -> None:
 
 
 def _unpack(self: Message, msg: Message) -> bool:
-    """Copy the message into one of its type; return False, and copy nothing, for another."""
+    """Copy the message into `msg` if it has the same type; return False otherwise."""
     if not _is(self, msg.DESCRIPTOR):
         return False
     msg.CopyFrom(self)
@@ -211,7 +254,7 @@ def _unpack(self: Message, msg: Message) -> bool:
 
 
 def _is(self: Message, descriptor: AnyValue) -> bool:
-    """Return whether the message is of a type."""
+    """Return whether the message has a type."""
     return bool(self.DESCRIPTOR.full_name == descriptor.full_name)
 
 

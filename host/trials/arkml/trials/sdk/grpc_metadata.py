@@ -1,4 +1,4 @@
-"""Metadata that a program sends with its calls of a server of trials."""
+"""Metadata that a program sends with its calls to a server of trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Value: TypeAlias = str | bytes
 
 
 class GrpcMetadata(Sealed):
-    """Pairs of keys and values that a controller sends with its calls, such as a login."""
+    """Key-value pairs that a controller sends with its calls, such as a login."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[str, _Value]] = []
@@ -22,7 +22,7 @@ class GrpcMetadata(Sealed):
         return f"GrpcMetadata({', '.join(key for key, _ in self._pairs)})"
 
     def copy(self) -> GrpcMetadata:
-        """Return metadata with the same pairs."""
+        """Return a copy with the same pairs."""
         made = GrpcMetadata()
         made._pairs = list(self._pairs)
         return made
@@ -31,8 +31,8 @@ class GrpcMetadata(Sealed):
         """
         Add a pair; keys are lower case.
 
-        Raises TrialError for a key of gRPC's own, for bytes under a key that does not end with
-        "-bin", and for text under one that does.
+        Raises TrialError for a key that gRPC reserves, for bytes under a key without the suffix
+        "-bin", and for text under a key with it.
         """
         key = key.lower()
         if key.startswith("grpc-"):
@@ -44,10 +44,10 @@ class GrpcMetadata(Sealed):
         self._pairs.append((key, value))
 
     def add_http_basic_auth(self, username: str, password: str) -> None:
-        """Add a user's name and password as HTTP has them."""
+        """Add a user name and password as an `authorization` pair of HTTP's basic scheme."""
         encoded = base64.b64encode(f"{username}:{password}".encode()).decode()
         self._pairs.append(("authorization", f"basic {encoded}"))
 
     def to_grpc_metadata(self) -> Sequence[tuple[str, str | bytes]]:
-        """Return the pairs as gRPC takes them."""
+        """Return the pairs in the form that grpcio takes."""
         return tuple(self._pairs)

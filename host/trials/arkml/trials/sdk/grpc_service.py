@@ -1,4 +1,4 @@
-"""The services of a server that is asked over gRPC: trials, and people in them."""
+"""A client of a server's gRPC services, for trials and for people in them."""
 
 from __future__ import annotations
 
@@ -44,17 +44,20 @@ _lifecycle_stub: Any = TrialLifecycleSPStub
 _players_stub: Any = PlayersSPStub
 
 LEAVING_SECONDS: Final = 10.0
-"""Seconds that a server has to end a stream that this program has left."""
+"""Seconds that a server has to end a stream after this program has left it."""
 
 
 class GrpcTrials:
     """
-    A TrialService and a PlayersService over gRPC, at `authority`, which is HOST:PORT.
+    A TrialService and a PlayersService over gRPC.
 
-    The requests of controllers have `metadata` with them.
+    The connection opens at the first request and belongs to the event loop of that request; `close`
+    ends it with all its streams.
 
-    Its connection opens at the first request and belongs to the event loop of that; `close` ends it
-    with all its streams.
+    Args:
+        authority: `HOST:PORT` of the server.
+        metadata: Pairs to send with the requests of controllers.
+
     """
 
     def __init__(self, authority: str, metadata: Sequence[tuple[str, str | bytes]] = ()) -> None:
@@ -64,7 +67,7 @@ class GrpcTrials:
         self._streams: set[asyncio.Task[None]] = set()
 
     async def start(self, request: TrialStartRequest) -> TrialStartReply:
-        """Start a trial; the id of the reply is empty if the requested one is taken."""
+        """Start a trial; the reply has an empty id if the requested id is in use."""
         reply: TrialStartReply = await self._asked(
             self._lifecycle().StartTrial(request, metadata=self._metadata)
         )
@@ -78,7 +81,7 @@ class GrpcTrials:
         await self._asked(stub.TerminateTrial(request, metadata=metadata))
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
-        """Return what is known of trials, of all of them without an id."""
+        """Return the details of trials, of all trials without an id."""
         stub = self._lifecycle()
         metadata = (*self._metadata, *_metadata(trial_ids))
         call = stub.GetTrialInfo(request, metadata=metadata)
@@ -92,7 +95,7 @@ class GrpcTrials:
         )
 
     async def versions(self) -> dict[str, str]:
-        """Return the versions of the components of the server by name."""
+        """Return the version of each component of the server, by name."""
         info = await self._asked(
             self._lifecycle().Version(VersionRequest(), metadata=self._metadata)
         )
@@ -101,12 +104,20 @@ class GrpcTrials:
     async def join(
         self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
-        """Join a trial as an actor, which `sender` reaches, and return once it is let in."""
+        """
+        Join a trial as an actor, and return once it is admitted.
+
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            sender: Stream to the actor.
+
+        """
         method = _client_actor_stub(self._opened()).RunTrial
         return await self._enter(method, trial_id, slot, sender)
 
     async def describe(self) -> Description:
-        """Return what the trials of the server play, and the live trials."""
+        """Return a description of the guest that trials of the server play, and the live trials."""
         stub = _players_stub(self._opened())
         description: Description = await self._asked(stub.Describe(DescribeRequest()))
         return description
@@ -118,7 +129,16 @@ class GrpcTrials:
         user_id: str,
         sender: Sender[ActorRunTrialInput],
     ) -> Receiver[ActorRunTrialOutput]:
-        """Take an actor over, which `sender` reaches, and return once the person is let in."""
+        """
+        Take over an actor, and return once the person is admitted.
+
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            user_id: Name of the person.
+            sender: Stream to the person.
+
+        """
         method = _players_stub(self._opened()).TakeOver
         user = (USER_ID, encoded_user_id(user_id))
         return await self._enter(method, trial_id, slot, sender, user)
@@ -131,7 +151,7 @@ class GrpcTrials:
         )
 
     async def close(self) -> None:
-        """End the connection and all streams on it."""
+        """Close the connection and all its streams."""
         for stream in self._streams:
             stream.cancel()
         await asyncio.gather(*self._streams, return_exceptions=True)
@@ -140,7 +160,7 @@ class GrpcTrials:
             await channel.close()
 
     async def _streamed(self, opened: Callable[[], Any]) -> AsyncIterator[Any]:
-        """Iterate over the messages of a call, which is opened when the first one is asked for."""
+        """Iterate over the messages of a call, which is opened at the first step."""
         call = opened()
         try:
             async for message in call:
@@ -183,7 +203,7 @@ class GrpcTrials:
         outgoing: QueuedSender[ActorRunTrialOutput],
         lost: asyncio.Future[str],
     ) -> ActorRunTrialInput:
-        """Return the first message, which is the init_input. Raises TrialError if refused."""
+        """Return the first message, init_input. Raises TrialError if the server refuses."""
         while True:
             try:
                 message = await call.read()
@@ -252,7 +272,7 @@ class GrpcTrials:
 
 
 class _Joined:
-    """The Receiver of what a joined actor sends."""
+    """The Receiver of a joined actor's messages."""
 
     def __init__(
         self, call: Any, outgoing: QueuedSender[ActorRunTrialOutput], stream: asyncio.Task[None]

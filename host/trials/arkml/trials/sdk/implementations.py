@@ -1,4 +1,4 @@
-"""The actors, environments and hook of a program, and their parts in trials."""
+"""Registered implementations of a program, and their sessions in trials."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DatalogImplementation: TypeAlias = Callable[[DatalogSession], Awaitable[None]]
 Played: TypeAlias = ActorSession | EnvironmentSession
 
 ENDING_SECONDS = 1.0
-"""Seconds that implementations have after their trial, when their context closes."""
+"""Seconds for which implementations may still run after their trial when the context closes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class _Actor:
 
 class RegisteredImplementations:
     """
-    The functions that a context has registered, and the tasks in which they run.
+    The functions that a context has registered, and the tasks that run them.
 
-    Everything belongs to one event loop. Once it is frozen nothing more can be registered.
+    Belongs to one event loop. After `freeze`, nothing more can be registered.
     """
 
     def __init__(self, settings: CogSettings | None) -> None:
@@ -90,13 +90,17 @@ class RegisteredImplementations:
 
     @property
     def session_count(self) -> int:
-        """Number of sessions that run."""
+        """Number of running sessions."""
         return len(self._playing)
 
     # Registration
 
     def add_actor(self, run: ActorImplementation, name: str, classes: Sequence[str]) -> None:
-        """Register an implementation of actors. Raises TrialError, as all these, if it cannot."""
+        """
+        Register an implementation of actors.
+
+        Like its siblings, raises TrialError if it cannot.
+        """
         self._check_open("an actor")
         if name in self._actors:
             raise TrialError(f"The actor implementation name must be unique: [{name}]")
@@ -126,7 +130,7 @@ class RegisteredImplementations:
         self._datalog = datalog
 
     def freeze(self) -> None:
-        """Refuse everything that is registered later."""
+        """Refuse later registrations."""
         if not (self._actors or self._environments or self._hook or self._datalog):
             raise TrialError("Nothing registered to serve!")
         if self._is_frozen:
@@ -143,10 +147,16 @@ class RegisteredImplementations:
         self, implementation: str, trial_id: str, sender: Sender[ActorRunTrialOutput]
     ) -> Receiver[ActorRunTrialInput]:
         """
-        Open a stream on which an actor takes part in a trial, and answers to `sender`.
+        Open a stream on which an actor takes part in a trial.
 
-        It starts with the init_input, whose name of an implementation counts if `implementation`
-        is empty. What cannot be started, or fails, ends the stream with END and the reason.
+        The trial sends init_input first; its implementation name counts if `implementation` is
+        empty. An actor that cannot be started, or fails, ends the stream with END and the reason.
+
+        Args:
+            implementation: Name of the implementation, or empty.
+            trial_id: Id of the trial.
+            sender: Stream to the trial.
+
         """
 
         def begin(init: ActorInitialInput) -> ActorSession:
@@ -160,7 +170,7 @@ class RegisteredImplementations:
     def open_environment(
         self, implementation: str, trial_id: str, sender: Sender[EnvRunTrialOutput]
     ) -> Receiver[EnvRunTrialInput]:
-        """Open a stream on which an environment takes part in a trial, as `open_actor` does."""
+        """Open a stream on which an environment takes part in a trial; see `open_actor`."""
 
         def begin(init: EnvInitialInput) -> EnvironmentSession:
             key = self._free_key(trial_id, init.name, "Environment")
@@ -175,7 +185,7 @@ class RegisteredImplementations:
     async def pre_trial(
         self, params: PreTrialParams, trial_id: str, user_id: str
     ) -> PreTrialParams:
-        """Return what the hook makes of parameters. Raises TrialError if it fails."""
+        """Return the parameters that the hook writes. Raises TrialError if it fails."""
         if self._hook is None:
             raise TrialError("No implementation registered")
         given = PreTrialParams()
@@ -197,7 +207,7 @@ class RegisteredImplementations:
         params: TrialParams,
         feed: Callable[[DatalogSession], Awaitable[None]],
     ) -> None:
-        """Run the datalog for a trial, whose samples `feed` gives to its session."""
+        """Run the datalog for a trial. `feed` puts the samples into its session."""
         assert self._datalog is not None
         parameters = TrialParameters.of(self._settings, params)
         session = DatalogSession(trial_id, user_id, parameters)
@@ -220,7 +230,7 @@ class RegisteredImplementations:
         *,
         has_joined: bool = False,
     ) -> tuple[ActorSession, ActorImplementation]:
-        """Return a session and what runs it. Raises TrialError where nothing fits the actor."""
+        """Return a session and its implementation. Raises TrialError if no implementation fits."""
         name, actor = self._actor(trial_id, init, implementation or init.impl_name)
         spec = self._actor_class(trial_id, init)
         session = ActorSession(trial_id, init, spec, sender, impl_name=name, has_joined=has_joined)
@@ -229,16 +239,20 @@ class RegisteredImplementations:
     def session_of_person(
         self, trial_id: str, init: ActorInitialInput, sender: Sender[ActorRunTrialOutput]
     ) -> ActorSession:
-        """Return the session of an actor that was taken over. Raises TrialError without a class."""
+        """
+        Return the session of an actor that a person took over.
+
+        Raises TrialError without a class.
+        """
         spec = self._actor_class(trial_id, init)
         name = init.impl_name
         return ActorSession(trial_id, init, spec, sender, impl_name=name, has_joined=True)
 
     async def close(self) -> None:
         """
-        Cancel all sessions that run, and wait for them. Trials cannot start others.
+        Cancel all running sessions, and wait for them; trials cannot start new ones.
 
-        Those whose trial is ending have ENDING_SECONDS to end by themselves.
+        Sessions whose trial is ending have ENDING_SECONDS to finish by themselves.
         """
         self._is_closed = True
         playing = list(self._playing.values())
@@ -253,7 +267,7 @@ class RegisteredImplementations:
         await asyncio.gather(*(task for _, task in playing), return_exceptions=True)
 
     def first_of(self, implementation: str) -> str:
-        """Return the first actor class of an implementation. Raises TrialError without one."""
+        """Return the first actor class of an implementation. Raises TrialError if it has none."""
         actor = self._actors.get(implementation)
         if actor is None:
             known = ", ".join(self._actors) or "none"
@@ -335,9 +349,9 @@ class RegisteredImplementations:
 
 async def play(session: Any, run: Callable[[Any], Awaitable[None]]) -> None:
     """
-    Run an implementation with its session, unless the trial is over, and end the stream after it.
+    Run an implementation with its session unless the trial has ended, and end the stream after it.
 
-    What it raises is logged, told to the trial, and raised again.
+    An exception of the implementation is logged, reported to the trial and raised again.
     """
     if session.is_trial_over():
         session.leave("")

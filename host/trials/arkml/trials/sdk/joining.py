@@ -1,4 +1,4 @@
-"""The two ends of the stream of an actor that joins a trial by itself."""
+"""The stream of an actor that joins a trial by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ M = TypeVar("M")
 
 
 class Inbox:
-    """A Sender to a session, which keeps what comes before the session is there."""
+    """A Sender that buffers messages until their session exists."""
 
     def __init__(self) -> None:
         self._early: asyncio.Queue[ActorRunTrialInput | None] = asyncio.Queue()
@@ -35,7 +35,11 @@ class Inbox:
             self._early.put_nowait(None)
 
     async def introduction(self, trial_id: str) -> ActorInitialInput:
-        """Return the first message, which introduces the actor. Raises TrialError without one."""
+        """
+        Return the first message, which introduces the actor.
+
+        Raises TrialError if there is none.
+        """
         message = await self._early.get()
         if message is None or message.state == CommunicationState.END:
             details = message.details if message is not None else "the server closed the stream"
@@ -45,7 +49,7 @@ class Inbox:
         return message.init_input
 
     def hand_over(self, session: Receiver[ActorRunTrialInput]) -> None:
-        """Send everything to `session` from now on, what was kept first."""
+        """Pass all messages to `session` from now on, buffered ones first."""
         self._session = session
         while not self._early.empty():
             message = self._early.get_nowait()

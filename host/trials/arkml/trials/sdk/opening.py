@@ -1,4 +1,4 @@
-"""A stream from its first message on, which starts a session once the trial has introduced it."""
+"""A stream that a trial opens, which starts a session after its first message."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from arkml.trials.streams import Receiver, Sender
 _log = SafeLogger(__name__)
 
 INTRODUCTION_SECONDS: Final = 30.0
-"""Seconds in which a trial that opens a stream has to send its init_input."""
+"""Seconds within which a trial must send init_input on a stream that it opened."""
 
 
 class Opening(Generic[In, Out]):
     """
     The Receiver of a stream that the trial opens.
 
-    `begin` takes the init_input and returns the session, which gets everything after it; a
-    TrialError that it raises ends the stream with END and the reason.
+    `begin` takes init_input and returns the session, which receives all later messages. If it
+    raises TrialError, the stream ends with END and the reason.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Opening(Generic[In, Out]):
         self._timer = loop.call_later(INTRODUCTION_SECONDS, self._expire)
 
     def receive(self, message: In) -> None:
-        """Take in a message of the trial."""
+        """Handle a message of the trial."""
         if self._session is not None:
             self._session.receive(message)
         elif not self._is_over:
             self._await_init(message)
 
     def lose(self, reason: str) -> None:
-        """Take in the end of the stream."""
+        """Handle the end of the stream."""
         if self._session is not None:
             self._session.lose(reason)
         elif not self._is_over:

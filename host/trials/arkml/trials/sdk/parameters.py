@@ -1,4 +1,4 @@
-"""The parameters of a trial, as controllers and pre-trial hooks write them."""
+"""Parameters of a trial, written by controllers and pre-trial hooks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from arkml.trials.sdk.specs import CogSettings
 from arkml.trials.wire.common_pb2 import TrialParams
 
 _SERIALIZATION = 3
-"""The number of the format of serialized parameters, which is Cogment's."""
+"""Number of Cogment's format of serialized parameters."""
 
 
 class TrialParameters(Sealed):
     """
-    The parameters of a trial; attributes may be given by keyword.
+    The parameters of a trial.
 
-    `max_steps` ends the trial after that many ticks, 0 never; `max_inactivity` is in seconds, 0 for
-    ever. With `cog_settings` None, messages can be set and only read `_serialized`. `raw_params` is
-    what the attributes read and write. Raises TrialError for an unknown attribute or a value of
-    another type.
+    Args:
+        cog_settings: Message types of the project. With None, messages can be set, but read only as
+            bytes, by the attribute with `_serialized` at the end of its name.
+        **attributes: Values of attributes, such as `config`, `actors`, `max_steps` (ticks after
+            which the trial ends, 0 for no limit) and `max_inactivity` (seconds, 0 for no limit).
+
+    Attributes:
+        raw_params: The protobuf message behind the attributes.
+
+    Raises:
+        TrialError: An attribute is unknown, or a value has another type.
+
     """
 
     max_steps: RawField[int] = RawField(int, "max_steps")
@@ -54,7 +62,7 @@ class TrialParameters(Sealed):
         return f"TrialParameters({self.raw_params})"
 
     def has_specs(self) -> bool:
-        """Return whether there are settings of a project, which messages are read by."""
+        """Return whether the settings of a project, with its message types, are known."""
         return self._cog_settings is not None
 
     def get_serialization_type(self) -> int:
@@ -67,9 +75,9 @@ class TrialParameters(Sealed):
 
     def deserialize(self, raw_string: bytes, type: int | None = None) -> None:
         """
-        Take over the parameters in bytes that `serialize` has written.
+        Read parameters that `serialize` has written.
 
-        Raises TrialError for bytes that are not parameters, and for another `type` of them.
+        Raises TrialError for invalid bytes, and for a `type` other than that of `serialize`.
         """
         if type not in (None, _SERIALIZATION):
             raise TrialError(f"Unknown serialization type {type}: there is {_SERIALIZATION}")
@@ -98,7 +106,7 @@ class TrialParameters(Sealed):
 
     @property
     def properties(self) -> MutableMapping[str, str]:
-        """Properties of the trial, which can be changed."""
+        """Properties of the trial, a mutable mapping."""
         properties: MutableMapping[str, str] = self.raw_params.properties
         return properties
 
@@ -110,7 +118,7 @@ class TrialParameters(Sealed):
 
     @property
     def datalog_exclude_fields(self) -> tuple[str, ...]:
-        """Names of the fields that a datalog is not sent."""
+        """Names of the fields to leave out of samples."""
         return tuple(self.raw_params.datalog.exclude_fields)
 
     @datalog_exclude_fields.setter
@@ -123,7 +131,7 @@ class TrialParameters(Sealed):
 
     @property
     def actors(self) -> ActorsList:
-        """Actors of the trial, which can be changed."""
+        """Actors of the trial, a mutable list."""
         return ActorsList(self._cog_settings, self.raw_params)
 
     @actors.setter
@@ -141,7 +149,12 @@ class PrehookSession(Sealed):
     """
     The part of a pre-trial hook in the start of one trial.
 
-    `trial_parameters` is what the trial, or the next hook, gets; the hook changes or replaces it.
+    Args:
+        trial_id: Id of the trial.
+        user_id: Id of the user who starts it.
+        trial_parameters: The parameters. The hook changes or replaces them, for the next hook or
+            the trial itself.
+
     """
 
     def __init__(self, trial_id: str, user_id: str, trial_parameters: TrialParameters) -> None:
@@ -153,7 +166,7 @@ class PrehookSession(Sealed):
         return f"PrehookSession(trial_id={self._trial_id!r}, user_id={self._user_id!r})"
 
     def validate(self) -> None:
-        """Raise TrialError unless `trial_parameters` are parameters."""
+        """Raise TrialError unless `trial_parameters` is a TrialParameters."""
         if not isinstance(self.trial_parameters, TrialParameters):
             raise TrialError(
                 f"trial_parameters are {self.trial_parameters!r}, and not TrialParameters"
@@ -164,5 +177,5 @@ class PrehookSession(Sealed):
         return self._trial_id
 
     def get_user_id(self) -> str:
-        """Return the id of the user that starts the trial."""
+        """Return the id of the user who starts the trial."""
         return self._user_id

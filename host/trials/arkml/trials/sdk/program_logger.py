@@ -1,4 +1,4 @@
-"""Loggers of programs that take part in trials, with the levels and methods of Cogment's."""
+"""Loggers for programs in trials, with the levels and methods of Cogment's SDK."""
 
 from __future__ import annotations
 
@@ -16,10 +16,21 @@ _LEVELS: Final = {"TRACE": TRACE, "OFF": logging.CRITICAL}
 
 def make_logger(name: str, env_name: str | None = None, default_level: str = "INFO") -> Any:
     """
-    Return the logger of that name, at the level that a variable names, or at the default.
+    Return a logger for a program.
 
-    It is a `logging.Logger` with two methods more: `trace`, below DEBUG, and `deprecated`, a
-    warning that is given once. "OFF" leaves critical lines. Raises TrialError for an unknown level.
+    Args:
+        name: Name of the logger.
+        env_name: Environment variable that may set the level.
+        default_level: Level if the variable is not set, such as "INFO"; "OFF" leaves only critical
+            lines.
+
+    Returns:
+        A `logging.Logger` with two more methods: `trace`, a level below DEBUG, and `deprecated`,
+        which gives each warning once.
+
+    Raises:
+        TrialError: The level is unknown.
+
     """
     level = (os.environ.get(env_name, default_level) if env_name else default_level).upper()
     known = _LEVELS | logging.getLevelNamesMapping()
@@ -34,7 +45,7 @@ def make_logger(name: str, env_name: str | None = None, default_level: str = "IN
 
 
 class _Once:
-    """Warns of each thing once."""
+    """Gives each warning once."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

@@ -1,4 +1,4 @@
-"""Attributes over the fields of a protobuf message, for the classes of parameters."""
+"""Descriptors that expose the fields of a protobuf message as attributes of parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T", str, int, float, bool)
 
 class RawField(Generic[T]):
     """
-    An attribute whose value is the field `path` of `raw_params`, a message.
+    An attribute that reads and writes the field `path` of the message `raw_params`.
 
-    Setting None clears the field. A value of another type is refused with TrialError.
+    Setting None clears the field. Raises TrialError for a value of another type.
     """
 
     def __init__(self, kind: type[T], path: str) -> None:
@@ -53,7 +53,7 @@ class RawField(Generic[T]):
 
 
 class RawContent:
-    """An attribute whose value is the content of the field `path`, None where it is not set."""
+    """An attribute with the `content` of the field `path`, None if it is not set."""
 
     def __init__(self, path: str) -> None:
         *self._parents, self._name = path.split(".")
@@ -88,7 +88,7 @@ class RawContent:
 
 
 def decoded(content: bytes | None, kind: type[Message] | None) -> Message | None:
-    """Return the message in `content`. Raises TrialError where its type is unknown."""
+    """Parse `content` as a message. Raises TrialError if its type is unknown."""
     if content is None:
         return None
     if kind is None:
@@ -99,7 +99,7 @@ def decoded(content: bytes | None, kind: type[Message] | None) -> Message | None
 
 
 def encoded(value: Message | None, kind: type[Message] | None) -> bytes | None:
-    """Return the bytes of a message. Raises TrialError if it is not one of type `kind`."""
+    """Return the bytes of a message. Raises TrialError if its type is not `kind`."""
     if value is None:
         return None
     expected = kind or Message
@@ -110,7 +110,7 @@ def encoded(value: Message | None, kind: type[Message] | None) -> bytes | None:
 
 
 def set_all(target: object, values: dict[str, Any]) -> None:
-    """Set attributes of an object. Raises TrialError, before it sets any, for an unknown name."""
+    """Set attributes of an object. Raises TrialError for an unknown name, before setting any."""
     for name in values:
         known = getattr(type(target), name, None)
         if name.startswith("_") or not hasattr(known, "__set__"):

@@ -1,4 +1,4 @@
-"""The gRPC server of a context: actors, environments, the hook and the datalog of trials."""
+"""The gRPC server of a context, for its actors, environments, hook and datalog."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _add_datalog: Any = datalog_pb2_grpc.add_DatalogSPServicer_to_server
 _add_hook: Any = hooks_pb2_grpc.add_TrialHooksSPServicer_to_server
 
 STOPPING_SECONDS: Final = 1.0
-"""Seconds in which streams of sessions that were cancelled have to end."""
+"""Seconds that the streams of cancelled sessions have to end."""
 
 
 class ServedImplementations:
     """
-    A gRPC server of what a context has registered.
+    A gRPC server of a context's implementations.
 
-    `port` is known from the start. Sessions that run when it stops are cancelled.
+    `port` is known from the start. Stopping cancels all running sessions.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ServedImplementations:
             raise TrialError(f"{address} cannot be served on: {error}") from error
 
     async def run(self) -> None:
-        """Serve until this is cancelled, or `stop` is called."""
+        """Serve until cancelled or stopped."""
         await self._server.start()
         try:
             await self._server.wait_for_termination()
@@ -67,7 +67,7 @@ class ServedImplementations:
             await self.stop()
 
     async def stop(self) -> None:
-        """Take no new streams, cancel the sessions, which tell their trials, and stop."""
+        """Refuse new streams, cancel the sessions, which notify their trials, and stop."""
         await asyncio.gather(self._server.stop(STOPPING_SECONDS), self._implementations.close())
 
     def _add_services(self) -> None:
@@ -83,20 +83,20 @@ class ServedImplementations:
 
 
 class _Service:
-    """The two methods of every service of Cogment."""
+    """The two methods of every Cogment service."""
 
     def __init__(self, implementations: RegisteredImplementations) -> None:
         self._implementations = implementations
 
     async def Version(self, request: VersionRequest, context: Any) -> VersionInfo:  # noqa: ARG002, N802
-        """Return the versions of what answers here."""
+        """Return the versions of this program's components."""
         info = VersionInfo()
         info.versions.add(name="arkml", version=RELEASE)
         info.versions.add(name="grpc", version=grpc.__version__)
         return info
 
     async def Status(self, request: StatusRequest, context: Any) -> StatusReply:  # noqa: ARG002, N802
-        """Return the statuses that are asked for, of all that there are."""
+        """Return the requested statuses."""
         load = os.getloadavg()[0] / (os.cpu_count() or 1) * 100
         statuses = {
             "overall_load": str(min(int(load), 254)),
@@ -133,7 +133,7 @@ class _Hook(_Service, hooks_pb2_grpc.TrialHooksSPServicer):
 
 class _Datalog(_Service, datalog_pb2_grpc.DatalogSPServicer):
     async def RunTrialDatalog(self, requests: Any, context: Any) -> None:  # noqa: ARG002, N802
-        """Take the samples of a trial."""
+        """Receive the samples of a trial."""
         user_id = dict(context.invocation_metadata()).get("user-id", "")
         trial_id = await _trial_id(context)
         first = await context.read()
@@ -150,7 +150,7 @@ class _Datalog(_Service, datalog_pb2_grpc.DatalogSPServicer):
 
 
 async def _run(context: Any, open_stream: Callable[[str, str, Sender[Any]], Receiver[Any]]) -> None:
-    """Join a gRPC stream to one of implementations until it ends."""
+    """Connect a gRPC stream with an implementation's stream until it ends."""
     trial_id = await _trial_id(context)
     lost: list[str] = []
     writing = asyncio.timeout(None)

@@ -1,4 +1,4 @@
-"""The part that sessions of actors and of environments share: sending, and the loop of events."""
+"""The common part of actor and environment sessions: sending, and the loop of events."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ NORMAL, HEARTBEAT, LAST, LAST_ACK, END = (
 
 
 MOST_UNREAD = 100_000
-"""Events that a session keeps for an implementation that does not read them; with more it ends."""
+"""Maximum number of unread events; a session with more ends."""
 
 MOST_UNREAD_BYTES = 256 << 20
-"""Bytes of those events, the first few apart."""
+"""Maximum size of the unread events in bytes; the first few are not counted."""
 
 _FEW = 16  # events whose bytes are not counted
 
@@ -48,8 +48,16 @@ class Session(Sealed, ABC, Generic[In, Out]):
     """
     The part of one actor, or of the environment, in one trial.
 
-    It is the Receiver of what the trial sends. `name`, `impl_name` and `config` are those of the
-    trial's parameters. Sessions are made by contexts and belong to one event loop.
+    Contexts create sessions and pass them to implementations. A session belongs to one event loop.
+
+    Args:
+        output: Type of the messages to the trial.
+        sender: Stream to the trial.
+        trial_id: Id of the trial.
+        name: Name of the actor or the environment.
+        impl_name: Name of the implementation.
+        config: Configuration from the trial's parameters, or None.
+
     """
 
     def __init__(
@@ -70,7 +78,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
         self._sender: Sender[Out] = sender
         self._events: deque[RecvEvent] = deque()
         self._unread_bytes = 0
-        self._waiter: asyncio.Future[None] | None = None  # of the loop of events
+        self._waiter: asyncio.Future[None] | None = None  # the loop of events waits for it
         self._tick = -1
         self._delivered_tick = -1
         self._is_started = False
@@ -92,16 +100,16 @@ class Session(Sealed, ABC, Generic[In, Out]):
         return self._tick
 
     def is_trial_over(self) -> bool:
-        """Return True once the trial has ended for this session, or the connection is lost."""
+        """Return whether the trial has ended for this session, or the connection is lost."""
         return self._is_over
 
     def is_ending(self) -> bool:
-        """Return True once the trial ends: there will be no further tick."""
+        """Return whether the trial is ending or has ended: there is no further tick."""
         return self._is_ending or self._is_over
 
     def sending_done(self) -> None:
         """
-        Tell the trial that nothing more will be sent.
+        Acknowledge the end of the trial: nothing more is sent.
 
         Raises TrialError unless the session was started with `auto_done_sending=False` and the
         trial is ending.
@@ -119,9 +127,9 @@ class Session(Sealed, ABC, Generic[In, Out]):
         """
         Iterate over the events of the session.
 
-        Ends after the FINAL event, when the trial is cut off or the connection is lost (without a
-        FINAL event), and when it is sent False; after that it can be called again. Raises
-        TrialError if two loops wait for events at once.
+        Ends after the FINAL event, when the trial is cut off or the connection is lost (both
+        without a FINAL event), or when it is sent False; it can then be called again. Raises
+        TrialError if another loop is waiting for events.
         """
         if not self._is_started:
             _log.warning("Cannot retrieve events until [%s] is started.", self.name)
@@ -145,7 +153,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
                 return
 
     def event_loop(self) -> AsyncGenerator[RecvEvent, bool | None]:
-        """Return `all_events()`, by the older of its two published names."""
+        """Return `all_events()`; an older name of it."""
         return self.all_events()
 
     def add_reward(
@@ -159,8 +167,19 @@ class Session(Sealed, ABC, Generic[In, Out]):
         """
         Give a reward to actors.
 
-        `to` has their names, `"*"` for all actors, or `"class.*"` for those of a class. The reward
-        is for `tick_id`, -1 for the present one. Raises TrialError if `to` is not a list.
+        Args:
+            value: Value of the reward.
+            confidence: Weight of the value in the mean of all rewards of the tick.
+            to: Names of actors, `"*"` for all actors, or `"class.*"` for all of a class.
+            tick_id: Tick that the reward is for, -1 for the present one.
+            user_data: A message to send along with the reward.
+
+        Raises:
+            TrialError: `to` is not a list.
+
+        Example:
+            session.add_reward(1.0, confidence=1.0, to=["pilot.*"])
+
         """
         receivers = listed(to)
         if not self._can_send():
@@ -174,11 +193,11 @@ class Session(Sealed, ABC, Generic[In, Out]):
 
     def send_message(self, payload: Message, to: Sequence[str]) -> None:
         """
-        Send a message of any type.
+        Send a protobuf message of any type.
 
-        `to` has the names of actors or of the environment, `"*"` for all actors, or `"class.*"` for
-        those of a class; these two leave out the environment. Raises TrialError if `to` is not a
-        list, or `payload` not a message.
+        `to` is a list with names of actors or of the environment, `"*"` for all actors, or
+        `"class.*"` for all actors of a class. Raises TrialError if `to` is not a list, or `payload`
+        is not a message.
         """
         if not isinstance(payload, Message):
             raise TrialError(f"the payload of a message is a protobuf message, not {payload!r}")
@@ -190,10 +209,10 @@ class Session(Sealed, ABC, Generic[In, Out]):
             pack(payload, message.payload)
             self._sender.send(self._output(state=NORMAL, message=message))
 
-    # What the trial sends
+    # Messages from the trial
 
     def receive(self, message: In) -> None:
-        """Take in a message of the trial."""
+        """Handle a message of the trial."""
         state = message.state
         if self._is_over:
             _log.debug("%r received %s after the end", self, state)
@@ -214,33 +233,33 @@ class Session(Sealed, ABC, Generic[In, Out]):
             _log.error("%r received the unexpected state %s", self, state)
 
     def lose(self, reason: str) -> None:
-        """Take in the loss of the connection, which ends the loop of events."""
+        """Handle the loss of the connection, which ends the loop of events."""
         if not self._is_over:
             if not self._is_done:
                 self._warn(f"the connection was lost: {reason}")
             self._end()
 
     def leave(self, reason: str) -> None:
-        """End the stream after the implementation; the trial gets `reason` if it still runs."""
+        """End the stream after the implementation; tell the trial `reason` if it still runs."""
         if not (self._is_over or self._is_done):
             self._warn(f"it leaves: {reason}")
             self._sender.send(self._output(state=END, details=reason))
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """End the stream after what was sent, without a word to the trial."""
+        """End the stream after the messages that were sent, without a further one."""
         if not self._is_over:
             self._end()
         self._sender.close()
 
     def _has_room(self, message: In) -> bool:
-        """Count the bytes of one message more; return False if too much is unread."""
+        """Count the bytes of one more message; return False if too much is unread."""
         self._unread_bytes += message.ByteSize()
         return len(self._events) < MOST_UNREAD and self._unread_bytes <= MOST_UNREAD_BYTES
 
     @abstractmethod
     def _take(self, message: In) -> None:
-        """Take in a message with data. Raises DecodeError or TrialError for a wrong one."""
+        """Handle a message with data. Raises DecodeError or TrialError for an invalid one."""
 
     def _take_message(self, message: common.Message) -> None:
         self._put(RecvEvent(self._event_type, messages=[RecvMessage.of(message)]))
@@ -276,7 +295,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
         self._waiter = waiter = asyncio.get_running_loop().create_future()
         return waiter
 
-    # What is sent to the trial
+    # Messages to the trial
 
     def _begin(self, *, is_automatic: bool) -> None:
         self._check_start()
@@ -290,7 +309,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
             raise TrialError(f"Cannot start [{self.name}] because the trial has ended.")
 
     def _can_send(self) -> bool:
-        """Return whether the trial takes anything now, with a warning where it does not."""
+        """Return whether the trial accepts messages now; log a warning otherwise."""
         if not self._is_started:
             self._warn("Cannot send until session is started.")
         elif self._is_done:
@@ -308,7 +327,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
 
 
 def listed(to: Sequence[str]) -> Sequence[str]:
-    """Return the receivers of something. Raises TrialError for text."""
+    """Return a list of receivers. Raises TrialError for a string."""
     if isinstance(to, str):
         raise TrialError(f"receivers are a list of names, such as [{to!r}], not the text {to!r}")
     return to

@@ -1,4 +1,4 @@
-"""The message types of a project: those of its actor classes and of its configurations."""
+"""The message types of a project: its actor classes and configurations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from arkml.trials.core.error import TrialError
 
 class ActorClass(Sealed):
     """
-    A class of actors: its name, and the message types of its spaces and of its configuration.
+    A class of actors.
 
-    `config_type` is None for actors that are not configured.
+    Args:
+        name: Name of the class.
+        config_type: Message type of an actor's configuration, None without one.
+        action_space: Message type of actions.
+        observation_space: Message type of observations.
+
     """
 
     def __init__(
@@ -61,19 +66,19 @@ class ActorClassList(Sealed):
         return self._classes[name]
 
     def get_class_by_index(self, index: int) -> ActorClass:
-        """Return the class at that place of the list. Raises TrialError for no such place."""
+        """Return the class at an index. Raises TrialError if it is out of range."""
         classes = list(self._classes.values())
         if not 0 <= index < len(classes):
             raise TrialError(f"the project has {len(classes)} actor classes, and none at {index}")
         return classes[index]
 
     def get(self, key: str, default: ActorClass | None = None) -> ActorClass | None:
-        """Return the class of that name, or `default`."""
+        """Return the class with a name, or `default`."""
         return self._classes.get(key, default)
 
 
 class ConfigSection(Protocol):
-    """A section of a project's settings with the type of a configuration, None without one."""
+    """A section of a project's settings, with the type of a configuration or None."""
 
     @property
     def config_type(self) -> type[Message] | None:
@@ -81,23 +86,23 @@ class ConfigSection(Protocol):
 
 
 class CogSettings(Protocol):
-    """The settings of a project, such as a module that `arkml trials generate` has written."""
+    """The settings of a project, for example a module that `arkml trials generate` has written."""
 
     @property
     def actor_classes(self) -> ActorClassList:
-        """Classes that actors of trials may have."""
+        """Actor classes of the project."""
 
     @property
     def trial(self) -> ConfigSection:
-        """Section of the trial's configuration."""
+        """Section with the type of the trial's configuration."""
 
     @property
     def environment(self) -> ConfigSection:
-        """Section of the environment's configuration."""
+        """Section with the type of the environment's configuration."""
 
 
 def parsed_config(content: bytes, config_type: type[Message] | None, where: str) -> Message:
-    """Return a configuration. Raises TrialError, with `where` in front, without its type."""
+    """Parse a configuration. Raises TrialError, prefixed with `where`, if its type is unknown."""
     if config_type is None:
         raise TrialError(
             f"{where} received config data of unknown type (was it defined in cogment.yaml?)"

@@ -1,4 +1,4 @@
-"""The details of a trial that a server tells: its state, its actors, its age."""
+"""The details of a trial, such as its state, actors and age."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arkml.trials.wire import lifecycle_pb2 as lifecycle
 
 
 class TrialState(IntEnum):
-    """The states of a trial, in their order."""
+    """The states of a trial, in order."""
 
     UNKNOWN = 0
     INITIALIZING = 1
@@ -23,7 +23,7 @@ class TrialState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActorInfo:
-    """The name and the class of an actor in a trial."""
+    """The name and class of an actor in a trial."""
 
     actor_name: str
     actor_class_name: str
@@ -34,8 +34,17 @@ class TrialInfo:
     """
     The details of a trial.
 
-    `duration` is in nanoseconds, from the start of the trial to now or to its end. All but the id
-    and the state are None in what `watch_trials` gives without `full_info`.
+    `watch_trials` without `full_info` fills in the id and the state alone; the other fields are
+    None.
+
+    Args:
+        trial_id: Id of the trial.
+        state: Its state.
+        env_name: Name of its environment.
+        tick_id: Number of its latest tick.
+        duration: Nanoseconds from its start until now, or until its end.
+        properties: Its properties.
+
     """
 
     __repr__ = short_repr
@@ -49,7 +58,7 @@ class TrialInfo:
 
     @classmethod
     def of(cls, info: lifecycle.TrialInfo) -> TrialInfo:
-        """Return the details that a server sent."""
+        """Return the details from a server's message."""
         return cls(
             trial_id=info.trial_id,
             state=TrialState(info.state),

@@ -1,4 +1,4 @@
-"""Options of a server of trials."""
+"""Options and limits of a server of trials."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.wire.common_pb2 import TrialParams
 
 METADATA_BYTES = 8 << 10
-"""Size of the metadata of a call or an answer over gRPC, which is also gRPC's own default."""
+"""Maximum size of a gRPC call's metadata in bytes, which is also gRPC's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
     """
-    Limits of a server; messages are measured in bytes.
+    Limits of a server.
 
-    `ended_kept` trials stay visible after their end. `queued_messages` and `queued_bytes` may wait
-    for an actor or an environment that does not read, which is lost with one more. `people` may
-    play in one hosted trial by taking over its actors, and `lookers` may look at it.
+    Args:
+        live_trials: Maximum number of trials that have not ended.
+        ended_kept: Number of ended trials whose details stay visible.
+        message_bytes: Maximum size of a message in bytes.
+        queued_messages: Maximum number of messages that wait for an actor or environment that does
+            not read; with one more it is lost.
+        queued_bytes: Maximum size of these messages in bytes.
+        hook_seconds: Seconds that a pre-trial hook may take.
+        people: Maximum number of people who play in one hosted trial.
+        lookers: Maximum number of spectators of one hosted trial.
+
     """
 
     live_trials: int = 10_000
@@ -40,12 +48,12 @@ class TrialLimits:
 
 
 def grpc_options(limits: TrialLimits) -> list[tuple[str, int]]:
-    """Return what gRPC's ports and channels need to keep the limits of messages and metadata."""
+    """Return the gRPC options that enforce the limits of messages and metadata."""
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
         ("grpc.max_metadata_size", METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # else some over the other are taken
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # by default a bit more would pass
     ]
 
 
@@ -54,10 +62,17 @@ class TrialsOptions:
     """
     Options of a server, apart from its ports.
 
-    Trials that are started with a configuration, or with nothing, have the parameters `params`
-    after each of `hooks`, endpoints of pre-trial hooks, has changed them. `classes` are the actor
-    classes that parameters may name, None if all. `data` is the directory of the log of trials,
-    None for no log.
+    Args:
+        params: Parameters of trials that are started with a configuration, or without arguments.
+        hooks: Endpoints of pre-trial hooks, such as `grpc://localhost:9001`, which change `params`
+            in turn.
+        classes: Actor classes that parameters may name, None for all.
+        data: Directory of the log of trials, None for no log.
+        limits: Limits of the server.
+
+    Raises:
+        TrialError: An endpoint is not valid for a hook.
+
     """
 
     __repr__ = short_repr

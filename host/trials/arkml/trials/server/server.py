@@ -1,4 +1,4 @@
-"""A server of trials, in this process or at ports."""
+"""A server of trials, for this process or on ports."""
 
 from __future__ import annotations
 
@@ -33,19 +33,33 @@ _add_actors: Any = actor_pb2_grpc.add_ClientActorSPServicer_to_server
 _add_players: Any = players_pb2_grpc.add_PlayersSPServicer_to_server
 
 ENDING_SECONDS = 5.0
-"""Seconds that trials have to end softly when their server does."""
+"""Seconds that trials have to end softly when their server closes."""
 
 _HANDSHAKE_MS = 10_000
 _IDLE_MS = 600_000
-"""Times after which a connection ends that is not HTTP/2 yet, or has no call: gRPC's are longer."""
+"""
+Milliseconds after which a connection without a call, or not yet HTTP/2, is closed.
+
+gRPC's own limits are longer.
+"""
 
 
 class Server(Sealed):
     """
-    Serves trials. Belongs to the event loop in which it is made; use it with `async with`.
+    Serves trials. Belongs to the event loop that creates it; use it with `async with`.
 
-    It can be given in the place of an endpoint: controllers and actors of the same process then
-    use it without sockets. `listen` opens ports for others. With `hosting` it hosts environments.
+    A server can be given in place of an endpoint: controllers and actors of the same process then
+    use it without sockets. `listen` opens ports for other processes.
+
+    Args:
+        options: Options of the server.
+        trial_log: Log that receives the entries of all trials.
+        hosting: Environments that run in this process and stand in for actors.
+
+    Example:
+        async with Server() as server:
+            lifecycle_port, actor_port = await server.listen("127.0.0.1", 0)
+
     """
 
     def __init__(
@@ -63,12 +77,12 @@ class Server(Sealed):
 
     @property
     def trials(self) -> TrialService:
-        """The service that controllers and actors use."""
+        """Service for controllers and actors."""
         return self._orchestrator
 
     @property
     def players(self) -> PlayersService:
-        """The service of people who play in hosted trials, and of those who watch."""
+        """Service for people who play in hosted trials, and for spectators."""
         return self._players
 
     @property
@@ -77,7 +91,11 @@ class Server(Sealed):
         return self._orchestrator
 
     def register(self, implementations: Implementations) -> None:
-        """Have local:// endpoints mean `implementations`. Raises TrialError if others are there."""
+        """
+        Make `implementations` the `local://` endpoints.
+
+        Raises TrialError if there are others.
+        """
         if self._callers.implementations not in (None, implementations):
             raise TrialError("other implementations are registered with this server already")
         self._callers.implementations = implementations
@@ -86,10 +104,20 @@ class Server(Sealed):
         self, host: str, lifecycle_port: int, actor_port: int | None = None
     ) -> tuple[int, int]:
         """
-        Open the ports of controllers and of actors that join, 0 for free ones; return them.
+        Open the gRPC ports for controllers and for actors that join. There is no login.
 
-        They may be the same port, and are if `actor_port` is None; people may use both. Raises
-        TrialError if one is in use. There is no login: what can reach the ports can use the server.
+        Args:
+            host: Address to listen at, such as "127.0.0.1".
+            lifecycle_port: Port for controllers, 0 for a free one.
+            actor_port: Port for actors that join, 0 for a free one; by default the port for
+                controllers. People may use both ports.
+
+        Returns:
+            The two port numbers, which may be equal.
+
+        Raises:
+            TrialError: A port is in use.
+
         """
         actor_port = lifecycle_port if actor_port is None else actor_port
         is_shared = actor_port == lifecycle_port
@@ -104,7 +132,7 @@ class Server(Sealed):
             lifecycle = _bind(first, host, lifecycle_port)
             actor = lifecycle if is_shared else _bind(second, host, actor_port)
         except TrialError:
-            await first.start()  # one that was not started keeps its port
+            await first.start()  # gRPC frees the port only of a server that was started
             await first.stop(None)
             raise
         for port in ports:
@@ -113,7 +141,7 @@ class Server(Sealed):
         return lifecycle, actor
 
     async def close(self, seconds: float = ENDING_SECONDS) -> None:
-        """End all trials, softly for at most `seconds`, and then all streams. Safe to repeat."""
+        """End all trials, softly within `seconds`, and then all streams. Idempotent."""
         await self._orchestrator.close(seconds)
         await self._callers.close()
         ports, self._ports = self._ports, []
