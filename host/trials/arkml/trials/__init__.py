@@ -1,4 +1,9 @@
-"""Trials: environments and actors, people among them, joined tick by tick by Cogment's protocol."""
+"""
+Trials in which environments, policies and people act together, tick by tick.
+
+The protocol is Cogment's. A Context registers environments and actors, a Server runs trials of
+them, and a Controller starts and watches trials.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +82,7 @@ __all__ = [
 
 __version__: str = RELEASE
 
-# Imported when first asked for: the core and its messages are used without gRPC.
+# Imported on first access, so that the core and its messages can be used without gRPC.
 _HOMES = {
     "ActorClass": "arkml.trials.sdk.specs",
     "ActorClassList": "arkml.trials.sdk.specs",
@@ -130,7 +135,7 @@ _MODULES = (
     "prehook",
     "session",
 )
-"""The modules of Cogment's SDK, whose names programs use, too."""
+"""Modules of Cogment's SDK, which programs import by these names."""
 
 
 def __getattr__(name: str) -> Any:

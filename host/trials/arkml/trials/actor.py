@@ -1,4 +1,4 @@
-"""Actors, in the module that Cogment's SDK has for them."""
+"""Actors, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

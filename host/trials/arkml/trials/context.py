@@ -1,4 +1,4 @@
-"""The context, in the module that Cogment's SDK has for them."""
+"""The context, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

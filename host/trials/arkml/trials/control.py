@@ -1,4 +1,4 @@
-"""Controllers, in the module that Cogment's SDK has for them."""
+"""Controllers, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples, in the module that Cogment's SDK has for them."""
+"""Samples of a datalog, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints, in the module that Cogment's SDK has for them."""
+"""Endpoints, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

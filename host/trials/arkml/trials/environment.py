@@ -1,4 +1,4 @@
-"""Environments, in the module that Cogment's SDK has for them."""
+"""Environments, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error, in the module that Cogment's SDK has for them."""
+"""Errors, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

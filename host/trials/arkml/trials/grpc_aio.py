@@ -1,10 +1,10 @@
 """
-Channels and servers of gRPC for asyncio, in a process where no finalizer waits for its thread.
+Channels and servers of gRPC for asyncio that cannot block a finalizer.
 
-All of them share a thread of grpcio's, which the finalizer of the last one ends and joins. The
-garbage collector runs finalizers in the middle of anything, a frame of a game as well, and that
-thread does not end while an operation of an event loop that is gone is pending: the process stood
-still. So the first one that is made here keeps that thread until the process ends.
+All grpc.aio objects share one thread, which the finalizer of the last object ends and joins. A
+finalizer can run in the middle of anything, for example a frame of a game, and the thread does not
+end while an operation of a closed event loop is pending, so the process would hang. The first
+object made here therefore keeps the thread alive until the process ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def insecure_channel(authority: str, options: _Options) -> grpc.aio.Channel:
 
 
 def new_server(options: _Options) -> grpc.aio.Server:
-    """Return a server that listens nowhere yet."""
+    """Return a server without any ports."""
     _keep_thread()
     return grpc.aio.server(options=options)
 

@@ -1,4 +1,4 @@
-"""Metadata, in the module that Cogment's SDK has for them."""
+"""Metadata of calls, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ M = TypeVar("M", bound=Any)
 
 UNREADABLE = "sent bytes that are not a message of the protocol"
 ENDED = "ended its stream"
-"""Ends of sentences about the other end of a stream."""
+"""End of a sentence about a peer that has ended its stream."""
 
 
 MOST_WAITING = 100_000
@@ -56,7 +56,7 @@ class QueuedSender(Generic[M]):
             self._overflow(reason)
 
     def close(self) -> None:
-        """End the stream after what is queued. Safe to call again."""
+        """End the stream after the queued messages. Idempotent."""
         self._is_closed = True
         self._arrived.set()
 
@@ -78,18 +78,18 @@ class QueuedSender(Generic[M]):
 
 async def read_all(stream: Any, receive: Callable[[Any], object]) -> str:
     """
-    Give all messages of a call, or of the context of one, to `receive`.
+    Pass all messages of a call, or of its server-side context, to `receive`.
 
-    Returns the end of a sentence about the other end, which is ENDED after a whole stream.
+    Returns the end of a sentence about the peer, which is ENDED after a whole stream.
     """
     try:
         while (message := await stream.read()) is not grpc.aio.EOF:
-            if message is None:  # what a call gives, and logs, for bytes that it cannot parse
+            if message is None:  # a call returns None for bytes that it cannot parse
                 return UNREADABLE
             receive(message)
     except grpc.aio.AioRpcError as error:
         return failure(error)
-    except DecodeError as error:  # what the context of a call raises for them
+    except DecodeError as error:  # the context of a call raises it instead
         return f"{UNREADABLE}: {error}"
     except (grpc.aio.UsageError, grpc.aio.InternalError):
         pass  # the stream is over
@@ -97,16 +97,16 @@ async def read_all(stream: Any, receive: Callable[[Any], object]) -> str:
 
 
 def failure(error: grpc.aio.AioRpcError) -> str:
-    """Return the end of a sentence about the other end of a call that failed."""
+    """Return the end of a sentence about the peer of a failed call."""
     return f"failed: {error.code().name}: {error.details()}"
 
 
 def cancel(call: Any) -> None:
     """
-    Cancel a call, also one whose write has failed.
+    Cancel a call, even one whose write has failed.
 
-    grpc.aio counts that one as done, and leaves it and a task of its own to wait for a status that
-    never comes, since messages before it are not read any more.
+    grpc.aio takes such a call for done, and leaves it with a task that waits for a status. The
+    status never comes, since the messages before it are no longer read.
     """
     if not call.cancel():
         call._cython_call.cancel("it is not used any more")  # noqa: SLF001

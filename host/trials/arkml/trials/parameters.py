@@ -1,4 +1,4 @@
-"""Parameters, in the module that Cogment's SDK has for them."""
+"""Parameters, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pre-trial hooks, in the module that Cogment's SDK has for them."""
+"""Pre-trial hooks, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service of trials as clients use it: over the network, or in the same process."""
+"""The services between clients and a server, over the network or in one process."""
 
 from __future__ import annotations
 
@@ -24,19 +24,23 @@ from arkml.trials.wire.players_pb2 import Description, View
 
 class TrialService(Protocol):
     """
-    The requests of controllers, and of actors that join, to a server.
+    The requests of controllers and joining actors to a server.
 
-    Everything raises TrialError, with the reason, where the server refuses or is not there.
+    All methods raise TrialError, with the reason, if the server refuses or cannot be reached.
     """
 
     async def start(self, request: TrialStartRequest) -> TrialStartReply:
-        """Start a trial; the id of the reply is empty if the requested one is taken."""
+        """Start a trial; the reply has an empty id if the requested id is in use."""
 
     async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
-        """Request the end of trials, of those that have not ended yet. Unknown ids are refused."""
+        """
+        Request the end of trials that have not ended yet.
+
+        Raises TrialError for an unknown id.
+        """
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
-        """Return what is known of trials, of all of them without an id."""
+        """Return the details of trials, of all trials without an id."""
 
     def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
         """Iterate over the present states of all trials, and then over changes, without end."""
@@ -45,24 +49,28 @@ class TrialService(Protocol):
         self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
         """
-        Join a trial as an actor; the trial sends to `sender`, its init_input first.
+        Join a trial as an actor, waiting while it is INITIALIZING.
 
-        Waits while the trial is INITIALIZING.
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            sender: Stream to the actor. The trial sends init_input first.
+
         """
 
     async def versions(self) -> dict[str, str]:
-        """Return the versions of the components of the server by name."""
+        """Return the version of each component of the server, by name."""
 
 
 class PlayersService(Protocol):
     """
-    The requests of people who play in hosted trials, and of those who watch.
+    The requests of people who play in hosted trials, and of spectators.
 
-    Everything raises TrialError, with the reason, where the server refuses or is not there.
+    All methods raise TrialError, with the reason, if the server refuses or cannot be reached.
     """
 
     async def describe(self) -> Description:
-        """Return what the trials of the server play, and the live trials."""
+        """Return a description of the guest that trials of the server play, and the live trials."""
 
     async def take_over(
         self,
@@ -72,10 +80,18 @@ class PlayersService(Protocol):
         sender: Sender[ActorRunTrialInput],
     ) -> Receiver[ActorRunTrialOutput]:
         """
-        Play for an actor of a trial, with the messages of one that joins, until either side ends.
+        Play an actor of a trial until either side ends the stream.
 
-        The trial sends to `sender`, its init_input first and the present observation next. Refused
-        while the actor has another player.
+        The messages are those of an actor that joins. Raises ActorTaken if the actor has another
+        player.
+
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            user_id: Name of the person.
+            sender: Stream to the person. The trial sends init_input first, then the present
+                observation.
+
         """
 
     def look(self, trial_id: str) -> AsyncIterator[View]:
@@ -87,15 +103,15 @@ class TrialServices(Protocol):
 
     @property
     def trials(self) -> TrialService:
-        """Service of its trials."""
+        """Service for trials."""
 
     @property
     def players(self) -> PlayersService:
-        """Service of people in its trials."""
+        """Service for people in trials."""
 
 
 class Callers(Protocol):
-    """Calls of a server: environments, actors, datalogs and hooks, at their endpoints."""
+    """The calls of a server to environments, actors, datalogs and hooks."""
 
     def environment(
         self,
@@ -104,7 +120,16 @@ class Callers(Protocol):
         trial_id: str,
         receiver: Receiver[EnvRunTrialOutput],
     ) -> Sender[EnvRunTrialInput]:
-        """Open a stream to an environment, which answers to `receiver`. Does not wait."""
+        """
+        Open a stream to an environment, without waiting.
+
+        Args:
+            endpoint: Address of the environment.
+            implementation: Name of its implementation.
+            trial_id: Id of the trial.
+            receiver: Receiver of its messages.
+
+        """
 
     def actor(
         self,
@@ -113,7 +138,16 @@ class Callers(Protocol):
         trial_id: str,
         receiver: Receiver[ActorRunTrialOutput],
     ) -> Sender[ActorRunTrialInput]:
-        """Open a stream to an actor, which answers to `receiver`. Does not wait."""
+        """
+        Open a stream to an actor, without waiting.
+
+        Args:
+            endpoint: Address of the actor.
+            implementation: Name of its implementation.
+            trial_id: Id of the trial.
+            receiver: Receiver of its messages.
+
+        """
 
     def datalog(
         self,
@@ -122,7 +156,16 @@ class Callers(Protocol):
         user_id: str,
         receiver: Receiver[RunTrialDatalogOutput],
     ) -> PacedSender[RunTrialDatalogInput]:
-        """Open a stream to a datalog, whose end `receiver` is told. Does not wait."""
+        """
+        Open a stream to a datalog, without waiting.
+
+        Args:
+            endpoint: Address of the datalog.
+            trial_id: Id of the trial.
+            user_id: Id of the user who started it.
+            receiver: Receiver that is notified of the end of the stream.
+
+        """
 
     async def pre_trial(
         self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str

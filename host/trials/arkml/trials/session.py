@@ -1,4 +1,4 @@
-"""Sessions and their events, in the module that Cogment's SDK has for them."""
+"""Sessions and their events, under the module name of Cogment's SDK."""
 
 from __future__ import annotations
 

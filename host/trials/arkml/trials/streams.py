@@ -1,4 +1,4 @@
-"""The two ends of a stream of messages, over gRPC, a websocket, or within a process."""
+"""The two ends of a message stream, over gRPC, a websocket, or within a process."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ M_contra = TypeVar("M_contra", contravariant=True)
 
 class Sender(Protocol[M_contra]):
     """
-    The end of a stream that takes messages to be sent.
+    The sending end of a stream.
 
-    Its methods belong to one event loop and never wait. Messages are not changed after `send`.
+    Methods belong to one event loop and never wait. A message must not be modified after `send`.
     """
 
     def send(self, message: M_contra) -> None:
-        """Send a message after those before. Does nothing once the stream is closed or lost."""
+        """Send a message. Does nothing once the stream is closed or lost."""
 
     def close(self) -> None:
-        """End the stream after what was sent. Safe to call again."""
+        """End the stream after the messages that were sent. Idempotent."""
 
 
 class PacedSender(Sender[M_contra], Protocol):
-    """A Sender whose writing can be waited for."""
+    """A Sender with methods to wait for its writes."""
 
     @property
     def waiting(self) -> int:
@@ -31,40 +31,40 @@ class PacedSender(Sender[M_contra], Protocol):
 
     @property
     def is_full(self) -> bool:
-        """True while so much waits that it is better to wait, too."""
+        """True while the caller should wait, because too many messages are unwritten."""
 
     async def written(self) -> None:
-        """Wait until everything that was sent so far is written, or the stream is over."""
+        """Wait until all messages so far are written, or the stream has ended."""
 
 
 class Receiver(Protocol[M_contra]):
     """
-    The end of a stream where messages arrive.
+    The receiving end of a stream.
 
-    Its methods belong to one event loop, return quickly and never raise.
+    Methods belong to one event loop, return quickly and never raise.
     """
 
     def receive(self, message: M_contra) -> None:
-        """Take in a message."""
+        """Handle a message."""
 
     def lose(self, reason: str) -> None:
-        """Take in the end of the stream by either side; nothing arrives after that."""
+        """Handle the end of the stream by either side; it is the last call."""
 
 
 class Passing(Generic[M]):
-    """A Sender that gives messages to a Receiver in the same process, and then the end."""
+    """In-process Sender: passes messages to a Receiver, then signals the end of the stream."""
 
     def __init__(self, receiver: Receiver[M], reason: str) -> None:
         self._receiver: Receiver[M] | None = receiver
         self._reason = reason
 
     def send(self, message: M) -> None:
-        """Give a message to the receiver."""
+        """Pass a message to the receiver."""
         if self._receiver is not None:
             self._receiver.receive(message)
 
     def close(self) -> None:
-        """Tell the receiver of the end."""
+        """Signal the end to the receiver."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.lose(self._reason)

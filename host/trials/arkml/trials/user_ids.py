@@ -1,4 +1,4 @@
-"""Names of people, in the metadata `user-id` of the calls by which they take actors over."""
+"""Names of people, sent as the metadata `user-id` when they take over actors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 from arkml.trials.core.error import TrialError
 
 USER_ID: Final = "user-id"
-"""The name of the metadata."""
+"""Name of the metadata key."""
 
 MOST_CHARACTERS: Final = 64
 
@@ -18,15 +18,19 @@ _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not
 
 def encoded_user_id(user_id: str) -> str:
     """
-    Return a name as metadata carry it.
+    Encode a name for metadata.
 
-    Metadata are printable ASCII: other characters, "%" and "," are percent-encoded as UTF-8.
+    Metadata are printable ASCII; other characters, "%" and "," are percent-encoded as UTF-8.
     """
     return quote(user_id, safe=_PLAIN, errors="replace")
 
 
 def user_id_in(values: Sequence[str]) -> str:
-    """Return the name in the values of the metadata. Raises TrialError unless there is one."""
+    """
+    Return the name from the values of the metadata key.
+
+    Raises TrialError unless there is one.
+    """
     if len(values) != 1:
         raise TrialError(f"a call has one {USER_ID}, the name of a person, not {len(values)}")
     try:
@@ -38,7 +42,7 @@ def user_id_in(values: Sequence[str]) -> str:
 
 def checked_user_id(user_id: str) -> str:
     """
-    Return a name that can be shown to others.
+    Return a name that is safe to show to others.
 
     Raises TrialError unless it has 1 to 64 printable characters. Marks that change the direction of
     text do not count as printable.

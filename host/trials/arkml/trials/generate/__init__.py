@@ -1,4 +1,4 @@
-"""The files that users of Cogment's SDKs need of a project, written from its spec file."""
+"""Code generation for Cogment's SDKs from the spec file of a project."""
 
 from __future__ import annotations
 
@@ -17,15 +17,22 @@ def generate(
     spec: Path, *, python: Path | None = None, javascript: Path | None = None
 ) -> list[Path]:
     """
-    Write what SDKs need of the project of a spec file, cogment.yaml.
+    Write the modules that SDKs need for a project.
 
-    Into the folder `python` go `cog_settings.py` and the modules of the messages (`_pb2.py`), into
-    `javascript` the module `CogSettings.js`, those that it imports, and the SDK in `cogment/`. Both
-    are made if they are missing; without one of them, that language is left out. Returns the paths
-    of all files.
+    Args:
+        spec: Spec file, `cogment.yaml`.
+        python: Folder for `cog_settings.py` and the message modules (`_pb2.py`); None to skip
+            Python.
+        javascript: Folder for `CogSettings.js`, the modules that it imports, and the SDK in
+            `cogment/`; None to skip JavaScript. Missing folders are created.
 
-    Raises TrialError if the spec file or a .proto file is missing or wrong, before anything is
-    written, and if a file cannot be written.
+    Returns:
+        The paths of all written files.
+
+    Raises:
+        TrialError: The spec file or a .proto file is missing or invalid, in which case nothing is
+            written; or a file cannot be written.
+
     """
     read = read_spec(spec)
     compiled = compile_messages(spec.parent, read.protos)

@@ -1,4 +1,4 @@
-"""JavaScript modules of message types, written from their descriptors, over `protobuf.js`."""
+"""JavaScript modules with message types, generated from descriptors, for `protobuf.js`."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _HUMP = re.compile(r"_([a-z])(?=[a-z]|$)")
 
 
 def module_path(proto: str) -> str:
-    """Return the path of the module of a .proto file, in the folder of all modules."""
+    """Return the path of a .proto file's module within the output folder."""
     return proto.removesuffix(".proto") + "_pb.js"
 
 
 def import_path(importer: str, imported: str) -> str:
-    """Return the path by which one module imports another one of the folder."""
+    """Return the relative path by which one module imports another."""
     path = posixpath.relpath(imported, posixpath.dirname(importer) or ".")
     return path if path.startswith("../") else f"./{path}"
 
 
 def exported(package: str, parts: Sequence[str]) -> str:
-    """Return the expression of a type among the exports of its module."""
+    """Return the expression of a type among its module's exports."""
     return ".".join((*filter(None, package.split(".")), *map(safe_name, parts)))
 
 
@@ -50,11 +50,17 @@ def module_text(
     proto: str, files: Mapping[str, FileDescriptorProto], notice: str, runtime: str
 ) -> str:
     """
-    Return the module of one .proto file of `files`, whose first line is the notice.
+    Return the module of one .proto file, beginning with a notice.
 
-    `runtime` is the path of `protobuf.js`, in the folder of all modules.
+    Args:
+        proto: Path of the .proto file.
+        files: Descriptors of all files by path.
+        notice: First line of the module.
+        runtime: Path of `protobuf.js` within the output folder.
 
-    Raises TrialError for a file that is not proto3.
+    Raises:
+        TrialError: The file is not proto3.
+
     """
     file = files[proto]
     if file.syntax != "proto3":
@@ -67,7 +73,7 @@ def module_text(
 
 @dataclass(frozen=True, slots=True)
 class MessageNode:
-    """A message, and the names of those that it is within, with its own."""
+    """A message type, and its name within its package as a list of nested names."""
 
     parts: tuple[str, ...]
     descriptor: DescriptorProto
@@ -75,14 +81,14 @@ class MessageNode:
 
 @dataclass(frozen=True, slots=True)
 class EnumNode:
-    """An enumeration, and the names of the messages that it is within, with its own."""
+    """An enumeration, and its name within its package as a list of nested names."""
 
     parts: tuple[str, ...]
     descriptor: EnumDescriptorProto
 
 
 class _Module:
-    """The text of the module of one .proto file."""
+    """The text of one .proto file's module."""
 
     def __init__(
         self, file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto], runtime: str
@@ -98,7 +104,7 @@ class _Module:
         self._imports: list[str] = []
 
     def text(self, notice: str) -> str:
-        """Return all lines, imports first."""
+        """Return the whole text, imports first."""
         declared = [self._declaration(kind) for kind in self._types]
         filled = [self._fields(kind) for kind in self._types if isinstance(kind, MessageNode)]
         nested = [
@@ -175,7 +181,7 @@ class _Module:
 
 
 def types_in(file: FileDescriptorProto) -> Iterator[MessageNode | EnumNode]:
-    """Yield all messages and enumerations, outer ones first, without the entries of maps."""
+    """Yield all messages and enumerations, outer ones first, except the entry types of maps."""
 
     def walk(message: DescriptorProto, parts: tuple[str, ...]) -> Iterator[MessageNode | EnumNode]:
         yield MessageNode(parts, message)
@@ -192,14 +198,14 @@ def types_in(file: FileDescriptorProto) -> Iterator[MessageNode | EnumNode]:
 
 
 def field_name(file: FileDescriptorProto, kind: MessageNode, field: FieldDescriptorProto) -> str:
-    """Return the name of a field as a property."""
+    """Return the property name of a field."""
     if full_name(file, kind.parts) == "google.protobuf.Any":
-        return field.name  # protobufjs writes type_url, and so do its users
+        return field.name  # protobufjs and its users write type_url, not typeUrl
     return safe_name(camel_name(field.name))
 
 
 def map_entries(file: FileDescriptorProto, kind: MessageNode) -> dict[str, DescriptorProto]:
-    """Return the entries of maps in a message, by the names that fields have for them."""
+    """Return the entry types of a message's maps, by the type names that fields use."""
     return {
         f".{full_name(file, (*kind.parts, nested.name))}": nested
         for nested in kind.descriptor.nested_type
@@ -208,7 +214,7 @@ def map_entries(file: FileDescriptorProto, kind: MessageNode) -> dict[str, Descr
 
 
 def label_of(message: DescriptorProto, field: FieldDescriptorProto) -> list[str]:
-    """Return the label of a field that is not a map, and the oneof of one that is in one."""
+    """Return the label of a field that is not a map, and its oneof if it has one."""
     if field.label == REPEATED:
         is_packed = not field.options.HasField("packed") or field.options.packed
         return ['"repeated"' if is_packed else '"unpacked"']
@@ -219,25 +225,25 @@ def label_of(message: DescriptorProto, field: FieldDescriptorProto) -> list[str]
 
 
 def by_number(fields: Sequence[FieldDescriptorProto]) -> list[FieldDescriptorProto]:
-    """Return fields in the order of their numbers."""
+    """Return fields in order of their numbers."""
     return sorted(fields, key=lambda field: field.number)
 
 
 def full_name(file: FileDescriptorProto, parts: Sequence[str]) -> str:
-    """Return the name of a type with its package."""
+    """Return the name of a type including its package."""
     return ".".join((file.package, *parts) if file.package else parts)
 
 
 def local_name(parts: Sequence[str]) -> str:
-    """Return the name of a type in its module; no other name of the module begins with a $."""
+    """Return the name of a type within its module; only these begin with a $."""
     return "$" + "$".join(parts)
 
 
 def camel_name(name: str) -> str:
-    """Return a field's name as protobufjs writes it."""
+    """Return a field's name in protobufjs's camel case."""
     return name[:1] + _HUMP.sub(lambda hump: hump[1].upper(), name[1:])
 
 
 def safe_name(name: str) -> str:
-    """Return a name that is not one of those that all messages have."""
+    """Return a name that does not clash with a property of all messages."""
     return name + "_" if name in _TAKEN else name

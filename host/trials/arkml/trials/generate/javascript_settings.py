@@ -1,4 +1,4 @@
-"""The JavaScript files of a project: CogSettings.js, modules of its messages, SDK, their types."""
+"""JavaScript files of a project, such as CogSettings.js, message modules, and their types."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ MODULE = "CogSettings.js"
 DECLARATIONS = "CogSettings.d.ts"
 
 SDK = "cogment"
-"""The folder of the SDK among the modules."""
+"""Folder of the SDK within the output folder."""
 
 _NOTICE = "Written by `arkml trials generate` from {source}. Do not edit."
 
 
 def javascript_files(spec: SpecFile, compiled: Compiled) -> dict[str, str]:
     """
-    Return the texts of all modules by their path in one folder, the SDK among them.
+    Return the texts of all modules by path, including the SDK.
 
-    Each has TypeScript's declarations beside it.
-
-    Raises TrialError for messages that JavaScript does not have.
+    Each has a TypeScript declaration file beside it. Raises TrialError for messages that JavaScript
+    cannot represent.
     """
     runtime = f"{SDK}/protobuf.js"
     texts = {
@@ -58,7 +57,7 @@ def javascript_files(spec: SpecFile, compiled: Compiled) -> dict[str, str]:
 
 
 def _aliases(compiled: Compiled) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names of the modules that are imported, and the expressions of all types."""
+    """Return the names of the imported modules, and the expressions of all types."""
     aliases = {proto: f"pb{index}" for index, proto in enumerate(compiled.files)}
     expressions = {
         name: f"{aliases[kind.proto]}.{exported(compiled.files[kind.proto].package, kind.parts)}"

@@ -1,4 +1,4 @@
-"""The message types of a project: its .proto files, compiled by protoc."""
+"""Message types of a project: its .proto files, compiled by protoc."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 SECONDS = 60.0
-"""Time that protoc may take."""
+"""Seconds that protoc may take."""
 
 GOOGLE = "google/protobuf/"
-"""The folder of files that every installation of protobuf has."""
+"""Folder of the .proto files that every protobuf installation has."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageType:
-    """A message type: its full name, the parts of its name in its package, and its file."""
+    """A message type with its full name, its name within its package, and its file."""
 
     full_name: str
     parts: tuple[str, ...]
@@ -37,10 +37,10 @@ class MessageType:
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """
-    The .proto files of a project with everything that they import.
+    Compiled .proto files of a project, including all imports.
 
-    `files` are the descriptors by path, imported ones first; `python` are the texts of the
-    generated Python modules by path, without those of Google.
+    `files` are the descriptors by path, imported files first. `python` are the texts of the
+    generated Python modules by path, without Google's.
     """
 
     files: Mapping[str, FileDescriptorProto]
@@ -48,7 +48,7 @@ class Compiled:
     types: Mapping[str, MessageType]
 
     def named(self, spec: SpecFile) -> dict[str, MessageType]:
-        """Return the types that a spec file names. Raises TrialError for one that is unknown."""
+        """Return the types that a spec file names. Raises TrialError for an unknown one."""
         for entry, name in spec.types().items():
             if name not in self.types:
                 near = get_close_matches(name, self.types, n=3)
@@ -61,9 +61,9 @@ class Compiled:
 
 def compile_messages(root: Path, protos: Sequence[str]) -> Compiled:
     """
-    Compile .proto files, named relative to `root`, and the files that they import.
+    Compile .proto files, given relative to `root`, with the files that they import.
 
-    Raises TrialError with what protoc says.
+    Raises TrialError with protoc's message.
     """
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 

@@ -1,4 +1,4 @@
-"""The Python settings of a project: cog_settings.py and the modules of its messages."""
+"""Python files of a project: cog_settings.py and its message modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ environment = SimpleNamespace(config_type={environment})
 
 
 def python_files(spec: SpecFile, compiled: Compiled) -> dict[str, str]:
-    """Return the texts of all modules by their path in one folder."""
+    """Return the texts of all modules by path within one folder."""
     named = compiled.named(spec)
     protos = sorted({kind.proto for kind in named.values()})
     expressions = {name: _expression(kind) for name, kind in named.items()}

@@ -1,4 +1,4 @@
-"""The spec file of a project, cogment.yaml: its message types and its actor classes."""
+"""The spec file of a project, cogment.yaml, with its message types and actor classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from arkml.trials.core.error import TrialError
 
 LARGEST: Final = 1 << 20
-"""Bytes that a spec file may have."""
+"""Maximum size of a spec file in bytes."""
 
 _PROTO = re.compile(r"(?:[A-Za-z_][\w-]*/)*[A-Za-z_][\w-]*\.proto", re.ASCII)
 _TYPE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -20,7 +20,7 @@ _TYPE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ActorClassEntry:
-    """An actor class by the names of its message types."""
+    """An actor class, with the names of its message types."""
 
     name: str
     action_space: str
@@ -30,7 +30,7 @@ class ActorClassEntry:
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A spec file whose entries have been checked, though not against the message types."""
+    """A spec file with checked entries; its message types are not resolved yet."""
 
     path: Path
     protos: tuple[str, ...]
@@ -39,7 +39,7 @@ class SpecFile:
     actor_classes: tuple[ActorClassEntry, ...]
 
     def types(self) -> dict[str, str]:
-        """Return the named message types by the entries that name them."""
+        """Return the named message types, by the entry that names each."""
         named = {
             "trial.config_type": self.trial_config,
             "environment.config_type": self.environment_config,
@@ -54,9 +54,9 @@ class SpecFile:
 
 def read_spec(path: Path) -> SpecFile:
     """
-    Return the spec file at a path.
+    Read and check a spec file.
 
-    Raises TrialError with the entry that is missing or wrong.
+    Raises TrialError with the missing or invalid entry.
     """
     document = _section(_loaded(path), path, "the file")
     imports = _section(document.get("import"), path, "'import'")
@@ -86,7 +86,7 @@ def _loaded(path: Path) -> object:
         raise TrialError(f"{path} has more than {LARGEST} bytes: it is not a spec file")
     try:
         return yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # bytes, dates; depth
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # bad bytes or dates, depth
         reason = " ".join(str(error).split())
         raise TrialError(f"{path} is not YAML: {reason}") from error
 

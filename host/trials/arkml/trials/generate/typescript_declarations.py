@@ -1,4 +1,4 @@
-"""TypeScript's declarations of the modules of message types (`_pb.d.ts`)."""
+"""TypeScript declarations for the modules of message types (`_pb.d.ts`)."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _LONGS: Final = ("int64", "uint64", "sint64", "fixed64", "sfixed64")
 
 
 def declaration_path(proto: str) -> str:
-    """Return the path of the declarations of a .proto file, beside its module."""
+    """Return the path of a .proto file's declarations, next to its module."""
     return module_path(proto).removesuffix(".js") + ".d.ts"
 
 
 def declaration_text(
     proto: str, files: Mapping[str, FileDescriptorProto], notice: str, runtime: str
 ) -> str:
-    """Return the declarations of the module of one .proto file; see `module_text`."""
+    """Return the declarations of one .proto file's module; see `module_text`."""
     return _Declarations(files[proto], files, runtime).text(notice)
 
 
 class _Declarations:
-    """The declarations of the module of one .proto file."""
+    """The declarations of one .proto file's module."""
 
     def __init__(
         self, file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto], runtime: str
@@ -62,7 +62,7 @@ class _Declarations:
         self._imports: list[str] = []
 
     def text(self, notice: str) -> str:
-        """Return all lines, imports first."""
+        """Return the whole text, imports first."""
         declared = [self._declaration(kind) for kind in self._types]
         blocks = [f"// {notice}", self._import_lines(), *declared, self._exports()]
         return "\n\n".join(blocks) + "\n"
@@ -124,14 +124,14 @@ class _Declarations:
         return [f"declare namespace {local_name(kind.parts)} {{ {_exported(inner)} }}"]
 
     def _given(self, field: FieldDescriptorProto) -> str:
-        """Return the type of what a field may be set to."""
+        """Return the type of values that a field accepts."""
         one = self._type(field, "$I")
         if field.label != REPEATED:
             return one
         return f"ArrayLike<{one}>" if one in ("number", _LONG) else f"readonly ({one})[]"
 
     def _held(self, field: FieldDescriptorProto, label: str) -> str:
-        """Return the type of what a field of a message holds."""
+        """Return the type of values that a field returns."""
         one = self._type(field)
         if field.label == REPEATED:
             return f"({one})[]"
@@ -165,7 +165,7 @@ class _Declarations:
 
 
 def _exported(kinds: list[MessageNode | EnumNode]) -> str:
-    """Return the export of types, and of the interfaces of messages, by their own names."""
+    """Return the exports of types, and of messages' interfaces, by their own names."""
     taken = {safe_name(kind.parts[-1]) for kind in kinds}
     words = []
     for kind in kinds:

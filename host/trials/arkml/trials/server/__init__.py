@@ -1,1 +1,1 @@
-"""The server of trials: their state machines, what it calls, and what calls it."""
+"""The server of trials: trials as tasks, services that clients call, and calls that it makes."""

@@ -1,4 +1,4 @@
-"""Senders of a server, whose messages wait within bounds."""
+"""Senders of a server, with limits on their unsent messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arkml.trials.server.options import TrialLimits
 M = TypeVar("M", bound=Any)
 
 FAREWELL = 5.0
-"""Seconds that the other end of a stream has to take what was sent before its end."""
+"""Seconds that a peer has to read the last messages after the end of its stream."""
 
 
 class BoundedSender(QueuedSender[M]):
@@ -40,7 +40,7 @@ class BoundedSender(QueuedSender[M]):
             super().send(message)
 
     def close(self) -> None:
-        """End the stream after what is queued."""
+        """End the stream after the queued messages."""
         if not self._is_closed:
             self._end(within=self.farewell)
 
@@ -64,15 +64,15 @@ class BoundedSender(QueuedSender[M]):
         return 4 * len(self._queue) > self._most_messages or 4 * self._bytes > self._most_bytes
 
     async def written(self) -> None:
-        """Wait until everything that was sent so far is written, or the stream is over."""
+        """Wait until all messages so far are written, or the stream has ended."""
         await self._written.wait()
 
     async def pump(self, write: Callable[[M], Awaitable[object]]) -> None:
         """
-        Write what is queued, until the stream is closed and all is written.
+        Write the queued messages until the stream is closed and empty.
 
-        Raises TimeoutError if the other end does not take all within `farewell` seconds of the end,
-        and at once if more waits than may.
+        Raises TimeoutError if the peer has not read all messages within `farewell` seconds after
+        the end, or at once if the queue exceeds its limits.
         """
         try:
             async with asyncio.timeout(self.farewell if self._is_closed else None) as self._timeout:

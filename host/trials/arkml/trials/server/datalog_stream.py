@@ -1,4 +1,4 @@
-"""The stream of samples of one trial to the datalog that its parameters name."""
+"""The stream of a trial's samples to the datalog that its parameters name."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from arkml.trials.wire.datalog_pb2 import (
 T = TypeVar("T")
 
 _MOST_HELD = 1_000
-"""Outputs that wait for a datalog; with more all are given at once."""
+"""Maximum number of outputs held back for a datalog; beyond it all are released."""
 
 
 class DatalogStream:
     """
-    Sends the parameters of a trial and its samples to a datalog. It is the Receiver of its answers.
+    Sends the parameters and samples of a trial to its datalog, and receives its answers.
 
-    A datalog that is not there, or goes, ends no trial: `warn` is called with a sentence, once.
-    Samples have at most `most_bytes`.
+    A missing or lost datalog does not end the trial; `warn` is called once with a sentence.
+    `most_bytes` is the maximum size of a sample.
     """
 
     def __init__(
@@ -55,29 +55,29 @@ class DatalogStream:
 
     @property
     def is_full(self) -> bool:
-        """True while so much waits to be written that the trial waits, too."""
+        """True while the trial should wait, because too many samples are unwritten."""
         return not self._is_lost and self._sender.is_full
 
     async def written(self) -> None:
-        """Wait until everything so far is written, or the datalog is lost."""
+        """Wait until all samples so far are written, or the datalog is lost."""
         await self._sender.written()
 
     def take(self, entries: Iterable[Logged]) -> None:
-        """Take in entries of the log of the trial, in their order."""
+        """Add entries of the trial's log, in order."""
         self._send(self._samples.take(entries))
 
     def change(self, state: TrialState) -> None:
-        """Take in a new state of the trial; the stream ends with the last one."""
+        """Note a new state of the trial; ENDED ends the stream."""
         self._send(self._samples.change(state))
         if state == ENDED:
             self._is_over = True
             self._sender.close()
 
     def receive(self, message: RunTrialDatalogOutput) -> None:
-        """Take in an answer, which says nothing."""
+        """Ignore an answer: it carries no data."""
 
     def lose(self, reason: str) -> None:
-        """Take in the end of the stream."""
+        """Handle the end of the stream."""
         if not self._is_lost and (not self._is_over or self._sender.waiting):
             self._warn(f"its datalog {self._endpoint} is lost: {reason}; it gets no more samples")
         self._is_lost = True
@@ -89,7 +89,7 @@ class DatalogStream:
 
 
 class HeldBack(Generic[T]):
-    """Outputs of a trial that wait while its datalog is full, and then are given in their order."""
+    """Outputs of a trial, held back in order while its datalog is full."""
 
     def __init__(self, give: Callable[[T], object]) -> None:
         self.datalog: DatalogStream | None = None
@@ -98,7 +98,7 @@ class HeldBack(Generic[T]):
         self._releasing: asyncio.Task[None] | None = None
 
     def give(self, output: T, *, is_last: bool) -> None:
-        """Give an output now, or later; the last one of a trial waits for nothing."""
+        """Pass on an output, now or later. The last one of a trial is passed on at once."""
         if is_last or len(self._held) > _MOST_HELD:
             self._release()
         is_full = self.datalog is not None and self.datalog.is_full

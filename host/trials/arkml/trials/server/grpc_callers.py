@@ -1,4 +1,4 @@
-"""Calls of environments, actors, datalogs and hooks over gRPC."""
+"""Calls to environments, actors, datalogs and hooks over gRPC."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutpu
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
 
 DATALOG_SECONDS: Final = 600.0
-"""Seconds that a datalog has after a trial to take its samples, and to end its stream."""
+"""Seconds that a datalog has after a trial to read its samples and end its stream."""
 
 _environment_stub: Any = environment_pb2_grpc.EnvironmentSPStub  # generated without types
 _actor_stub: Any = actor_pb2_grpc.ServiceActorSPStub
@@ -42,11 +42,12 @@ _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 class SharedChannels:
     """
-    One channel an endpoint, for all that use it at a time.
+    One gRPC channel for each endpoint, shared by its current users.
 
-    A channel is closed after its last use. One that is kept waits longer and longer after each
-    failure to connect, so that a process that has come back would not be called for minutes. Nor
-    has it a connection in common with the one before, which grpcio may not have ended yet.
+    A channel is closed after its last use. After each failure to connect, gRPC waits longer before
+    the next attempt, so a kept channel would ignore a restarted process for minutes. For the same
+    reason a new channel does not share a connection with an earlier one, which grpcio may not have
+    closed yet.
     """
 
     def __init__(self, limits: TrialLimits) -> None:
@@ -55,7 +56,7 @@ class SharedChannels:
 
     @contextlib.asynccontextmanager
     async def use(self, endpoint: TrialEndpoint) -> AsyncIterator[grpc.aio.Channel]:
-        """Enter with the channel to an endpoint."""
+        """Enter a context with the channel to an endpoint."""
         authority = endpoint.authority
         if authority in self._channels:
             channel, users = self._channels[authority]
@@ -74,7 +75,7 @@ class SharedChannels:
 
 
 class GrpcCallers:
-    """Callers for grpc:// endpoints. Belongs to one event loop."""
+    """Callers for `grpc://` endpoints. Belongs to one event loop."""
 
     def __init__(self, limits: TrialLimits) -> None:
         self._limits = limits
@@ -152,7 +153,11 @@ class GrpcCallers:
         *metadata: tuple[str, str],
         farewell: float = FAREWELL,
     ) -> BoundedSender[Any]:
-        """Open a stream of the method that a channel has."""
+        """
+        Open a stream by a function that returns the method of a channel.
+
+        `farewell` is the time in seconds that the peer has to read the last messages.
+        """
         sender: BoundedSender[Any] = BoundedSender(self._limits, receiver.lose, farewell)
         given = (("trial-id", trial_id), *metadata)
         work = self._run(method, endpoint, given, receiver, sender)
@@ -169,7 +174,7 @@ class GrpcCallers:
         receiver: Receiver[Any],
         sender: BoundedSender[Any],
     ) -> None:
-        """Carry the messages of one stream, and tell the receiver of its end."""
+        """Transfer the messages of one stream, and report its end to the receiver."""
         reason = "did not end its stream"
         try:
             async with self._channels.use(endpoint) as channel:
@@ -180,7 +185,11 @@ class GrpcCallers:
 
 
 async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[Any]) -> str:
-    """Carry messages until both ends have ended the stream; return the end of a sentence on it."""
+    """
+    Transfer messages until both sides have ended the stream.
+
+    Returns the end of a sentence about the stream.
+    """
 
     async def write() -> None:
         with contextlib.suppress(TimeoutError):
@@ -199,15 +208,15 @@ async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[An
         cancel(call)
         writing.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
-            await writing  # its failure is that of the stream, which the sentence is about
+            await writing  # the sentence already reports the failure of the stream
 
 
 def _noted(endpoint: TrialEndpoint, reason: str) -> str:
-    """Return a sentence about an endpoint, with the proxy by which one was asked in vain."""
+    """Return a sentence about an endpoint. It names the proxy if the call failed through one."""
     is_away = grpc.StatusCode.UNAVAILABLE.name in reason
     return f"{endpoint.authority} {reason}{proxy_note(endpoint.authority) if is_away else ''}"
 
 
 def _printable(text: str) -> str:
-    """Return a text as metadata can carry it: what is not printable ASCII is percent-encoded."""
+    """Percent-encode all but printable ASCII, as metadata cannot carry it."""
     return "".join(one if " " <= one <= "~" else quote(one) for one in text)

@@ -1,4 +1,4 @@
-"""The services that a server offers over gRPC: to controllers, actors that join, and people."""
+"""The gRPC services of a server, for controllers, actors that join, and people."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequ
 from arkml.trials.wire.players_pb2_grpc import PlayersSPServicer
 
 HANDSHAKE_SECONDS: Final = 10.0
-"""Seconds that an actor has from its call to its first message."""
+"""Seconds that an actor has to send its first message."""
 
 CROSSING_SECONDS: Final = 1.0
-"""Seconds that the other end has to end its stream, after the last message to it."""
+"""Seconds that a peer has to end its side after the last message to it."""
 
 _MOST_DETAILS: Final = 1_000  # characters: metadata have a limit of 16 KiB, percent-encoded
 
@@ -50,7 +50,7 @@ _Admit: TypeAlias = Callable[
 
 
 class _Described:
-    """The methods that all services have."""
+    """The methods that all services share."""
 
     def __init__(self, trials: Orchestrator) -> None:
         self._trials = trials
@@ -66,12 +66,12 @@ class _Described:
         )
 
     async def Status(self, request: StatusRequest, _: Any) -> StatusReply:  # noqa: N802
-        """Return the statuses that are asked for."""
+        """Return the requested statuses."""
         return StatusReply(statuses=self._trials.statuses(request.names))
 
 
 class LifecycleService(_Described, TrialLifecycleSPServicer):
-    """TrialLifecycleSP: starts, ends and describes trials."""
+    """The service TrialLifecycleSP, which starts, ends and describes trials."""
 
     async def StartTrial(  # noqa: N802
         self, request: TrialStartRequest, context: Any
@@ -85,7 +85,7 @@ class LifecycleService(_Described, TrialLifecycleSPServicer):
     async def TerminateTrial(  # noqa: N802
         self, request: TerminateTrialRequest, context: Any
     ) -> TerminateTrialReply:
-        """Request the end of the trials in the metadata."""
+        """Request the end of the trials named in the metadata."""
         try:
             await self._trials.terminate(trial_ids(context), is_hard=request.hard_termination)
         except TrialError as error:
@@ -95,7 +95,7 @@ class LifecycleService(_Described, TrialLifecycleSPServicer):
     async def GetTrialInfo(  # noqa: N802
         self, request: TrialInfoRequest, context: Any
     ) -> TrialInfoReply:
-        """Describe the trials in the metadata, or all."""
+        """Describe the trials named in the metadata, or all."""
         return await self._trials.info(trial_ids(context), request)
 
     async def WatchTrials(  # noqa: N802
@@ -108,15 +108,15 @@ class LifecycleService(_Described, TrialLifecycleSPServicer):
 
 
 class ClientActorService(_Described, ClientActorSPServicer):
-    """ClientActorSP: lets actors join trials."""
+    """The service ClientActorSP, by which actors join trials."""
 
     async def RunTrial(self, _: Any, context: Any) -> None:  # noqa: N802
-        """Carry the messages of an actor until its trial is over for it."""
+        """Transfer the messages of an actor until its part in the trial ends."""
         await _carry(context, self._trials.options.limits, self._trials.join)
 
 
 class PlayersServicer(PlayersSPServicer):
-    """PlayersSP: lets people take actors over, and watch."""
+    """The service PlayersSP, by which people take over actors and watch."""
 
     def __init__(self, players: PlayersService, limits: TrialLimits) -> None:
         self._players = players
@@ -130,7 +130,7 @@ class PlayersServicer(PlayersSPServicer):
             await _refuse(context, error)
 
     async def TakeOver(self, _: Any, context: Any) -> None:  # noqa: N802
-        """Carry the messages of a person until either side ends the stream."""
+        """Transfer the messages of a person until either side ends the stream."""
         names = _metadata(context, USER_ID)
 
         async def admit(
@@ -141,7 +141,7 @@ class PlayersServicer(PlayersSPServicer):
         await _carry(context, self._limits, admit)
 
     async def Look(self, _: LookRequest, context: Any) -> AsyncIterator[View]:  # noqa: N802
-        """Stream the ticks of the trial in the metadata."""
+        """Stream the ticks of the trial named in the metadata."""
         try:
             views: Any = self._players.look(_one_trial(context, "a reader sees"))
             async with contextlib.aclosing(views):
@@ -153,11 +153,11 @@ class PlayersServicer(PlayersSPServicer):
 
 async def _carry(context: Any, limits: TrialLimits, admit: _Admit) -> None:
     """
-    Carry the messages of an actor that `admit` lets in, until its trial is over for it.
+    Transfer the messages of an actor that `admit` admits, until its part in the trial ends.
 
-    A message of the actor that arrives after the end of the stream would fail there, and hide from
-    it what it has not read: gRPC drops the messages before such an error. So the stream ends when
-    the actor has ended its side, or after a moment.
+    A message from the actor after the end of the stream would be an error, and gRPC drops unread
+    messages before an error. The stream therefore ends once the actor has ended its side, or after
+    a moment.
     """
     lost: list[str] = []
     sender: BoundedSender[ActorRunTrialInput] = BoundedSender(limits, lost.append)
@@ -206,13 +206,17 @@ async def _read(context: Any, receiver: Receiver[ActorRunTrialOutput]) -> None:
 
 
 def trial_ids(context: Any) -> list[str]:
-    """Return the ids in the metadata of a call."""
+    """Return the trial ids in the metadata of a call."""
     values = _metadata(context, "trial-id")
     return [one.strip() for value in values for one in value.split(",") if one.strip()]
 
 
 def _metadata(context: Any, name: str) -> list[str]:
-    """Return metadata of a call, which are to be read before the first wait: gRPC may free them."""
+    """
+    Return the values of a metadata key.
+
+    Call it before the first await, as gRPC may free them.
+    """
     return [value for key, value in context.invocation_metadata() or () if key == name]
 
 

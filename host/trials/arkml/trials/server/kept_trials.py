@@ -1,4 +1,4 @@
-"""The trials of a server that have ended, and the bytes of what is kept of all trials."""
+"""Descriptions of ended trials, and a budget of memory for all trials."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from arkml.trials.wire.environment_pb2 import ObservationSet
 from arkml.trials.wire.lifecycle_pb2 import TrialInfo
 
 MOST_BYTES = 256 << 20
-"""Bytes of the parameters of live trials, and of the descriptions of those that have ended."""
+"""Maximum size of live trials' parameters and ended trials' descriptions together, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedTrial:
     """
-    The description of a trial that has ended, with its last observations and its actors.
+    The description of an ended trial, with its last observations and its actors.
 
-    `reason` is why it was cut off, or ended by its server.
+    `reason` says why it was cut off, or ended by its server; it is empty otherwise.
     """
 
     id: str
@@ -30,12 +30,12 @@ class EndedTrial:
     actors: Sequence[TrialActor]
 
     def trial_actors(self) -> Sequence[TrialActor]:
-        """Return names and classes of all actors, in trial order."""
+        """Return the name and class of each actor, in trial order."""
         return self.actors
 
     @property
     def size(self) -> int:
-        """Bytes of the description."""
+        """Size of the description in bytes."""
         latest = 0 if self.latest is None else self.latest.ByteSize()
         actors = sum(one.ByteSize() for one in self.actors)
         return latest + self.info.ByteSize() + actors + len(self.reason.encode())
@@ -43,20 +43,24 @@ class EndedTrial:
 
 class KeptTrials:
     """
-    The last `count` trials that have ended, and the bytes of all trials.
+    The last `count` ended trials, and the memory that all trials take.
 
-    The oldest ended ones are forgotten for others that need their bytes.
+    Ended trials are forgotten, oldest first, when live ones need their memory.
     """
 
     def __init__(self, count: int) -> None:
         self.ended: dict[str, EndedTrial] = {}
-        """By their ids, in the order of their ends."""
+        """Ended trials by id, in the order of their ends."""
         self._count = count
         self._sizes: dict[str, int] = {}
         self._used = 0
 
     def begin(self, trial_id: str, size: int) -> None:
-        """Count a trial whose parameters take `size` bytes. Raises TrialError without room."""
+        """
+        Reserve `size` bytes for the parameters of a trial.
+
+        Raises TrialError if there is no room.
+        """
         if not self._has_room(size):
             raise TrialError(
                 f"the parameters of the trial take {size} bytes, and those of the others"
@@ -65,7 +69,7 @@ class KeptTrials:
         self._take(trial_id, size)
 
     def end(self, trial: EndedTrial) -> None:
-        """Keep a trial that has ended, if there is room."""
+        """Keep the description of an ended trial if there is room."""
         self._used -= self._sizes.pop(trial.id, 0)
         if self._has_room(trial.size):
             self.ended[trial.id] = trial
@@ -74,7 +78,7 @@ class KeptTrials:
             self._forget_oldest()
 
     def _has_room(self, size: int) -> bool:
-        """Forget ended trials until there are `size` bytes; return False if there are fewer."""
+        """Forget ended trials until `size` bytes are free; return False if that is impossible."""
         while self.ended and self._used + size > MOST_BYTES:
             self._forget_oldest()
         return self._used + size <= MOST_BYTES

@@ -1,4 +1,4 @@
-"""Calls of what is registered with the server itself, and the choice between it and gRPC."""
+"""Calls to implementations in the server's own process, with gRPC for all others."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Implementations(Protocol):
     def open_environment(
         self, implementation: str, trial_id: str, sender: Sender[EnvRunTrialOutput]
     ) -> Receiver[EnvRunTrialInput]:
-        """Start an environment. Raises TrialError if there is none of that name."""
+        """Start an environment. Raises TrialError if there is none of this name."""
 
     def open_actor(
         self, implementation: str, trial_id: str, sender: Sender[ActorRunTrialOutput]
     ) -> Receiver[ActorRunTrialInput]:
-        """Start an actor. Raises TrialError if there is none of that name."""
+        """Start an actor. Raises TrialError if there is none of this name."""
 
     async def pre_trial(
         self, params: PreTrialParams, trial_id: str, user_id: str
@@ -38,7 +38,7 @@ M = TypeVar("M")
 
 
 class LocalCallers:
-    """Callers for local:// endpoints; others are those of `remote`."""
+    """Callers for `local://` endpoints; calls to other endpoints pass to `remote`."""
 
     def __init__(self, remote: Callers) -> None:
         self.implementations: Implementations | None = None
@@ -85,7 +85,7 @@ class LocalCallers:
         user_id: str,
         receiver: Receiver[RunTrialDatalogOutput],
     ) -> PacedSender[RunTrialDatalogInput]:
-        """Open a stream to a datalog, which is never local; see Callers."""
+        """Open a stream to a datalog, which is always remote; see Callers."""
         return self._remote.datalog(endpoint, trial_id, user_id, receiver)
 
     async def pre_trial(
@@ -107,13 +107,13 @@ class LocalCallers:
 
 
 def refused(receiver: Receiver[M], error: TrialError) -> Sender[object]:
-    """Return the Sender of a stream that could not be opened, which its receiver hears of soon."""
+    """Return the Sender of a stream that could not be opened; its receiver gets the error soon."""
     asyncio.get_running_loop().call_soon(receiver.lose, str(error))
     return _NOWHERE
 
 
 class _Nowhere:
-    """A Sender to no one."""
+    """A Sender that drops all messages."""
 
     def send(self, message: object) -> None:
         """Drop a message."""

@@ -31,7 +31,7 @@ class _Total:
 
 
 class MeasuredLog:
-    """A log of trials that measures them on their way to another log."""
+    """A log that measures the durations of trials and ticks, and passes entries to another log."""
 
     def __init__(self, trial_log: TrialLog) -> None:
         self._log = trial_log
@@ -41,7 +41,7 @@ class MeasuredLog:
 
     @property
     def failure(self) -> str:
-        """The reason why nothing can be written, empty if all is well."""
+        """Reason why the log cannot be written, empty if it can."""
         return self._log.failure
 
     def begin(self, trial_id: str, user_id: str, params: TrialParams, began: int) -> None:
@@ -72,7 +72,7 @@ class MeasuredLog:
         self._log.end(trial_id, ended, reason)
 
     def text(self) -> str:
-        """Return all series in the format of Prometheus."""
+        """Return all series in Prometheus's text format."""
         lines = []
         for name, total in self._totals.items():
             series = f"orchestrator_{name}_duration_seconds"
@@ -86,7 +86,7 @@ class MeasuredLog:
 
 
 async def serve_metrics(measured: MeasuredLog, host: str, port: int) -> asyncio.Server:
-    """Answer HTTP requests for the series. Raises TrialError if the port is in use."""
+    """Serve the series over HTTP. Raises TrialError if the port is in use."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""All trials of a server: their starts, what is known of them, and their ends."""
+"""All trials of a server: starting, describing and ending them."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ from arkml.trials.wire.lifecycle_pb2 import (
 log = SafeLogger(__name__)
 
 API_VERSION = "2.0.0"
-"""The version of Cogment's protocol."""
+"""Version of Cogment's protocol."""
 
 _ENDING = "the server is ending"
 _MOST_ID = 256
-_TRIAL_ID = re.compile(rf"(?! )[ -+\--~]{{1,{_MOST_ID}}}(?<! )")  # metadata carry it, in a list
+_TRIAL_ID = re.compile(rf"(?! )[ -+\--~]{{1,{_MOST_ID}}}(?<! )")  # metadata join ids by commas
 
 
 class TrialLog(Protocol):
-    """A log of trials. Its methods never wait."""
+    """A log of trials, for example a Datalog. Its methods never wait."""
 
     @property
     def failure(self) -> str:
-        """The reason why nothing can be written, empty if all is well."""
+        """Reason why the log cannot be written, empty if it can."""
 
     def begin(self, trial_id: str, user_id: str, params: TrialParams, began: int) -> None:
         """Add a trial."""
 
     def add(self, trial_id: str, *entries: Logged) -> None:
-        """Add entries of a trial, in their order."""
+        """Add entries of a trial, in order."""
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
         """Note a new state."""
@@ -70,10 +70,10 @@ class TrialLog(Protocol):
 
 class Orchestrator:
     """
-    The trials of one server; it implements TrialService.
+    The trials of one server; implements TrialService.
 
-    Belongs to one event loop. Ended trials stay visible until `TrialLimits.ended_kept` others have
-    ended after them, or what is kept of all trials takes too many bytes.
+    Belongs to one event loop. An ended trial stays visible until `TrialLimits.ended_kept` others
+    have ended after it, or memory runs short.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Orchestrator:
 
     @property
     def is_logging(self) -> bool:
-        """True if its trials are written to a log."""
+        """True if trials are written to a log."""
         return self._log is not None
 
     # TrialService
@@ -153,7 +153,7 @@ class Orchestrator:
                 task.terminate(is_hard=is_hard)
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
-        """Return what is known of trials; see TrialService. Unknown ones are left out."""
+        """Return the details of trials; see TrialService. Unknown ids are left out."""
         wanted = set(trial_ids)
         trials = [one for one in self._trials() if not wanted or one.id in wanted]
         reply = TrialInfoReply()
@@ -188,7 +188,7 @@ class Orchestrator:
     # The server's own
 
     def live(self, trial_id: str) -> TrialTask:
-        """Return the task of a trial that has not ended. Raises TrialError if there is none."""
+        """Return the task of a live trial. Raises TrialError if there is none."""
         task = self._live.get(trial_id)
         if task is not None:
             return task
@@ -197,17 +197,17 @@ class Orchestrator:
         raise TrialError(f"there is no trial {trial_id!r}")
 
     def live_trials(self) -> list[Trial]:
-        """Return the trials that have not ended, the oldest first."""
+        """Return the trials that have not ended, oldest first."""
         return [task.trial for task in self._live.values()]
 
     def statuses(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the statuses that are asked for; `"*"` asks for all of them."""
+        """Return the requested statuses; `"*"` requests all."""
         share = len(self._live) / self.options.limits.live_trials
         known = {"overall_load": str(round(100 * share))}
         return {name: text for name, text in known.items() if name in names or "*" in names}
 
     def end_running(self, reason: str) -> None:
-        """Request the end of all trials that run, and cut off others; a reason is logged."""
+        """Request the end of all running trials, and cut off the others; log the reason."""
         for task in list(self._live.values()):
             if task.trial.state in (INITIALIZING, PENDING):
                 task.terminate(is_hard=True, reason=reason or _ENDING)
@@ -215,7 +215,7 @@ class Orchestrator:
                 task.terminate(is_hard=False, reason=reason)
 
     async def close(self, seconds: float) -> None:
-        """End all trials: softly for at most `seconds`, and then at once. Refuse new ones."""
+        """Refuse new trials and end all, softly for at most `seconds`, and then at once."""
         self._is_closing = True
         self.end_running("")
         if not self._live:
@@ -232,9 +232,9 @@ class Orchestrator:
     # TrialEvents
 
     def changed(self, trial: Trial, state: TrialState) -> None:
-        """Take in a new state of a trial."""
+        """Handle a new state of a trial."""
         self._watchers.change(trial, state)
-        trial_log = self._log if trial.actors else None  # it has begun one with its parameters
+        trial_log = self._log if trial.actors else None  # unlogged until it has parameters
         if trial_log is not None:
             trial_log.state(trial.id, state, trial.ended)
         if state != ENDED:
@@ -259,12 +259,12 @@ class Orchestrator:
             self._all_over.set()
 
     def entries(self, trial: Trial, entries: Sequence[Logged]) -> None:
-        """Take in entries of the log of a trial."""
+        """Handle log entries of a trial."""
         if self._log is not None:
             self._log.add(trial.id, *entries)
 
     def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
-        """Take in a sentence about a trial."""
+        """Handle a sentence about a trial for the operator."""
         log.log(logging.WARNING if is_warning else logging.INFO, "trial %s: %s", trial.id, text)
 
     # Parts
@@ -273,7 +273,7 @@ class Orchestrator:
         self, task: TrialTask, request: TrialStartRequest, given: TrialParams | None
     ) -> TrialParams:
         """
-        Return the parameters of a trial once its datalog is there, if they name one.
+        Return the trial's parameters, once the datalog that they may name is connected.
 
         Raises TrialError as soon as the trial ends.
         """

@@ -21,10 +21,10 @@ _UNSET = ("config", "default_action", "trial_config")
 
 def read_parameters(path: Path) -> TrialParams:
     """
-    Return the parameters in a YAML file with the section `trial_params`; others are ignored.
+    Return the parameters in a YAML file's section `trial_params`; other sections are ignored.
 
-    Configurations and default actions cannot be set in a file: hooks and calls do. Raises
-    TrialError, which names the file and the value, for anything else.
+    Configurations and default actions cannot be set in a file, only by hooks and calls. Raises
+    TrialError, with the file and the value, for invalid contents.
     """
     try:
         document = yaml.safe_load(read_file(path, most=MOST_BYTES))
@@ -45,7 +45,7 @@ def read_parameters(path: Path) -> TrialParams:
 
 
 def endpoints_of(params: TrialParams) -> frozenset[TrialEndpoint]:
-    """Return all endpoints that parameters name."""
+    """Return all endpoints in the parameters."""
     names = [params.environment.endpoint, params.datalog.endpoint]
     names += [actor.endpoint for actor in params.actors]
     return frozenset(TrialEndpoint.parse(name) for name in names if name)

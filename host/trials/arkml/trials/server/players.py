@@ -1,4 +1,4 @@
-"""The service of people who play in the hosted trials of a server, and of those who watch."""
+"""The service of a server for people who play in hosted trials, and for spectators."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from arkml.trials.wire.players_pb2 import Description, LiveTrial, View
 
 class TrialPlayers:
     """
-    The people in the hosted trials of one server; it implements PlayersService.
+    The people in the hosted trials of one server; implements PlayersService.
 
-    Without a `hosting` there are no such trials, and every request is refused.
+    Without `hosting` there are no hosted trials, and every request is refused.
     """
 
     def __init__(self, trials: Orchestrator, hosting: Hosting | None) -> None:
@@ -26,7 +26,7 @@ class TrialPlayers:
         self._hosting = hosting
 
     async def describe(self) -> Description:
-        """Return what the trials of the server play, and the live trials; see PlayersService."""
+        """Return a description of the guest and of the live trials; see PlayersService."""
         if self._hosting is None:
             raise TrialError("this server hosts no trials: there is nothing for people to play")
         description = Description()
@@ -47,7 +47,7 @@ class TrialPlayers:
         user_id: str,
         sender: Sender[ActorRunTrialInput],
     ) -> Receiver[ActorRunTrialOutput]:
-        """Play for an actor of a trial; see PlayersService."""
+        """Play an actor of a trial; see PlayersService."""
         checked_user_id(user_id)
         most = self._trials.options.limits.people
         return await self._trials.live(trial_id).take_over(slot, user_id, sender, most)

@@ -1,4 +1,4 @@
-"""One trial of a server: its state machine between the streams of its environment and actors."""
+"""One trial of a server: its state machine, between the streams of environment and actors."""
 
 from __future__ import annotations
 
@@ -52,23 +52,24 @@ _ToEnvironment: TypeAlias = ToEnvironment | GiveActions | EndEnvironment
 
 
 class TrialEvents(Protocol):
-    """Events of trials, which a server takes in."""
+    """Receives the events of trials."""
 
     def changed(self, trial: Trial, state: TrialState) -> None:
-        """Take in a new state."""
+        """Handle a new state."""
 
     def entries(self, trial: Trial, entries: Sequence[Logged]) -> None:
-        """Take in entries of the log, in their order."""
+        """Handle log entries, in order."""
 
     def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
-        """Take in a sentence for the operator."""
+        """Handle a sentence for the operator."""
 
 
 class TrialTask:
     """
-    Drives one trial: what arrives goes into its machine, what comes out is sent.
+    Drives one trial: passes messages to its machine, and applies the machine's outputs.
 
-    Belongs to one event loop. Nothing here waits, so a slow actor delays its own trial only.
+    Belongs to one event loop. Nothing here waits, so a slow actor delays its own trial only
+    (decision 18).
     """
 
     def __init__(
@@ -90,20 +91,20 @@ class TrialTask:
         self._held: HeldBack[_ToEnvironment] = HeldBack(self._give)
 
     def begin(self, params: TrialParams, pacing: Pacing | None = None) -> None:
-        """Give the trial its parameters, and a hosted one the time of its ticks."""
+        """Start the trial with its parameters, and a hosted trial with its tick timing."""
         self.trial.begin(params, self._loop.time(), pacing)
         self._begun.set()
         self._apply()
 
     async def until_begun(self) -> None:
-        """Wait until the trial has its parameters, or is over."""
+        """Wait until the trial has parameters, or has ended."""
         if not self.trial.is_over:
             await self._begun.wait()
 
     async def join(
         self, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
     ) -> ActorReceiver:
-        """Let an actor join once the trial has its parameters. Raises TrialError if it cannot."""
+        """Admit an actor once the trial has parameters. Raises TrialError if it cannot join."""
         await self.until_begun()
         index = self.trial.slot(slot)
         receiver = self._admit(index, sender)
@@ -117,7 +118,16 @@ class TrialTask:
         sender: Sender[ActorRunTrialInput],
         most_people: int,
     ) -> ActorReceiver:
-        """Let a person play for an actor in a hosted trial. Raises TrialError if that cannot be."""
+        """
+        Admit a person as the player of an actor. Raises TrialError if it cannot be taken over.
+
+        Args:
+            slot: Name or class of the actor.
+            user_id: Name of the person.
+            sender: Stream to the person.
+            most_people: Maximum number of people in the trial.
+
+        """
         await self.until_begun()
         index = self.trial.slot_to_take_over(slot)
         assert self.trial.hosted is not None
@@ -125,7 +135,7 @@ class TrialTask:
             raise TrialError(
                 f"{most_people} people play in trial {self.trial.id}, the most of one trial"
             )
-        if index in self._actors:  # the stream of a player that is away
+        if index in self._actors:  # the actor has a player that is away: end its stream
             reason = f"{user_id!r} took it over"
             self._do(lambda now: self.trial.lose_actor(index, reason, now))
         receiver = self._admit(index, sender)
@@ -134,7 +144,7 @@ class TrialTask:
         return receiver
 
     async def open_datalog(self, params: TrialParams, most_bytes: int) -> None:
-        """Open the stream to the datalog of `params`, and wait until it is there, or is lost."""
+        """Open the stream to the datalog of `params`, and wait until it is connected or lost."""
 
         def warn(text: str) -> None:
             self._events.notice(self.trial, text, is_warning=True)
@@ -144,35 +154,35 @@ class TrialTask:
         await self._datalog.written()
 
     def terminate(self, *, is_hard: bool, reason: str = "") -> None:
-        """Request the end of the trial, or end it at once."""
+        """Request the end of the trial; with `is_hard` end it at once."""
         if is_hard:
             self._do(lambda _: self.trial.cut(reason or "the trial was terminated"))
         else:
             self._do(lambda now: self.trial.terminate(now, reason))
 
     def from_actor(self, index: int, message: ActorRunTrialOutput) -> None:
-        """Take in a message of an actor."""
+        """Pass a message of an actor to the trial."""
         self.trial.from_actor(index, message, self._loop.time())
         self._apply()
 
     def from_environment(self, *messages: EnvRunTrialOutput) -> None:
-        """Take in messages of the environment."""
+        """Pass messages of the environment to the trial."""
         now = self._loop.time()
         for message in messages:
             self.trial.from_environment(message, now)
         self._apply()
 
     def take_played(self, hosted: HostedSide, played: PlayedTick) -> None:
-        """Take in a tick that the environment has played ahead; its messages follow."""
+        """Pass a tick that was played ahead to the trial; its messages follow."""
         if not self.trial.is_over:
             hosted.take_played(played, self._loop.time())
 
     def lose_actor(self, index: int, reason: str) -> None:
-        """Take in the end of the stream of an actor."""
+        """Report the end of an actor's stream to the trial."""
         self._do(lambda now: self.trial.lose_actor(index, reason, now))
 
     def lose_environment(self, reason: str) -> None:
-        """Take in the end of the stream of the environment."""
+        """Report the end of the environment's stream to the trial."""
         self._do(lambda _: self.trial.lose_environment(reason))
 
     def _admit(self, index: int, sender: Sender[ActorRunTrialInput]) -> ActorReceiver:
@@ -185,9 +195,9 @@ class TrialTask:
         self._apply()
 
     def _apply(self) -> None:
-        """Send what is to be sent, until there is nothing more, and wait for the next deadline."""
+        """Apply the trial's outputs until there are none left, and set a timer for its deadline."""
         if self._is_sending:
-            return  # a sender has called back: the loop below takes what came of it
+            return  # a sender called back: the outer call's loop applies the new outputs
         self._is_sending = True
         is_changed = False
         try:
@@ -196,11 +206,11 @@ class TrialTask:
                 self._apply_all(outputs)
         finally:
             self._is_sending = False
-        if is_changed or self.trial.is_hosted:  # whose ticks may begin without any output
+        if is_changed or self.trial.is_hosted:  # a hosted tick may begin without any output
             self._set_timer()
 
     def _apply_all(self, outputs: Sequence[Output]) -> None:
-        """Apply outputs in their order; entries of the log only wait for a change of the state."""
+        """Apply outputs in order. Log entries are collected until the next change of state."""
         entries: list[Logged] = []
         for output in outputs:
             if isinstance(output, Entry | Entries):
@@ -233,7 +243,7 @@ class TrialTask:
                 self._environment = self._called_environment()
             case Changed(state):
                 if state == ENDED:
-                    self._begun.set()  # those that wait to join are refused
+                    self._begun.set()  # wake actors that wait to join: they are refused
                     self.lookers.close()
                 if self._datalog is not None:
                     self._datalog.change(state)
@@ -280,7 +290,7 @@ class TrialTask:
         return Passing(self._hosted, "the trial ended the stream")
 
     def _set_timer(self) -> None:
-        """Have the trial told of its next deadline; a timer that is too early sets the next one."""
+        """Schedule the trial's next deadline. A timer that fires early sets another one."""
         deadline = self.trial.deadline()
         timer = self._timer
         if deadline is None:
@@ -300,9 +310,9 @@ class TrialTask:
 
 class ActorReceiver:
     """
-    The end of an actor's stream where its messages arrive, until the trial ends the stream.
+    The Receiver of an actor's messages, until the trial ends the stream.
 
-    The actor may have another stream after that.
+    The actor may get another stream after that.
     """
 
     def __init__(self, task: TrialTask, index: int) -> None:
@@ -310,37 +320,37 @@ class ActorReceiver:
         self._index = index
 
     def receive(self, message: ActorRunTrialOutput) -> None:
-        """Give a message to the trial."""
+        """Pass a message to the trial."""
         if self._task is not None:
             self._task.from_actor(self._index, message)
 
     def lose(self, reason: str) -> None:
-        """Tell the trial of the end of the stream."""
+        """Report the end of the stream to the trial."""
         if self._task is not None:
             self._task.lose_actor(self._index, reason)
 
     def end(self) -> None:
-        """Take in that the trial has ended the stream."""
+        """Note that the trial has ended the stream."""
         self._task = None
 
 
 class EnvironmentReceiver:
-    """The end of an environment's stream where its messages arrive."""
+    """The Receiver of an environment's messages."""
 
     def __init__(self, task: TrialTask) -> None:
         self._task = task
 
     def receive(self, message: EnvRunTrialOutput) -> None:
-        """Give a message to the trial."""
+        """Pass a message to the trial."""
         self._task.from_environment(message)
 
     def lose(self, reason: str) -> None:
-        """Tell the trial of the end of the stream."""
+        """Report the end of the stream to the trial."""
         self._task.lose_environment(reason)
 
 
 class HostedEnd:
-    """The end of a hosted trial that its environment uses; see HostedTrial."""
+    """A hosted trial as its environment uses it; see HostedTrial."""
 
     def __init__(self, task: TrialTask, hosted: HostedSide) -> None:
         self._task = task
@@ -348,19 +358,19 @@ class HostedEnd:
 
     @property
     def trial_id(self) -> str:
-        """The id of the trial."""
+        """Id of the trial."""
         return self._task.trial.id
 
     def stand_in(self, stand_ins: Sequence[StandIn]) -> None:
-        """Offer an action for each actor, in the tick of the observations that are sent next."""
+        """Offer one action for each actor, for the tick of the next observations."""
         self._hosted.stand_in(stand_ins)
 
     def reward(self, rewards: HostedRewards) -> None:
-        """Give rewards for the present tick, ahead of the message that is sent next."""
+        """Give rewards for the present tick, before the next message is sent."""
         self._hosted.reward(rewards)
 
     def take_played(self, played: PlayedTick) -> None:
-        """Give a tick that was played ahead, before the message that is sent next."""
+        """Report a tick that was played ahead, before the next message is sent."""
         self._task.take_played(self._hosted, played)
 
     def send(self, message: EnvRunTrialOutput) -> None:
@@ -368,9 +378,9 @@ class HostedEnd:
         self._task.from_environment(message)
 
     def send_all(self, messages: Sequence[EnvRunTrialOutput]) -> None:
-        """Send messages, as one after another but in less time."""
+        """Send several messages at once, which is faster than one by one."""
         self._task.from_environment(*messages)
 
     def close(self) -> None:
-        """End the stream after what was sent."""
+        """End the stream after the messages that were sent."""
         self._task.lose_environment("the environment ended its stream")

@@ -1,4 +1,4 @@
-"""Those who look at one hosted trial, tick by tick."""
+"""The spectators of one hosted trial."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from arkml.trials.wire.players_pb2 import View
 
 class Lookers:
     """
-    Gives the views of a trial to all who look at it.
+    Shows each tick of a trial to all spectators.
 
-    Each of them has at most one view to read: a newer one takes its place.
+    Each spectator has at most one unread view: a newer one replaces it.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -24,17 +24,17 @@ class Lookers:
         return len(self._lookers)
 
     def show(self, view: View) -> None:
-        """Give a view to all."""
+        """Show a view to all spectators."""
         for looker in self._lookers:
             looker.take(view)
 
     def close(self) -> None:
-        """Give all the last view, of the trial that has ended."""
+        """Show the last view of the ended trial to all spectators."""
         if self._lookers:
             self.show(self._trial.view())
 
     async def look(self) -> AsyncGenerator[View, None]:
-        """Iterate over the present tick and those that follow, until the trial ends."""
+        """Iterate over the present tick and the following ones until the trial ends."""
         looker = _Looker()
         looker.take(self._trial.view())
         self._add(looker)
@@ -57,19 +57,19 @@ class Lookers:
 
 
 class _Looker:
-    """The newest view that one reader has not taken yet."""
+    """The newest unread view of one spectator."""
 
     def __init__(self) -> None:
         self.view: View | None = None
         self.arrived = asyncio.Event()
 
     def take(self, view: View) -> None:
-        """Take in a view, in the place of one before."""
+        """Store a view in place of an unread one."""
         self.view = view
         self.arrived.set()
 
     def next(self) -> View:
-        """Return the view that has arrived, and forget it."""
+        """Remove and return the view that has arrived."""
         assert self.view is not None
         view, self.view = self.view, None
         self.arrived.clear()

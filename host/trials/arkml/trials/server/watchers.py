@@ -1,4 +1,4 @@
-"""Those that watch the states of trials."""
+"""Watchers of the states of trials."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from arkml.trials.wire.common_pb2 import TrialState
 from arkml.trials.wire.lifecycle_pb2 import TrialInfo, TrialListEntry, TrialListRequest
 
 MOST_QUEUED = 100_000
-"""Entries that may wait for a watcher; with more the oldest are dropped."""
+"""Maximum number of entries that wait for a watcher; beyond it the oldest are dropped."""
 
 MOST_BYTES = 256 << 20
-"""Bytes of the entries that wait for all watchers; the one with the most loses the oldest."""
+"""Maximum size of all waiting entries in bytes; the watcher with the most loses its oldest."""
 
 _ENTRY_BYTES = 256
-"""Bytes of an entry beside its content, by estimate."""
+"""Estimated overhead of an entry in bytes."""
 
 
 class Watchers:
@@ -31,7 +31,7 @@ class Watchers:
         self._is_closed = False
 
     def change(self, trial: Trial, state: TrialState) -> None:
-        """Tell all watchers of a new state; they share one entry."""
+        """Send a new state to all watchers, which share one entry."""
         shared: dict[bool, TrialListEntry] = {}
         for watcher in self._watchers:
             if watcher.wants(state):
@@ -42,7 +42,7 @@ class Watchers:
     async def watch(
         self, request: TrialListRequest, trials: Callable[[], Iterable[Trial | EndedTrial]]
     ) -> AsyncIterator[TrialListEntry]:
-        """Iterate over the present states of `trials`, and over changes until the server closes."""
+        """Iterate over the present states of `trials`, then over changes until `close`."""
         watcher = _Watcher(frozenset(request.filter), is_full=request.full_info)
         self._watchers.add(watcher)
         try:
@@ -60,13 +60,13 @@ class Watchers:
             self._bytes -= watcher.bytes
 
     def close(self) -> None:
-        """End all iterations after what they have not yielded yet."""
+        """End all iterations after their remaining entries."""
         self._is_closed = True
         for watcher in self._watchers:
             watcher.arrived.set()
 
     def _give(self, watcher: _Watcher, entry: TrialListEntry) -> None:
-        """Let an entry wait for a watcher, in the place of the oldest ones if there are many."""
+        """Queue an entry for a watcher; drop the oldest entries if there are too many."""
         size = entry.ByteSize() + _ENTRY_BYTES
         watcher.entries.append((entry, size))
         watcher.bytes += size
@@ -78,7 +78,7 @@ class Watchers:
             self._take(max(self._watchers, key=lambda one: one.bytes))
 
     def _take(self, watcher: _Watcher) -> TrialListEntry:
-        """Return the oldest entry of a watcher, and take it off."""
+        """Remove and return the oldest entry of a watcher."""
         entry, size = watcher.entries.popleft()
         watcher.bytes -= size
         self._bytes -= size
@@ -92,7 +92,7 @@ class Watchers:
 
 
 class _Watcher:
-    """The entries that one watcher has not taken yet, each with its bytes."""
+    """The unread entries of one watcher, each with its size in bytes."""
 
     def __init__(self, states: frozenset[TrialState], *, is_full: bool) -> None:
         self.is_full = is_full
@@ -102,5 +102,5 @@ class _Watcher:
         self._states = states
 
     def wants(self, state: TrialState) -> bool:
-        """Return whether entries of a state are asked for."""
+        """Return whether the watcher asks for a state."""
         return not self._states or state in self._states

@@ -1,4 +1,4 @@
-"""Rights at a web port: hosts, origins, tokens, and the endpoints that parameters may name."""
+"""Access rules of a web port: hosts, origins, tokens, and endpoints in parameters."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ class Grant:
     """
     The rights of a client of the web port.
 
-    Either everything, if `is_all`. Or to act, as one of the `slots`, which are names of actors, or
-    without slots to watch; and that in the trial of an id alone or, without an id, in all trials of
-    the server.
+    Args:
+        trial_id: The one trial that they apply to; empty for all trials of the server.
+        slots: Names of the actors that the client may act as. If empty, it may only watch.
+        is_all: Whether the client may do everything.
+
     """
 
     trial_id: str = ""
@@ -35,7 +37,7 @@ class Grant:
     is_all: bool = False
 
     def require_all(self, method: str) -> None:
-        """Raise CallRefused unless everything is permitted."""
+        """Raise CallRefused unless the client may do everything."""
         if not self.is_all:
             where = f"for trial {self.trial_id} alone" if self.trial_id else "to play or watch"
             raise CallRefused(
@@ -43,7 +45,11 @@ class Grant:
             )
 
     def watched(self, trial_ids: Sequence[str]) -> list[str]:
-        """Return the trials that a client asks about. Raises CallRefused if it may not see them."""
+        """
+        Return the trials that a client may watch of `trial_ids`.
+
+        Raises CallRefused otherwise.
+        """
         if self.slots:
             raise CallRefused(
                 f"this token is good to act in {self._trials}, and not to watch",
@@ -55,7 +61,7 @@ class Grant:
         return [self.trial_id]
 
     def require_slot(self, trial_id: str, slot: ActorInitialOutput) -> None:
-        """Raise CallRefused unless a client may act in that slot of a trial."""
+        """Raise CallRefused unless the client may act in this slot of a trial."""
         if self.is_all:
             return
         self._require_trial([trial_id])
@@ -65,11 +71,11 @@ class Grant:
         raise CallRefused(f"this token is good {names} alone", CallStatus.PERMISSION_DENIED)
 
     def require_look(self, trial_id: str) -> None:
-        """Raise CallRefused unless a client may see the ticks of a trial."""
+        """Raise CallRefused unless the client may see the ticks of a trial."""
         self._require_trial([trial_id])
 
     def covers(self, trial_id: str) -> bool:
-        """Return whether a trial is one in which a client may do something."""
+        """Return whether the rights apply to a trial."""
         return self.trial_id in ("", trial_id)
 
     @property
@@ -90,9 +96,9 @@ ALL: Final = Grant(is_all=True)
 
 class Access:
     """
-    The rules of a web port, and the tokens that are valid now. Used by one event loop.
+    The rules of a web port, and its valid tokens. Belongs to one event loop.
 
-    `token` opens everything; it is empty where none is needed.
+    `token` grants everything; it is empty if the port needs none.
     """
 
     def __init__(self, options: WebOptions) -> None:
@@ -103,11 +109,11 @@ class Access:
         self._origins = frozenset(options.allow_origins)
         self._endpoints = options.endpoints
         self._most = options.limits.tokens
-        # By digest: the time of a look-up says nothing about a token.
+        # By digest, so that the time of a look-up reveals nothing about a token.
         self._grants: dict[bytes, Grant] = {}
 
     def issue(self, grant: Grant) -> str:
-        """Return a new token. Raises TrialError if there are as many as there may be."""
+        """Return a new token. Raises TrialError if too many are valid."""
         if len(self._grants) >= self._most:
             raise TrialError(f"there are {self._most} tokens already, the most that may be valid")
         token = secrets.token_urlsafe(32)
@@ -115,12 +121,12 @@ class Access:
         return token
 
     def end_trial(self, trial_id: str) -> None:
-        """Make all tokens of a trial invalid."""
+        """Invalidate all tokens of a trial."""
         grants = self._grants.items()
         self._grants = {key: grant for key, grant in grants if grant.trial_id != trial_id}
 
     def grant(self, token: str | None) -> Grant | None:
-        """Return what a request with that token may do, None if the token is missing or wrong."""
+        """Return the rights that a token gives, None if it is missing or wrong."""
         if token is None:
             return None if self.token else ALL
         if self.token and hmac.compare_digest(_digest(token), _digest(self.token)):
@@ -128,15 +134,15 @@ class Access:
         return self._grants.get(_digest(token))
 
     def is_elsewhere(self, origin: str) -> bool:
-        """Return whether pages of other origins than the port's own have this one, and may."""
+        """Return whether an origin is one of the allowed foreign ones."""
         return origin in self._origins
 
     def admits_origin(self, scheme: str, hosts: Sequence[str], origins: Sequence[str]) -> bool:
         """
-        Return whether a request may pass with these Origin headers.
+        Return whether a request with these Origin headers is admitted.
 
-        Those without any pass, since they are not from pages. Pages of the port itself pass,
-        and those of the allowed origins.
+        A request without one does not come from a page, and passes. Otherwise the page must be the
+        port's own or of an allowed origin.
         """
         if not origins:
             return True
@@ -145,10 +151,10 @@ class Access:
 
     def check_params(self, params: TrialParams) -> None:
         """
-        Check the endpoints of parameters from the web.
+        Check the endpoints in parameters from the web.
 
-        Raises CallRefused for one that the operator has not named, which would have the server
-        connect to an address of a page's choice, and TrialError for text that is not an endpoint.
+        Raises CallRefused for an endpoint that the operator has not allowed: the server would
+        connect to an address that a page chooses. Raises TrialError for an invalid one.
         """
         texts = [params.environment.endpoint, params.datalog.endpoint]
         texts += [actor.endpoint for actor in params.actors]

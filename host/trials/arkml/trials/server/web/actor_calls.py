@@ -1,4 +1,4 @@
-"""Calls of actors in a browser, over grpc-websockets: those that join, or take an actor over."""
+"""Calls of actors in a browser, over grpc-websockets: to join, or to take over an actor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_EARLY: Final = 16  # messages of an actor that was not admitted yet
 
 
 class ActorOpening(NamedTuple):
-    """The first messages of a client: headers, by names in lower case, the trial and its slot."""
+    """The opening of a client's call: its headers (names in lower case), the trial and the slot."""
 
     headers: Mapping[str, str]
     trial_id: str
@@ -52,11 +52,11 @@ class ActorOpening(NamedTuple):
 Admit: TypeAlias = Callable[
     [ActorOpening, Sender[ActorRunTrialInput]], Awaitable[Receiver[ActorRunTrialOutput]]
 ]
-"""Lets an actor in, which the trial reaches by the sender. Raises TrialError if it does not."""
+"""Admits an actor, to which the trial sends through the sender. Raises TrialError if it refuses."""
 
 
 class ActorCalls:
-    """The ASGI application of one method that carries the messages of an actor."""
+    """The ASGI application of one method that transfers an actor's messages."""
 
     def __init__(self, admit: Admit, limits: WebLimits, paces: ReadingPaces) -> None:
         self._admit = admit
@@ -85,8 +85,7 @@ class _Browser:
     """
     The websocket of one actor.
 
-    Its methods raise WebSocketDisconnect once it is closed, and Stalled if its client does not
-    read.
+    Methods raise WebSocketDisconnect once it is closed, and Stalled if the client does not read.
     """
 
     def __init__(self, socket: WebSocket, limits: WebLimits) -> None:
@@ -103,7 +102,7 @@ class _Browser:
         await self._socket.accept(subprotocol=SUBPROTOCOL)
 
     async def next(self) -> SocketEvent:
-        """Wait for what the browser sends. Raises CallRefused if there is no sense in it."""
+        """Wait for the next part of the call. Raises CallRefused if it is malformed."""
         while not self._events:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
@@ -115,7 +114,7 @@ class _Browser:
             self._events.extend(self._decoder.receive(data))
         event = self._events.popleft()
         if isinstance(event, bytes) and self._events:
-            await self._pace.admit(0)  # one message of the websocket may have many of the call
+            await self._pace.admit(0)  # one websocket message may hold many of the call
         return event
 
     async def write(self, message: ActorRunTrialInput) -> None:
@@ -124,7 +123,7 @@ class _Browser:
         self._is_ended = message.state == END
 
     async def end(self, status: CallStatus, text: str) -> None:
-        """Send END with the text as its details, unless END was sent, and the trailers."""
+        """Send END with the text as details, unless END was sent already, and the trailers."""
         if not self._is_ended:
             await self.write(ActorRunTrialInput(state=END, details=text or None))
         await self._send(trailers_frame(status, text))
@@ -145,7 +144,7 @@ class _Browser:
 
 
 class _ActorCall:
-    """One actor, from its first message to the end of its call."""
+    """The call of one actor, from its first message to its end."""
 
     def __init__(self, admit: Admit, browser: _Browser, limits: WebLimits) -> None:
         self._admit = admit
@@ -162,7 +161,7 @@ class _ActorCall:
         self._lost = ""
 
     async def run(self, scope: Scope) -> None:
-        """Have the actor let in, and carry messages until its trial, or the connection, is over."""
+        """Admit the actor, and transfer messages until its trial or the connection ends."""
         try:
             opening = await self._opening()
             grant_in(scope).require_slot(opening.trial_id, opening.slot)
@@ -182,7 +181,7 @@ class _ActorCall:
             self._queue.close()
 
     async def _opening(self) -> ActorOpening:
-        """Return what the first messages say."""
+        """Read and return the opening of the call."""
         seconds = self._limits.handshake_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -202,7 +201,7 @@ class _ActorCall:
         return ActorOpening(headers.values, trial_ids[0], message.init_output)
 
     async def _play(self, opening: ActorOpening) -> None:
-        """Have the actor let in, and send what the trial sends until it ends the stream."""
+        """Admit the actor, and send the trial's messages until it ends the stream."""
         receiver = await self._admit(opening, self._queue)
         self._receiver = receiver
         for message in self._early:
@@ -212,7 +211,7 @@ class _ActorCall:
         await self._queue.pump(self._browser.write)
 
     async def _read(self) -> None:
-        """Give the trial what the browser sends. Ends with an error only."""
+        """Pass the browser's messages to the trial. Ends only with an error."""
         while True:
             event = await self._browser.next()
             if isinstance(event, HalfClose):
@@ -227,7 +226,7 @@ class _ActorCall:
     async def _ending(
         self, reading: asyncio.Task[None], playing: asyncio.Task[None]
     ) -> tuple[CallStatus, str]:
-        """Wait until the call ends, and return in which way."""
+        """Wait until the call ends, and return its status and message."""
         waited = (reading, playing, self._overflow)
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         if self._overflow.done():
@@ -253,7 +252,7 @@ class _ActorCall:
         self._early.append(message)
 
     def _lose(self, reason: str) -> None:
-        """Tell the trial, once, that nothing more comes from the actor."""
+        """Report the end of the actor's stream to the trial, once."""
         if not self._lost:
             self._lost = reason
             if self._receiver is not None:

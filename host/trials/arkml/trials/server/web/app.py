@@ -1,4 +1,4 @@
-"""The application of a web port: its routes, and the watch over the end of its tokens."""
+"""The application of a web port: its routes, and the expiry of its tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PAGE = "/play"
 
 
 def make_web_app(services: TrialServices, options: WebOptions, access: Access) -> ASGIApp:
-    """Return the ASGI application by which browsers reach the services of a server."""
+    """Return the ASGI application that makes a server's services available to browsers."""
     trials = services.trials
     paces = ReadingPaces(options.limits)
 
@@ -99,7 +99,7 @@ async def _unknown(socket: WebSocket) -> None:
 
 
 async def _end_tokens(trials: TrialService, access: Access) -> None:
-    """Make the tokens of trials invalid as they end."""
+    """Invalidate the tokens of each trial as it ends."""
     entries: Any = trials.watch(TrialListRequest(filter=[TrialState.ENDED]))
     try:
         async with contextlib.aclosing(entries):

@@ -1,4 +1,4 @@
-"""The parts of all calls over the web: their one message, their errors, their tasks."""
+"""Common parts of all web calls: request messages, errors and tasks."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ M = TypeVar("M", bound=Message)
 
 
 class Stalled(Exception):
-    """A client left what it was sent unread for too long."""
+    """A client that has left data unread for too long."""
 
 
 def content_refusal(request: Request) -> Response | None:
-    """Return the answer to a request that is not one of grpc-web, None if it is."""
+    """Return the answer to a request that is not grpc-web, None if it is."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in CONTENT_TYPES:
         return None
@@ -45,7 +45,7 @@ def content_refusal(request: Request) -> Response | None:
 async def read_message(
     request: Request, kind: type[M], limits: WebLimits, paces: ReadingPaces
 ) -> M:
-    """Return the one message of a request. Raises CallRefused for another body."""
+    """Return the one message of a request. Raises CallRefused for an invalid body."""
     decoder, messages, size = FrameDecoder(limits.message_bytes), list[bytes](), 0
     try:
         async with asyncio.timeout(limits.handshake_seconds):
@@ -67,7 +67,7 @@ async def read_message(
 
 
 def status_of(error: BaseException) -> tuple[CallStatus, str]:
-    """Return the status and the message that a client gets for an error."""
+    """Return the status and message to send to the client for an error."""
     if isinstance(error, CallRefused):
         return error.status, str(error)
     if isinstance(error, ActorTaken):
@@ -80,7 +80,7 @@ def status_of(error: BaseException) -> tuple[CallStatus, str]:
 
 @contextlib.asynccontextmanager
 async def running(*parts: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Run coroutines as tasks, which end with the block."""
+    """Run coroutines as tasks that are cancelled at the end of the block."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         yield tasks

@@ -1,4 +1,4 @@
-"""The connections of a web port, with the limits that uvicorn leaves to others."""
+"""The connections of a web port, with limits that uvicorn does not have."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from arkml.base.files import open_file
 from arkml.trials.server.web.options import WebLimits, WebOptions
 
 SAFETY: Final = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-"""Headers of all answers: browsers guess no types, and show addresses to no other site."""
+"""Headers of all answers: browsers guess no types, and pass addresses to no other site."""
 
 _KEY: Final = "arkml.trials.connection"
-_CLOSING_SECONDS: Final = 5.0  # for what was sent to a client before its connection is cut
+_CLOSING_SECONDS: Final = 5.0  # a client has them to read the last answer
 
 
 class Connection:
-    """One connection; `ending` is set once the server is about to end."""
+    """One connection; `ending` is set when the server is about to stop."""
 
     def __init__(self, address: str, transport: asyncio.Transport | None = None) -> None:
         self.address = address
@@ -34,24 +34,24 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
 
     def abort(self) -> None:
-        """End the connection at once, whatever was not sent yet."""
+        """Close the connection at once, dropping unsent data."""
         if self._transport is not None:
             self._transport.abort()
 
     def abort_in(self, seconds: float) -> None:
-        """End the connection after a time, unless that is put off or called off before."""
+        """Close the connection after some seconds, unless that is postponed or cancelled."""
         self.keep()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def keep(self) -> None:
-        """Call off an end that was to come after a time."""
+        """Cancel the scheduled close."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     @property
     def is_timed(self) -> bool:
-        """True while the connection is to end after a time."""
+        """True while a close is scheduled."""
         return self._timer is not None
 
 
@@ -67,7 +67,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: Connection) -> bool:
-        """Take in a connection, and return False if there are too many."""
+        """Add a connection, and return False if there are too many."""
         limits, address = self._limits, connection.address
         if len(self._open) >= limits.connections:
             return False
@@ -78,7 +78,7 @@ class Connections:
         return True
 
     def release(self, connection: Connection) -> None:
-        """Take in the end of a connection, also of one that was not admitted."""
+        """Remove a connection, even one that was not admitted."""
         connection.keep()
         if connection in self._open:
             self._open.remove(connection)
@@ -87,13 +87,13 @@ class Connections:
                 del self._by_address[connection.address]
 
     def abort_all(self) -> None:
-        """End all connections at once."""
+        """Close all connections at once."""
         for connection in list(self._open):
             connection.abort()
 
 
 def connection_in(scope: Scope) -> Connection:
-    """Return the connection of a call; a server that is not of this package has unnamed ones."""
+    """Return the connection of a call; under another ASGI server, a nameless one."""
     state: dict[str, Any] = scope.get("state", {})
     connection = state.get(_KEY)
     if not isinstance(connection, Connection):
@@ -102,7 +102,7 @@ def connection_in(scope: Scope) -> Connection:
 
 
 def _address(client: tuple[str, int] | None) -> str:
-    """Return the address of a client, for IPv6 the network that one client has to itself."""
+    """Return a client's address; for IPv6, the network that one client usually owns."""
     host = client[0] if client is not None else ""
     try:
         address = ip_address(host)
@@ -114,14 +114,14 @@ def _address(client: tuple[str, int] | None) -> str:
 
 
 def _last_answer(status: str, text: str) -> bytes:
-    """Return an answer after which the connection is closed."""
+    """Return an answer after which the connection closes."""
     headers = {"content-type": "text/plain", "connection": "close", **SAFETY}
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", text]).encode()
 
 
 class WebConfig(uvicorn.Config):
-    """The configuration of uvicorn for a web port, with its connections."""
+    """Uvicorn's configuration for a web port, with its connections."""
 
     def __init__(self, app: ASGIApp, options: WebOptions) -> None:
         self.limits = options.limits
@@ -131,15 +131,15 @@ class WebConfig(uvicorn.Config):
             app,
             http=_HttpProtocol,
             ws=_WebsocketProtocol,
-            # A whole message behind the byte that begins one of a websocket and the frame's prefix.
+            # Room for the websocket's leading byte and the frame's prefix before a whole message.
             ws_max_size=options.limits.message_bytes + 6,
             ws_ping_interval=options.limits.stalled_seconds,
             ws_ping_timeout=options.limits.stalled_seconds,
             ws_per_message_deflate=False,
-            proxy_headers=False,  # anyone could send them
+            proxy_headers=False,  # any client could forge them
             lifespan="on",
             log_config=None,
-            log_level="warning",  # lines of a lower level show paths, and so tokens
+            log_level="warning",  # lower levels log paths, which contain tokens
             access_log=False,
             timeout_graceful_shutdown=5,
             server_header=False,
@@ -156,12 +156,12 @@ class WebConfig(uvicorn.Config):
 
 
 class _HttpProtocol(H11Protocol):
-    """HTTP whose requests have to arrive in time, over a limited number of connections."""
+    """HTTP with a deadline for requests, over a limited number of connections."""
 
     config: WebConfig
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take in a connection, or refuse it."""
+        """Add a connection, or refuse it."""
         super().connection_made(transport)
         self._connection = Connection(_address(self.client), transport)
         self.app_state = {**self.app_state, _KEY: self._connection}
@@ -173,12 +173,12 @@ class _HttpProtocol(H11Protocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take in the end of the connection."""
+        """Remove the connection."""
         super().connection_lost(exc)
         self.config.open_connections.release(self._connection)
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes; the time of a request begins with its first one."""
+        """Handle bytes; the deadline of a request starts with its first byte."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -191,7 +191,7 @@ class _HttpProtocol(H11Protocol):
             self._connection.abort_in(self.config.limits.handshake_seconds)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP, unless that would break another answer."""
+        """Answer bytes that are not HTTP, unless another answer is being sent."""
         if self.cycle is not None and self.cycle.response_started:
             self._connection.abort()
         else:
@@ -199,17 +199,17 @@ class _HttpProtocol(H11Protocol):
             self.transport.close()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        """Give the connection to the protocol of websockets."""
+        """Hand the connection to the websocket protocol."""
         self._connection.keep()
         super().handle_websocket_upgrade(event)
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection that is not used, even if its client does not read."""
+        """Close an idle connection, even if its client does not read."""
         super().timeout_keep_alive_handler()
         self._connection.abort_in(_CLOSING_SECONDS)
 
     def shutdown(self) -> None:
-        """Have the call end that the connection is used for."""
+        """End the call that uses the connection."""
         super().shutdown()
         self._connection.ending.set()
 
@@ -220,7 +220,7 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
     config: WebConfig
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take in a connection, of whose requests nothing is logged: paths have tokens."""
+        """Add a connection, without logging its requests: their paths contain tokens."""
         super().connection_made(transport)
         self.conn.debug = False
 
@@ -239,17 +239,17 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
         return connection
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take in the end of the connection."""
+        """Remove the connection."""
         super().connection_lost(exc)
         self.config.open_connections.release(self._connection)
 
     def handle_cont(self, event: Frame) -> None:
-        """Take in a part of a message; empty ones, of which there is no limit, are not kept."""
+        """Handle a fragment of a message; drop empty ones, since their number is unlimited."""
         if event.data or event.fin:
             super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
-        """Pass on a message; one of a text that is not UTF-8 ends the connection, once."""
+        """Pass on a message; text that is not UTF-8 ends the connection, once."""
         if self.conn.state is not State.OPEN:
             self.frames = []
             return
@@ -270,24 +270,24 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     def handle_ping(self) -> None:
-        """Answer a ping, unless the client leaves the answers unread."""
+        """Answer a ping, unless the client leaves answers unread."""
         if self.writable.is_set():
             super().handle_ping()
         else:
             self._connection.abort()
 
     def keepalive_timeout(self) -> None:
-        """End the connection of a client that does not answer pings."""
+        """Close the connection of a client that does not answer pings."""
         super().keepalive_timeout()
         self._connection.abort()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
-        """End the connection soon after its call, even if its client does not read."""
+        """Close the connection soon after its call, even if its client does not read."""
         super().on_task_complete(task)
         if not self.disconnected:
             self._connection.abort_in(_CLOSING_SECONDS)
 
     def shutdown(self) -> None:
-        """Tell the call of the end of the server."""
+        """Notify the call that the server stops."""
         super().shutdown()
         self._connection.ending.set()

@@ -1,4 +1,4 @@
-"""The states of trials that wait to be sent to a watcher."""
+"""Queued states of trials for one watcher."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections import deque
 from arkml.trials.wire.lifecycle_pb2 import TrialListEntry
 
 MOST_ENTRIES = 100_000
-"""Entries that are left of a queue at most."""
+"""Maximum number of entries that stay in a queue."""
 
 
 class EntryQueue:
     """
     A queue of the states of trials for one watcher.
 
-    Once there are more than `most`, earlier states of trials that have a later one are dropped, so
-    that a watcher which does not read costs an entry for each trial, and the oldest ones beyond
-    MOST_ENTRIES.
+    Beyond `most` entries only the last state of each trial is kept, and of these only the newest
+    MOST_ENTRIES, so a watcher that does not read costs bounded memory.
     """
 
     def __init__(self, most: int) -> None:
@@ -43,12 +42,12 @@ class EntryQueue:
             self._limit = max(self._most, 2 * len(self._entries))
 
     def end(self) -> None:
-        """End the stream after what is queued."""
+        """End the stream after the queued entries."""
         self._is_ended = True
         self._arrived.set()
 
     async def next(self) -> TrialListEntry | None:
-        """Wait for an entry and take it; None after the end."""
+        """Wait for an entry and remove it; return None after the end."""
         while not self._entries:
             if self._is_ended:
                 return None

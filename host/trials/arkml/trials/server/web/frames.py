@@ -1,4 +1,4 @@
-"""The bytes of grpc-web and of grpc-websockets, as text and messages, without any I/O."""
+"""The encoding of grpc-web and grpc-websockets: bytes to messages and back, without I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Message)
 
 
 class CallStatus(IntEnum):
-    """The status codes of gRPC that the web port answers with."""
+    """The status codes of gRPC that the web port uses."""
 
     OK = 0
     INVALID_ARGUMENT = 3
@@ -44,7 +44,7 @@ class CallStatus(IntEnum):
 
 
 class CallRefused(TrialError):
-    """A call that the web port does not carry out; `status` is its code."""
+    """A call that the web port refuses; `status` is its code."""
 
     def __init__(self, message: str, status: CallStatus = CallStatus.INVALID_ARGUMENT) -> None:
         super().__init__(message)
@@ -53,9 +53,9 @@ class CallRefused(TrialError):
 
 class FrameDecoder:
     """
-    The messages in a stream of bytes, which arrives in any parts.
+    Decodes messages from a stream of bytes that arrives in arbitrary parts.
 
-    Messages have at most `limit` bytes, and more than one of them is never kept.
+    A message has at most `limit` bytes, and at most one message is buffered.
     """
 
     def __init__(self, limit: int) -> None:
@@ -65,9 +65,9 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """
-        Return the messages that are whole with these bytes.
+        Return the messages that these bytes complete.
 
-        Raises CallRefused, now and at every later call, for bytes that are no frames.
+        Raises CallRefused, now and at every later call, for bytes that are not frames.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -85,7 +85,7 @@ class FrameDecoder:
         return contents
 
     def finish(self) -> None:
-        """Take in the end of the stream. Raises CallRefused within a frame."""
+        """Handle the end of the stream. Raises CallRefused in the middle of a frame."""
         if self._buffer:
             self._refuse(f"the stream ended after {len(self._buffer)} bytes of a frame")
 
@@ -116,19 +116,19 @@ class CallHeaders(NamedTuple):
 
 
 class HalfClose(NamedTuple):
-    """The end of what a client sends."""
+    """The end of the client's side."""
 
 
 SocketEvent: TypeAlias = CallHeaders | HalfClose | bytes
-"""A part of what a client sends over a websocket; bytes are a message of the call."""
+"""A part of a client's call over a websocket; bytes are a message of the call."""
 
 
 class SocketDecoder:
     """
-    The contents of the messages that a client sends over a grpc-websocket.
+    Decodes the messages of a client's grpc-websocket.
 
-    First come the headers, then parts of frames behind 0x00, and last 0x01 if the client ends its
-    half of the stream.
+    The first message has the headers. Later ones carry parts of frames after a byte 0x00; a last
+    0x01 ends the client's side of the stream.
     """
 
     def __init__(self, limit: int) -> None:
@@ -137,7 +137,7 @@ class SocketDecoder:
         self._is_closed = False
 
     def receive(self, message: bytes) -> list[SocketEvent]:
-        """Return the contents of a message. Raises CallRefused if there is no sense in it."""
+        """Return the contents of a message. Raises CallRefused if it is malformed."""
         if not self._has_headers:
             self._has_headers = True
             return [CallHeaders(_headers_in(message))]
@@ -170,12 +170,12 @@ def _headers_in(message: bytes) -> dict[str, str]:
 
 
 def ids_in(values: Iterable[str]) -> list[str]:
-    """Return the ids in the values of a header, several of which may be joined by commas."""
+    """Return the ids in the values of a header; one value may join several by commas."""
     return [one.strip() for value in values for one in value.split(",") if one.strip()]
 
 
 def parsed(kind: type[M], content: bytes) -> M:
-    """Return a message of a kind. Raises CallRefused for other bytes."""
+    """Parse a message of type `kind`. Raises CallRefused for other bytes."""
     message = kind()
     try:
         message.ParseFromString(content)
@@ -186,17 +186,17 @@ def parsed(kind: type[M], content: bytes) -> M:
 
 
 def data_frame(message: Message) -> bytes:
-    """Return a message as a frame."""
+    """Encode a message as a frame."""
     return _frame(_DATA, message.SerializeToString())
 
 
 def headers_frame() -> bytes:
-    """Return the headers of an answer over a websocket as a frame."""
+    """Encode the headers of an answer over a websocket as a frame."""
     return _frame(_TRAILERS, f"content-type: {CONTENT_TYPE}\r\n".encode())
 
 
 def trailers_frame(status: CallStatus, message: str = "") -> bytes:
-    """Return the end of an answer as a frame; the message may be any text."""
+    """Encode the end of an answer as a frame; `message` may be any text."""
     encoded = quote(message[:_MOST_MESSAGE], safe=_PLAIN, errors="replace")
     return _frame(_TRAILERS, f"grpc-status: {status:d}\r\ngrpc-message: {encoded}\r\n".encode())
 

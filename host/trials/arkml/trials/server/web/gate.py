@@ -1,4 +1,4 @@
-"""Admission of requests to a web port: their Host, their Origin and the token in their path."""
+"""Admission of requests to a web port, by Host, Origin and the token in their path."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _MOST_SHOWN: Final = 200
 
 class Gate:
     """
-    ASGI middleware that passes what may pass on to `app`, without the token and with its grant.
+    ASGI middleware that passes admitted requests to `app`, with their grant and without the token.
 
-    Requests for names or from pages that are not allowed get the status 403. Those without a
-    valid token pass, without a grant: their calls are refused in the way of gRPC, which clients
-    can read.
+    Requests with a Host or Origin that is not allowed get the status 403. Requests without a valid
+    token pass without a grant: their calls are then refused in gRPC's way, which clients can read.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -75,7 +74,7 @@ class Gate:
         return None
 
     def _take_token(self, scope: Scope) -> None:
-        """Take the token out of the path, in place: the server's messages show this scope."""
+        """Remove the token from the path, in place, as the server logs this scope."""
         match = _TOKEN_PATH.fullmatch(scope["path"])
         if match is not None:
             scope["path"] = match[2] or "/"
@@ -84,7 +83,7 @@ class Gate:
 
 
 def grant_in(scope: Any) -> Grant:
-    """Return what the client of a call may do. Raises CallRefused if it has no valid token."""
+    """Return the grant of a call. Raises CallRefused if it has no valid token."""
     grant: Grant | None = scope[_GRANT]
     if grant is None:
         raise CallRefused(

@@ -26,7 +26,7 @@ from arkml.trials.wire.lifecycle_pb2 import (
 
 
 class LifecycleMethods:
-    """The methods, which answer within the rights of a client."""
+    """The methods, within the rights of each client."""
 
     def __init__(self, trials: TrialService, limits: WebLimits, access: Access) -> None:
         self._trials = trials
@@ -45,7 +45,7 @@ class LifecycleMethods:
 
     @property
     def watch(self) -> StreamMethod:
-        """Method WatchTrials."""
+        """The method WatchTrials."""
         return StreamMethod(TrialListRequest, lambda grant, _: grant.watched(()), self._watch)
 
     async def _start(self, call: UnaryCall) -> Message:
@@ -68,7 +68,7 @@ class LifecycleMethods:
         return VersionInfo(versions=pairs)
 
     async def _watch(self, call: StreamCall) -> AsyncGenerator[Message, None]:
-        """Yield states, of a grant's own trial until its end; see EntryQueue for slow clients."""
+        """Yield states; a token for one trial sees only it, and only until it ends."""
         queue = EntryQueue(self._limits.queued_entries)
         async with running(self._feed(call, queue)) as (feeding,):
             while (entry := await queue.next()) is not None:

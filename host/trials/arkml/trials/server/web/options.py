@@ -18,16 +18,25 @@ _LAST_PORT: Final = 65_535
 @dataclass(frozen=True, slots=True)
 class WebLimits:
     """
-    Limits of a web port, for browsers that are slow, many, or not browsers at all.
+    Limits of a web port against clients that are slow, numerous or hostile.
 
-    `message_bytes` is the size of a message from a browser, whose messages are read at no more than
-    `messages_per_second` and `bytes_per_second`: those of a websocket, and the requests of an
-    address. `connections` may be open at once, `connections_per_address` of them from one address.
-    A request, and what an actor sends to join, has to arrive within `handshake_seconds`. A client
-    that leaves something unread for `stalled_seconds`, or does not answer a ping for as long, is
-    disconnected; meanwhile `queued_messages` and `queued_bytes` may wait for an actor, which is
-    lost with one more, and `queued_entries` for a watcher, which then misses states of trials but
-    not the last ones. `tokens` may be valid at once.
+    Args:
+        message_bytes: Maximum size of a message from a browser in bytes.
+        messages_per_second: Maximum rate at which messages of one websocket, or requests of one
+            address, are read.
+        bytes_per_second: Maximum rate at which their bytes are read.
+        connections: Maximum number of open connections.
+        connections_per_address: Maximum number of open connections of one address.
+        handshake_seconds: Seconds within which a request, or an actor's opening, must arrive.
+        stalled_seconds: Seconds after which a client that leaves data unread, or does not answer a
+            ping, is disconnected.
+        queued_messages: Maximum number of messages that wait for an actor; with one more it is
+            lost.
+        queued_bytes: Maximum size of these messages in bytes.
+        queued_entries: Number of states that wait for a watcher, beyond which it gets only the last
+            state of each trial.
+        tokens: Maximum number of valid tokens.
+
     """
 
     message_bytes: int = 64 << 10
@@ -57,14 +66,24 @@ class WebLimits:
 @dataclass(frozen=True, slots=True)
 class WebOptions:
     """
-    The address of a web port, and what may be done there.
+    The address of a web port, and the rules for its clients.
 
-    `allow_hosts` are names that it answers to besides those of the loopback, `allow_origins` the
-    origins of pages elsewhere that may use it. `token` opens everything; without one it is made
-    where one is needed, see `needs_token`. `endpoints` are those that parameters from the web may
-    name besides cogment://client. With `tls_cert` and `tls_key`, files in the format PEM, it speaks
-    TLS. `page` is the folder of a page for people, which is served under /play/ beside the
-    JavaScript SDK. Raises TrialError for options that cannot be meant.
+    Args:
+        host: Address to listen at.
+        port: Port, 0 for a free one.
+        allow_hosts: Host names that it answers to besides the names of the loopback interface.
+        allow_origins: Origins of foreign pages that may use it, such as `https://example.org`.
+        token: Token that grants everything. Where one is needed (see `needs_token`) and none is
+            given, the port creates one.
+        endpoints: Endpoints that parameters from the web may name besides `cogment://client`.
+        tls_cert: Certificate file in PEM format, to serve TLS.
+        tls_key: File with its key, in PEM format.
+        page: Folder of a page for people, served under /play/ together with the JavaScript SDK.
+        limits: Limits of the port.
+
+    Raises:
+        TrialError: An option is invalid.
+
     """
 
     host: str = "127.0.0.1"
@@ -92,7 +111,7 @@ class WebOptions:
 
     @property
     def needs_token(self) -> bool:
-        """True where others than this machine can reach the port, or if a token is given."""
+        """True if other machines can reach the port, or a token is given."""
         names = (self.host, *(host_in(one) for one in self.allow_hosts))
         return bool(self.token) or not all(is_loopback(name) for name in names)
 

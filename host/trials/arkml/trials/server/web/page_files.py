@@ -1,4 +1,4 @@
-"""The files of the page of players, which a web port serves under /play/."""
+"""Files of the page for players, which a web port serves under /play/."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arkml.trials.server.web.rates import ReadingPaces
 
 INDEX: Final = "index.html"
 SCRIPTS: Final = "js/"
-"""The folder of the JavaScript SDK among the files of the page."""
+"""Folder of the JavaScript SDK within the page."""
 
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -34,7 +34,7 @@ _POLICY: Final = (
     " connect-src {own}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _HEADERS: Final = {
-    "cache-control": "no-cache",  # ask every time, which the ETag makes cheap
+    "cache-control": "no-cache",  # browsers ask every time, which the ETag makes cheap
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
@@ -42,7 +42,7 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)
 
 
 class PageFile(NamedTuple):
-    """A file of the page, with its type and its ETag."""
+    """A file of the page, with its type and ETag."""
 
     content: bytes
     kind: str
@@ -51,10 +51,10 @@ class PageFile(NamedTuple):
 
 class PageFiles:
     """
-    The ASGI application of a page: `folder`, and the JavaScript SDK in its SCRIPTS.
+    The ASGI application that serves `folder`, and the JavaScript SDK below it in SCRIPTS.
 
-    It has the files that are there when it is made, by their names; no path leads to others. They
-    hold no data and need no token. Raises TrialError for a folder without an INDEX.
+    The list of files is read once, at the start, so no path leads to other files. The files hold no
+    data and need no token. Raises TrialError for a folder without an INDEX.
     """
 
     def __init__(self, folder: Path, paces: ReadingPaces) -> None:
@@ -81,12 +81,12 @@ class PageFiles:
 
 
 async def to_folder(_: Request) -> Response:
-    """Send a client from /play to /play/, by a relative path, which keeps the token before it."""
+    """Redirect from /play to /play/, by a relative path that preserves a token before it."""
     return Response(status_code=308, headers={"location": "play/"})
 
 
 def _files_in(folder: Path) -> Iterator[tuple[str, PageFile]]:
-    """Yield the files of a folder whose type is known, with their paths in it."""
+    """Yield each file of a known type in a folder, with its relative path."""
     for path in sorted(folder.rglob("*")):
         kind = _TYPES.get(path.suffix)
         if kind is not None and path.is_file():
@@ -96,7 +96,7 @@ def _files_in(folder: Path) -> Iterator[tuple[str, PageFile]]:
 
 
 def _policy(request: Request) -> str:
-    """Return the Content-Security-Policy, with the websockets of this port by their address."""
+    """Return the Content-Security-Policy, which names this port's websockets by address."""
     host = request.headers.get("host", "")
     # Older browsers do not count websockets of the same address as 'self'.
     sockets = f" ws://{host} wss://{host}" if _AUTHORITY.fullmatch(host) else ""
@@ -109,7 +109,7 @@ def _etags(request: Request) -> list[str]:
 
 
 def page_link(origin: str, slot: str = "", token: str = "") -> str:
-    """Return a link to the page of a port, with the actor to play and a token if there are any."""
+    """Return a link to the page of a port, with an actor to play and a token if given."""
     given = {"slot": slot, "token": token}
     fields = urlencode({name: value for name, value in given.items() if value})
     return f"{origin}/play/" + (f"#{fields}" if fields else "")

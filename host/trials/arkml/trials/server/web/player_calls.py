@@ -1,4 +1,4 @@
-"""The methods of PlayersSP over the web: to describe, to take an actor over, and to look."""
+"""The methods of PlayersSP over the web: Describe, TakeOver and Look."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequ
 
 
 class PlayerMethods:
-    """The methods, which answer within the rights of a client."""
+    """The methods, within the rights of each client."""
 
     def __init__(self, players: PlayersService) -> None:
         self._players = players
 
     @property
     def unary(self) -> Mapping[str, UnaryMethod]:
-        """Method Describe, by name."""
+        """The method Describe, by name."""
         return {"Describe": UnaryMethod(DescribeRequest, self._describe)}
 
     @property
     def look(self) -> StreamMethod:
-        """Method Look."""
+        """The method Look."""
         return StreamMethod(LookRequest, _admit_look, self._look)
 
     async def take_over(
         self, opening: ActorOpening, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
-        """Have a person take an actor over; see PlayersService."""
+        """Take over an actor for a person; see PlayersService."""
         user_ids = [opening.headers[USER_ID]] if USER_ID in opening.headers else []
         try:
             user_id = user_id_in(user_ids)
@@ -49,7 +49,7 @@ class PlayerMethods:
         return await self._players.take_over(opening.trial_id, opening.slot, user_id, sender)
 
     async def _describe(self, call: UnaryCall) -> Message:
-        """Return the description, with the trials that the client may see alone."""
+        """Return the description, limited to trials that the client may see."""
         whole = await self._players.describe()
         description = Description()
         description.CopyFrom(whole)

@@ -1,4 +1,4 @@
-"""A web port: an address at which browsers reach the trials of a server."""
+"""A web port: an address at which browsers reach a server's trials."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WebPort:
     """
     An open web port. Belongs to the event loop that opens it.
 
-    `access` has its rules and tokens; `access.token`, if there is one, opens everything.
+    `access` holds its rules and tokens; `access.token`, if not empty, grants everything.
     """
 
     def __init__(self, services: TrialServices, options: WebOptions) -> None:
@@ -45,7 +45,7 @@ class WebPort:
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Listen. Raises TrialError if the address, or the certificate, cannot be used."""
+        """Start to listen. Raises TrialError if the address or the certificate cannot be used."""
         try:
             self._config.load()
         except OSError as error:
@@ -61,7 +61,7 @@ class WebPort:
             self._serving.result()
 
     async def close(self) -> None:
-        """End all calls and close the port. Safe to call again."""
+        """End all calls and close the port. Idempotent."""
         serving, self._serving = self._serving, None
         if serving is not None:
             self._server.should_exit = True
@@ -73,18 +73,18 @@ class WebPort:
         return len(self._config.open_connections)
 
     def endpoint(self, token: str = "") -> str:
-        """Return the endpoint that clients of this machine use, with a token if one is given."""
+        """Return the endpoint for clients of this machine, with a token if one is given."""
         scheme = "http" if self._options.tls_cert is None else "https"
         authority = listening_authority(self._options.host, self.port)
         return f"{scheme}://{authority}" + (f"/j/{token}" if token else "")
 
     async def token_to_act(self, trial_id: str, slots: Iterable[str]) -> str:
         """
-        Return a token that is good to act in a trial as one of the actors named in `slots`.
+        Return a token to act in a trial as one of the actors named in `slots`.
 
-        That is to join as the actor, to take it over, and to look at the trial.
+        It permits to join as the actor, to take it over, and to look at the trial.
 
-        Raises TrialError if there is no such trial, if it has ended, or has no such actors.
+        Raises TrialError if the trial does not exist, has ended, or has no such actors.
         """
         names = frozenset(slots)
         actors = await self._actors_of(trial_id)
@@ -95,19 +95,19 @@ class WebPort:
 
     async def token_to_watch(self, trial_id: str) -> str:
         """
-        Return a token that is good to watch a trial, and to look at it tick by tick.
+        Return a token to watch a trial's states, and to look at its ticks.
 
-        Raises TrialError if there is no such trial, or if it has ended.
+        Raises TrialError if the trial does not exist, or has ended.
         """
         await self._actors_of(trial_id)
         return self.access.issue(Grant(trial_id))
 
     def link_to_play(self, slots: Iterable[str]) -> str:
         """
-        Return an endpoint that is good to act in all trials of this server, and to look at them.
+        Return an endpoint with a token to act in all trials of this server, and to look at them.
 
-        Its clients act as one of the actors named in `slots`. It outlives trials. Raises TrialError
-        without slots, and if there are as many tokens as there may be.
+        Clients act as one of the actors named in `slots`. The token outlives trials. Raises
+        TrialError if `slots` is empty, or too many tokens are valid.
         """
         names = frozenset(slots)
         if not names:
@@ -116,14 +116,14 @@ class WebPort:
 
     def link_to_watch(self) -> str:
         """
-        Return an endpoint that is good to watch all trials of this server, which it outlives.
+        Return an endpoint with a token to watch all trials of this server. It outlives trials.
 
-        Raises TrialError if there are as many tokens as there may be.
+        Raises TrialError if too many tokens are valid.
         """
         return self.endpoint(self.access.issue(Grant()))
 
     async def _actors_of(self, trial_id: str) -> frozenset[str]:
-        """Return the names of the actors of a trial, none before it has its parameters."""
+        """Return the names of a trial's actors; none before it has parameters."""
         reply = await self._trials.info([trial_id], TrialInfoRequest(get_actor_list=True))
         live = [info for info in reply.trial if info.state != TrialState.ENDED]
         if not live:

@@ -1,4 +1,4 @@
-"""The pace at which a web port reads."""
+"""Rate limits for reading from clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MOST_ADDRESSES: Final = 10_000
 
 class TokenBucket:
     """
-    Holds back what comes faster than `rate` a second.
+    Limits an amount to `rate` a second.
 
-    At first, and after a pause, a second's worth passes at once. Times are seconds of one steady
+    After a pause, the amount of one second passes at once. Times are in seconds of one steady
     clock.
     """
 
@@ -26,13 +26,13 @@ class TokenBucket:
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
-        """Take an amount and return the seconds to wait for it."""
+        """Take an amount, and return the seconds to wait for it."""
         self._refill(now)
         self._level -= amount
         return max(0.0, -self._level / self._rate)
 
     def is_full(self, now: float) -> bool:
-        """Return whether nothing was taken for a while."""
+        """Return whether the bucket is full again after a pause."""
         self._refill(now)
         return self._level >= self._rate
 
@@ -42,7 +42,7 @@ class TokenBucket:
 
 
 class ReadingPace:
-    """The reading of one client's messages, by their number and by their bytes."""
+    """Rate limits of one client, for messages and for bytes."""
 
     def __init__(self, limits: WebLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -59,13 +59,13 @@ class ReadingPace:
 
     @property
     def is_rested(self) -> bool:
-        """True after a second without messages, or more if there were many."""
+        """True after a second without messages, or longer after many."""
         now = self._clock()
         return self._messages.is_full(now) and self._bytes.is_full(now)
 
 
 class ReadingPaces:
-    """The pace of requests by the addresses that they come from."""
+    """Rate limits of requests, by address."""
 
     def __init__(self, limits: WebLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -74,9 +74,9 @@ class ReadingPaces:
 
     def of(self, address: str) -> ReadingPace:
         """
-        Return the pace of an address.
+        Return the rate limits of an address.
 
-        Those of addresses that rest are forgotten if there are many, and then the oldest one.
+        If there are many addresses, rested ones are forgotten first, and then the oldest.
         """
         if len(self._paces) >= _MOST_ADDRESSES and address not in self._paces:
             self._paces = {key: one for key, one in self._paces.items() if not one.is_rested}

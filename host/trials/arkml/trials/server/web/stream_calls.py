@@ -1,4 +1,4 @@
-"""Calls of grpc-web that answer with a stream."""
+"""Calls of grpc-web with a stream of answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENDING: Final = (CallStatus.UNAVAILABLE, "the server is ending")
 
 
 class StreamCall(NamedTuple):
-    """A call with its request message, the trials in its metadata, and the rights of its client."""
+    """A call with its request message, the trials in its metadata, and its client's rights."""
 
     request: Any
     trial_ids: Sequence[str]
@@ -45,10 +45,10 @@ class StreamCall(NamedTuple):
 
 class StreamMethod(NamedTuple):
     """
-    A method: the message that it takes, its check of the client's rights, and what answers it.
+    A method with its request type, its check of rights, and its generator of answers.
 
-    `admit` raises CallRefused for a call that is not permitted. `answer` is asked for a message as
-    soon as the client has taken the one before.
+    `admit` raises CallRefused for a call that is not permitted. `answer` is asked for the next
+    message as soon as the client has read the last one.
     """
 
     takes: type[Message]
@@ -57,7 +57,7 @@ class StreamMethod(NamedTuple):
 
 
 class StreamCalls:
-    """The ASGI application of one method that answers with a stream."""
+    """The ASGI application of one method with a stream of answers."""
 
     def __init__(self, method: StreamMethod, limits: WebLimits, paces: ReadingPaces) -> None:
         self._method = method
@@ -90,7 +90,7 @@ class StreamCalls:
     async def _stream(
         self, call: StreamCall, scope: Scope, receive: Receive, writer: _Writer
     ) -> None:
-        """Send messages until there are none, the client has gone, or the server ends."""
+        """Send messages until there are none left, the client has gone, or the server stops."""
         await writer.begin()
         async with running(
             _send_all(self._method.answer(call), writer),
@@ -105,7 +105,7 @@ class StreamCalls:
 
 
 class _Writer:
-    """The answer to one call, in parts. Raises Stalled if the client does not read."""
+    """Writes the answer to one call in parts. Raises Stalled if the client does not read."""
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send = send
@@ -130,7 +130,7 @@ class _Writer:
 async def _send_all(
     messages: AsyncGenerator[Message, None], writer: _Writer
 ) -> tuple[CallStatus, str]:
-    """Send messages, and return how they ended. Raises Stalled."""
+    """Send messages, and return the status and message of their end. Raises Stalled."""
     try:
         async with contextlib.aclosing(messages):
             async for message in messages:

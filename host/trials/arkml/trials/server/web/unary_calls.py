@@ -1,4 +1,4 @@
-"""Calls of grpc-web that have one answer."""
+"""Calls of grpc-web with one answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from arkml.trials.server.web.rates import ReadingPaces
 
 
 class UnaryCall(NamedTuple):
-    """A call with its request message, the trials in its metadata, and the rights of its client."""
+    """A call with its request message, the trials in its metadata, and its client's rights."""
 
     method: str
     request: Any
@@ -35,7 +35,7 @@ class UnaryCall(NamedTuple):
 
 
 class UnaryMethod(NamedTuple):
-    """A method: the message that it takes, and the function that answers it."""
+    """A method with its request type and the function that answers it."""
 
     takes: type[Message]
     answer: Callable[[UnaryCall], Awaitable[Message]]
