@@ -1,4 +1,4 @@
-"""Asynchronous training: actors sample side by side, one trainer learns."""
+"""Asynchronous training: actors sample in parallel while one trainer learns."""
 
 from __future__ import annotations
 

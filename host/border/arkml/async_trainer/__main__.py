@@ -1,4 +1,4 @@
-"""The command that trains a guest by actors: `python -m arkml.async_trainer GUEST --actors N`."""
+"""Command that trains a guest with actors: `python -m arkml.async_trainer GUEST --actors N`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from arkml.hive.protocol.settings import Settings
 from arkml.runtime.interrupts import GUARD
 
 PENDULUM = Path("fixtures", "guests", "c_pendulum_plain.wasm")
-"""The guest that is trained if none is given, in a checkout of the repository."""
+"""Default guest, in a checkout of the repository."""
 
 _EVALUATION_SEED = 0
 
 
 class ProgressPrinter(Recorder):
-    """Prints a line of each flush; keeps models below a directory, if there is one."""
+    """Prints a line at each flush, and saves models below a directory if one is given."""
 
     def __init__(self, most: int, interval: int, model_dir: Path | None) -> None:
         super().__init__(model_dir)
@@ -45,11 +45,11 @@ class ProgressPrinter(Recorder):
         self._interval = interval
 
     def write(self, record: Record) -> None:
-        """Drop a record that is not a summary."""
+        """Ignore a record that is not a summary."""
 
     def write_step(self, record: Record, step: int) -> None:
-        """Print the newest return and the speeds of a summary."""
-        updates = step - 1 if step % self._interval == 1 else step  # a flush is an update late
+        """Print the latest return and the speeds of a summary."""
+        updates = step - 1 if step % self._interval == 1 else step  # a flush comes one step late
         parts = [f"{updates:>9,} of {self._most:,} updates"]
         for name, form in (
             (f"{EPISODE_RETURN}_mean", "return {:9.2f}"),
@@ -82,17 +82,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """Train as `main` does, with the streams of a command. Raises StdoutUnwritable."""
+    """Train as `main` does, with a command's handling of streams. Raises StdoutUnwritable."""
     open_streams()
     try:
         return main()
-    except SystemExit as leaving:  # argparse has printed its help, or what is wrong
+    except SystemExit as leaving:  # argparse has printed its help or an error
         return int(leaving.code or 0)
 
 
 @contextmanager
 def _caught_signals() -> Iterator[list[int]]:
-    """Raise KeyboardInterrupt at Ctrl-C and SIGTERM, but not in a guest; yield those that came."""
+    """Raise KeyboardInterrupt at Ctrl-C and SIGTERM, but not inside a guest; yield both."""
     caught: list[int] = []
 
     def catch(number: int, frame: FrameType | None) -> None:
@@ -111,7 +111,7 @@ def _caught_signals() -> Iterator[list[int]]:
 
 
 def _train(options: argparse.Namespace) -> AsyncTrainResult:
-    """Train as the options say. Raises ArkmlError."""
+    """Train with the options of the command line. Raises ArkmlError."""
     configured: GuestEnvOptions = {
         "configure": options.configure,
         "max_episode_steps": options.max_episode_steps,
@@ -156,7 +156,7 @@ def _train(options: argparse.Namespace) -> AsyncTrainResult:
 
 
 def _settings(guests: GuestsConfig, seed: int) -> Settings:
-    """Return the default settings for the rows of a guest, which is loaded for a look at them."""
+    """Return default settings for a guest's rows; the guest is loaded to read their shapes."""
     env = guests.builds.build(guests, seed)
     try:
         behavior = env.behavior

@@ -27,9 +27,9 @@ _CHECK_SECONDS = 0.1
 
 class Actor(Sealed):
     """
-    One incarnation of an actor: builds agent and environment, and samples until it is stopped.
+    One incarnation of an actor: builds an agent and an environment, and samples until stopped.
 
-    Environments are built one at a time in a process.
+    Within a process, environments are built one at a time.
     """
 
     def __init__(self, job: ActorJob) -> None:
@@ -40,15 +40,15 @@ class Actor(Sealed):
 
     @property
     def stat(self) -> ActorStat:
-        """The samples so far, also of an actor that has failed."""
+        """Samples so far, even if the actor has failed."""
         return ActorStat(0 if self._sampler is None else self._sampler.samples, self._duration)
 
     def run(self, link: ActorLink) -> ActorStat:
         """
-        Sample until the manager stops it, and return the statistics.
+        Sample until the manager stops the actor, and return statistics.
 
-        Raises what agent, environment and step processor raise, UsageError for steps that cannot be
-        used, and SendMsgForPush. The items that are left are sent before, if they can be.
+        Remaining items are sent first, if possible. Raises UsageError for unusable steps,
+        SendMsgForPush, and errors of agent, environment and step processor.
         """
         job = self._job
         agent = job.agent.build(job.agent_config)
@@ -92,7 +92,7 @@ class Actor(Sealed):
 
 
 def run_actor(job: ActorJob, link: ActorLink) -> ActorEnded:
-    """Run one incarnation of an actor, and return its end with the reason if it failed."""
+    """Run one incarnation of an actor; return its end, with a reason if it failed."""
     actor = Actor(job)
     reason, is_channel_full = "", False
     try:
@@ -106,10 +106,10 @@ def run_actor(job: ActorJob, link: ActorLink) -> ActorEnded:
 
 def actor_stats_fmt(stats: Sequence[ActorStat]) -> str:
     """
-    Return statistics of actors as comma-separated text with a header, one line an actor.
+    Return actors' statistics as comma-separated text with a header, one line for each actor.
 
-    Durations are in seconds. Numbers are those that Rust would write: the shortest digits of
-    float32, whole ones without a point.
+    Durations are in seconds. Numbers look as Rust prints them: the shortest digits of float32,
+    whole numbers without a point; for example "0.1" and "3".
     """
     lines = ["actor_id, samples, samples/sec, duration\n"]
     for actor, stat in enumerate(stats):
@@ -119,13 +119,13 @@ def actor_stats_fmt(stats: Sequence[ActorStat]) -> str:
 
 
 def shortest(value: float) -> str:
-    """Return a number with the fewest digits that float32 needs, without an exponent."""
+    """Return a number in the fewest digits that identify its float32, without an exponent."""
     return np.format_float_positional(np.float32(value), unique=True, trim="-")
 
 
 @contextmanager
 def _one_at_a_time(link: ActorLink) -> Iterator[bool]:
-    """Hold the lock for building environments; False if the actor is stopped before."""
+    """Hold the lock for building environments; yield False if the actor is stopped first."""
     while not link.is_stopped:
         if _BUILDING.acquire(timeout=_CHECK_SECONDS):
             try:

@@ -1,4 +1,4 @@
-"""The manager of actors: starts them, replaces those that died, and adds up what they did."""
+"""The manager of actors: starts them, replaces dead ones, and sums up their statistics."""
 
 from __future__ import annotations
 
@@ -32,18 +32,24 @@ from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 log = SafeLogger(__name__)
 
 JOIN_SECONDS = 10.0
-"""Seconds that actors get to stop by themselves."""
+"""Seconds that actors have to stop by themselves."""
 
 
 @dataclass(frozen=True)
 class ActorManagerConfig(YamlConfig):
     """
-    Configuration of ActorManager.
+    Configuration of ActorManager. Border's Rust version has `n_buffer` alone.
 
-    An actor sends `n_buffer` items in a message. The other fields are not the seed's: actors run in
-    "threads", in "processes" or on a "ray" cluster (`runner`), that at `ray_address` or one of
-    their own; at a full channel they "wait", or "raise" SendMsgForPush (`on_full`). Actors that
-    replace others get seeds that follow from `seed`.
+    Args:
+        n_buffer: Number of items in one message of an actor.
+        runner: Where actors run: in "threads", in "processes" or on a "ray" cluster.
+        on_full: What an actor does at a full channel: "wait", or "raise" SendMsgForPush.
+        seed: Seed from which replacements of dead actors derive theirs.
+        ray_address: Address of the Ray cluster to join; None starts one on this machine.
+
+    Raises:
+        UsageError: A value is invalid.
+
     """
 
     n_buffer: int = 100
@@ -66,7 +72,11 @@ class ActorManagerConfig(YamlConfig):
 
 @dataclass(frozen=True)
 class ActorParts:
-    """Classes and configurations of what actors are made of; there is one actor a configuration."""
+    """
+    Classes and configurations of the actors' parts.
+
+    There is one actor for each of `agent_configs`.
+    """
 
     agent: type[Any]
     agent_configs: Sequence[Any]
@@ -89,10 +99,16 @@ class _ActorState:
 
 class ActorManager(Sealed):
     """
-    Runs actors and receives what they send. One thread uses it.
+    Runs actors and receives their messages. Belongs to one thread.
 
-    Actor i has the seed i; one that replaces it has a seed of its own, made of the manager's, of
-    i and of the number of the incarnation.
+    Actor i has the seed i. A replacement of it has a seed derived from the manager's seed, i and
+    the number of the incarnation (`seed_of`).
+
+    Args:
+        config: Configuration.
+        parts: Classes and configurations of the actors' parts.
+        runner: Where the actors run; by default the runner that `config` names.
+
     """
 
     def __init__(
@@ -102,7 +118,7 @@ class ActorManager(Sealed):
             raise UsageError("agent_configs is empty: there is one actor for each of them")
         self.config = config
         self.replacements: int = 0
-        """Actors that died and were replaced."""
+        """Number of actors that died and were replaced."""
         self._parts = parts
         self._actors = [_ActorState() for _ in parts.agent_configs]
         self._runner = runner or make_runner(config.runner, ray_address=config.ray_address)
@@ -111,7 +127,7 @@ class ActorManager(Sealed):
 
     @property
     def waits(self) -> Waits:
-        """Times that actors met a full channel and waited, and the seconds of it."""
+        """Number and total seconds of actors' waits at a full channel."""
         return self._runner.waits
 
     @property
@@ -121,7 +137,7 @@ class ActorManager(Sealed):
 
     @property
     def stats(self) -> list[ActorStat]:
-        """Samples and seconds of each actor; those of an incarnation that runs are not in it."""
+        """Samples and seconds of each actor, without incarnations that are still running."""
         return [ActorStat(actor.env_steps, actor.duration) for actor in self._actors]
 
     def __len__(self) -> int:
@@ -130,7 +146,7 @@ class ActorManager(Sealed):
 
     def run(self) -> None:
         """
-        Start all actors; they wait for the first model.
+        Start all actors, which then wait for the first model.
 
         Raises UsageError if a configuration cannot be copied to them.
         """
@@ -139,14 +155,15 @@ class ActorManager(Sealed):
             self._start(job)
 
     def publish(self, n_opts: int, model_info: Any) -> None:
-        """Give the model after `n_opts` optimization steps to the actors."""
+        """Send the model after `n_opts` optimization steps to the actors."""
         self._runner.publish(n_opts, model_info)
 
     def admit(self, items: int) -> None:
         """
-        Allow the actors to make `items` items together; without a call they are not held.
+        Allow the actors to make `items` items in total; until the first call they are not limited.
 
-        An actor gets more when it has used up what it has, so that none waits for a slower one.
+        The budget goes to the actors with the fewest items left, so a fast actor does not wait for
+        a slow one.
         """
         if self._admitted is None:
             self._admitted = AdmittedItems(len(self))
@@ -155,11 +172,11 @@ class ActorManager(Sealed):
 
     def receive(self, seconds: float) -> list[PushedItemMessage]:
         """
-        Return the messages that have arrived; wait for at most `seconds` if there is nothing.
+        Return the messages that have arrived, waiting for at most `seconds` if there are none.
 
-        Actors that have died are replaced. Raises BorderAsyncTrainerError if one did so more than
-        MAX_REPLACEMENTS times within WITHIN_SECONDS, and SendMsgForPush if one found the
-        channel full and was not to wait.
+        Dead actors are replaced. Raises BorderAsyncTrainerError if an actor died more than
+        MAX_REPLACEMENTS times within WITHIN_SECONDS, and SendMsgForPush if an actor found the
+        channel full and `on_full` is "raise".
         """
         messages, failure = [], None
         for arrived in self._runner.receive(seconds):
@@ -167,7 +184,7 @@ class ActorManager(Sealed):
                 try:
                     self._end(arrived)
                 except BorderAsyncTrainerError as error:
-                    failure = failure or error  # the ends of other actors count, too
+                    failure = failure or error  # first handle the ends of the other actors
             else:
                 messages.append(arrived)
                 if self._admitted is not None:
@@ -177,7 +194,7 @@ class ActorManager(Sealed):
         return messages
 
     def stop(self) -> None:
-        """Ask the actors to stop. `receive` returns their last messages, while `is_running`."""
+        """Ask the actors to stop. While `is_running`, `receive` returns their last messages."""
         self._is_stopped = True
         self._runner.stop()
 
@@ -185,7 +202,7 @@ class ActorManager(Sealed):
         """
         End all actors, by force after `seconds`, and return their statistics.
 
-        Messages that have not been received are dropped. Safe to call again.
+        Unreceived messages are dropped. Idempotent.
         """
         self.stop()
         until = time.monotonic() + seconds
@@ -240,7 +257,7 @@ class ActorManager(Sealed):
 
 
 def seed_of(run_seed: int, actor: int, incarnation: int) -> int:
-    """Return the seed of an actor's environment: its number for the first incarnation."""
+    """Return the seed of an actor's environment: for its first incarnation, the actor's number."""
     if incarnation == 0:
         return actor
     words = np.random.SeedSequence([run_seed, actor, incarnation]).generate_state(1)

@@ -1,4 +1,4 @@
-"""The trainer: pushes the items of actors into a replay buffer, optimizes and sends models."""
+"""The trainer: pushes actors' items into a replay buffer, optimizes and publishes models."""
 
 from __future__ import annotations
 
@@ -31,11 +31,26 @@ _MILLISECONDS = 1_000.0
 @dataclass(frozen=True)
 class AsyncTrainerConfig(YamlConfig):
     """
-    Configuration of AsyncTrainer: optimization steps, and intervals in them, of which 0 is never.
+    Configuration of AsyncTrainer. Intervals are in optimization steps; 0 means never.
 
-    Training begins with `warmup_period` samples in the buffer. `updates_per_sample` is not the
-    seed's: the trainer makes at most that many optimization steps for each sample, and actors wait
-    while they are ahead.
+    Args:
+        max_opts: Number of optimization steps to make.
+        eval_interval: Steps between evaluations.
+        flush_record_interval: Steps between flushes of the recorder.
+        record_compute_cost_interval: Steps between records of speeds.
+        record_agent_info_interval: Steps between records of the agent, such as losses.
+        save_interval: Steps between saved models.
+        sync_interval: Steps between models that are sent to the actors.
+        warmup_period: Samples in the buffer at which optimization begins.
+        updates_per_sample: Maximum number of optimization steps for each sample; actors that are
+            ahead wait. None for no limit. Border's Rust version does not have it.
+
+    Raises:
+        UsageError: A value is invalid.
+
+    Example:
+        AsyncTrainerConfig(max_opts=50_000, eval_interval=5_000, updates_per_sample=1.0)
+
     """
 
     max_opts: int = 10
@@ -67,9 +82,13 @@ class AsyncTrainerConfig(YamlConfig):
 @dataclass(frozen=True, slots=True)
 class AsyncTrainStat:
     """
-    Speed of a training: samples and optimization steps a second, over all of its `duration`.
+    Speed of a training.
 
-    `duration` is in seconds and includes the warm-up.
+    Args:
+        samples_per_sec: Samples per second.
+        duration: Duration in seconds, including the warm-up.
+        opt_per_sec: Optimization steps per second.
+
     """
 
     samples_per_sec: float
@@ -77,16 +96,26 @@ class AsyncTrainStat:
     opt_per_sec: float
 
     def fmt(self) -> str:
-        """Return the statistics as a header and a line of comma-separated text."""
+        """Return the statistics as a header and one line of comma-separated text."""
         rates = f"{shortest(self.samples_per_sec)}, {shortest(self.opt_per_sec)}"
         return f"samples/sec, opt_steps/sec, duration\n{rates}, {shortest(self.duration)}\n"
 
 
 class AsyncTrainer(Sealed, OptimizationLoop):
     """
-    Trains an agent with the samples of actors. `agent` also has the methods of SyncModel.
+    Trains an agent with the samples of actors.
 
-    Raises UsageError if the buffer cannot hold the samples of the warm-up.
+    Args:
+        config: Configuration.
+        agent: Agent that learns; it also has the methods of SyncModel.
+        buffer: Replay buffer for the samples.
+        actors: Manager of the actors, to be started before `train`.
+        recorder: Recorder of scores, losses and speeds.
+        evaluator: Evaluator of the agent.
+
+    Raises:
+        UsageError: The buffer is smaller than the warm-up.
+
     """
 
     def __init__(
@@ -101,7 +130,7 @@ class AsyncTrainer(Sealed, OptimizationLoop):
         check_warmup(config.warmup_period, buffer)
         super().__init__(config, agent, buffer, recorder, evaluator)
         self.samples_total: int = 0
-        """Samples received."""
+        """Number of received samples."""
         self._config = config
         self._actors = actors
         self._items_total = 0
@@ -113,11 +142,14 @@ class AsyncTrainer(Sealed, OptimizationLoop):
 
     def train(self) -> AsyncTrainStat:
         """
-        Train until `max_opts` optimization steps, and stop the actors.
+        Train until `max_opts` optimization steps, then stop the actors.
 
-        Samples that they send while they stop are pushed, too. Raises BorderAsyncTrainerError if
-        the first model has optimization steps or if actors cannot be kept alive, and what agent,
-        buffer, recorder and evaluator raise.
+        Samples that arrive while they stop are pushed, too.
+
+        Raises:
+            BorderAsyncTrainerError: The first model has optimization steps, or actors keep dying.
+                Errors of agent, buffer, recorder and evaluator are raised, too.
+
         """
         began = time.perf_counter()
         self.agent.train()
@@ -135,14 +167,14 @@ class AsyncTrainer(Sealed, OptimizationLoop):
 
     @property
     def is_ready(self) -> bool:
-        """True if the warm-up is over and the samples allow an optimization step."""
+        """True if the warm-up is complete and the samples permit an optimization step."""
         if len(self.buffer) < max(1, self._config.warmup_period):
             return False
         ratio = self._config.updates_per_sample
         return ratio is None or self.opt_steps + 1 <= self.samples_total * ratio
 
     def drain(self) -> int:
-        """Push the items that have arrived; wait for some if no optimization step may be made."""
+        """Push the items that have arrived; wait for some if no optimization step is permitted."""
         seconds = 0.0 if self.is_ready else _WAIT_SECONDS
         self._admit()
         messages = self._actors.receive(seconds)
@@ -158,7 +190,7 @@ class AsyncTrainer(Sealed, OptimizationLoop):
         self._actors.publish(*self.agent.model_info())
 
     def costs(self) -> Record:
-        """Return samples, speeds, and milliseconds of updates and samples since the last call."""
+        """Return speeds, and milliseconds of each update and sample, since the last call."""
         now = time.perf_counter()
         seconds = max(now - self._interval_began, 1e-9)
         samples = self.samples_total - self._interval_samples
@@ -188,10 +220,11 @@ class AsyncTrainer(Sealed, OptimizationLoop):
 
     def _admit(self) -> None:
         """
-        Admit items: those of the warm-up, of the updates so far and of the next model.
+        Admit items for the warm-up, the updates so far and the steps to the next model.
 
-        Actors may have `n_buffer` items each beside those, which the trainer does not see before
-        their message is full. Until the first arrives the samples of an item are not known.
+        Each actor may have another `n_buffer` items, since the trainer does not see them before
+        their message is full. The number of samples in an item is unknown until the first one
+        arrives.
         """
         ratio = self._config.updates_per_sample
         if ratio is None:

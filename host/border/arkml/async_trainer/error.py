@@ -10,4 +10,4 @@ class BorderAsyncTrainerError(ArkmlError):
 
 
 class SendMsgForPush(BorderAsyncTrainerError):
-    """A message was not sent because the channel to the trainer is full."""
+    """A message that was not sent because the channel to the trainer is full."""

@@ -1,4 +1,4 @@
-"""Messages of actors to the trainer."""
+"""Messages from actors to the trainer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from arkml.base.short_reprs import short_repr
 @dataclass(frozen=True, slots=True)
 class PushedItemMessage:
     """
-    Items that an actor sampled, in their order.
+    Items that an actor sampled, in order.
 
-    `id` is the number of the actor. An actor that replaces a dead one is its next `incarnation`;
-    `sequence` counts the messages of an incarnation from 0.
+    Args:
+        id: Number of the actor.
+        pushed_items: The items.
+        incarnation: Number of the actor's incarnation; a replacement of a dead actor is the next
+            one.
+        sequence: Number of the message within its incarnation, from 0.
+
     """
 
     __repr__ = short_repr

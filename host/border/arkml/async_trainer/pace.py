@@ -1,14 +1,14 @@
-"""The pace of actors: items that they may make while the trainer makes its updates."""
+"""The pace of actors: the number of items that they may make ahead of the trainer."""
 
 from __future__ import annotations
 
 
 class AdmittedItems:
     """
-    Divides the items that are admitted in all among actors.
+    Divides the total of admitted items among actors.
 
-    What is free goes to the actors that have the fewest left, so that all have as many left as
-    others where that can be: a fast actor uses what a slow one does not.
+    Free items go to the actors with the fewest left, so that all have equally many if possible: a
+    fast actor gets the items that a slow one does not use.
     """
 
     def __init__(self, actors: int) -> None:
@@ -18,16 +18,16 @@ class AdmittedItems:
         self._total = 0
 
     def take(self, actor: int, incarnation: int, items: int) -> None:
-        """Count items that were received from an actor."""
+        """Count items received from an actor."""
         self._total += items
         if incarnation == self._incarnations[actor]:
             self._received[actor] += items
 
     def restart(self, actor: int, incarnation: int) -> int:
         """
-        Begin a new incarnation and return the items that it may make.
+        Begin a new incarnation and return the number of items that it may make.
 
-        It has those that the one before had left; items that were lost are made again.
+        It inherits the unused items of its predecessor, including items that were lost.
         """
         left = self._admitted[actor] - self._received[actor]
         self._incarnations[actor] = incarnation
@@ -36,9 +36,9 @@ class AdmittedItems:
 
     def admit(self, items: int) -> list[tuple[int, int]]:
         """
-        Admit `items` in all, fewer than before change nothing.
+        Admit `items` in total; a smaller number than before changes nothing.
 
-        Return the actors that may make more now, each with the items of its incarnation in all.
+        Returns the actors that may now make more, each with the total of its incarnation.
         """
         left = [a - r for a, r in zip(self._admitted, self._received, strict=True)]
         free = items - self._total - sum(left)
@@ -54,7 +54,11 @@ class AdmittedItems:
 
 
 def _level(amounts: list[int], free: int) -> int:
-    """Return the level to which `free` can fill all lower ones of `amounts`, rounded down."""
+    """
+    Return the level to which `free` items raise all lower `amounts`, rounded down.
+
+    For example, 4 free items raise the amounts 1, 2 and 9 to the level 3.
+    """
     lowest = sorted(amounts)
     used = 0
     for count, amount in enumerate(lowest, 1):

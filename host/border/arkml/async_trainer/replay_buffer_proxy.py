@@ -1,4 +1,4 @@
-"""The buffer of an actor: items on their way to the replay buffer of the trainer."""
+"""The buffer of an actor, which sends items to the trainer's replay buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arkml.errors import UsageError
 
 @dataclass(frozen=True)
 class ReplayBufferProxyConfig(YamlConfig):
-    """Configuration of ReplayBufferProxy: `n_buffer` items make a message."""
+    """Configuration of ReplayBufferProxy: a message has `n_buffer` items."""
 
     n_buffer: int
 
@@ -24,9 +24,14 @@ class ReplayBufferProxyConfig(YamlConfig):
 
 class ReplayBufferProxy(ExperienceBufferBase):
     """
-    Collects the items of the actor `id` and gives each `n_buffer` of them to `send`.
+    Collects items of an actor and sends them in messages of `n_buffer` items.
 
-    `incarnation` and the number of messages so far are written on each message.
+    Args:
+        id: Number of the actor.
+        config: Configuration.
+        send: Function that sends a message.
+        incarnation: Number of the actor's incarnation.
+
     """
 
     def __init__(
@@ -44,14 +49,14 @@ class ReplayBufferProxy(ExperienceBufferBase):
         self._items: list[Any] = []
 
     def push(self, item: Any) -> None:
-        """Add an item. The last of `n_buffer` is sent; raises what `send` raises."""
+        """Add an item; each `n_buffer`-th sends a message. Raises the errors of `send`."""
         items = self._items
         items.append(item)
         if len(items) == self._n_buffer:
             self.flush()
 
     def flush(self) -> None:
-        """Send the items that have not been sent, if there are any."""
+        """Send the remaining items, if any."""
         if not self._items:
             return
         items, self._items = self._items, []
@@ -63,5 +68,5 @@ class ReplayBufferProxy(ExperienceBufferBase):
         raise UsageError("a proxy of a replay buffer has no length: its samples are elsewhere")
 
     def batch(self, size: int) -> NoReturn:
-        """Raise UsageError: batches are drawn where the replay buffer is."""
+        """Raise UsageError: only the trainer's replay buffer draws batches."""
         raise UsageError(f"a proxy of a replay buffer has no batch of {size} samples to draw")

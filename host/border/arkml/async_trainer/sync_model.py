@@ -1,4 +1,4 @@
-"""Agents whose model travels from the trainer to the actors."""
+"""Agents whose model can be sent from the trainer to the actors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class SyncModel(Sealed, ABC):
     @abstractmethod
     def model_info(self) -> tuple[int, Any]:
         """
-        Return the number of optimization steps so far, and the model that `sync_model` takes.
+        Return the number of optimization steps so far, and a model for `sync_model`.
 
-        The model is a copy, which pickle can take to other processes.
+        The model is a picklable copy.
         """
 
     @abstractmethod
     def sync_model(self, model_info: Any) -> None:
-        """Take over a model."""
+        """Use a model of `model_info`."""

@@ -26,10 +26,16 @@ log = SafeLogger(__name__)
 @dataclass(frozen=True)
 class AsyncTrainResult:
     """
-    The trained agent, statistics of the trainer and of each actor.
+    The result of a training.
 
-    `samples` were pushed into the replay buffer. `waits` are those of actors for a full channel,
-    and `replacements` is the number of actors that took the place of others that had died.
+    Args:
+        agent: The trained agent.
+        stat: Speed of the training.
+        actor_stats: Statistics of each actor.
+        samples: Number of samples pushed into the replay buffer.
+        waits: Number and total seconds of actors' waits at a full channel.
+        replacements: Number of dead actors that were replaced.
+
     """
 
     __repr__ = short_repr
@@ -60,16 +66,42 @@ def train_async(
     replay_buffer: type[ReplayBufferBase] | None = None,
 ) -> AsyncTrainResult:
     """
-    Train the agent of `agent_config` with the samples of actors, one for each of `agent_configs`.
+    Train an agent with the samples of actors. All actors have ended when this returns or raises.
 
-    Without an evaluator, one plays an episode in an environment of `env_config_eval`; with one,
-    that configuration is not used. The classes of agent, environment, step processor and replay
-    buffer are those that the configurations name in their attribute `builds`, unless they are
-    given. All actors have ended when this returns or raises.
+    A class that is not given is the one that the configuration names in its attribute `builds`.
 
-    Raises UsageError for configurations that cannot be used, BorderAsyncTrainerError if actors
-    cannot be kept alive or the first model is not one of 0 optimization steps, SendMsgForPush at a
-    full channel if actors are to raise it, and what agent, buffer, recorder and evaluator raise.
+    Args:
+        agent_config: Configuration of the agent that learns.
+        agent_configs: Configurations of the acting agents, one for each actor.
+        env_config_train: Configuration of the actors' environments.
+        env_config_eval: Configuration of the environment for evaluation; unused with an
+            `evaluator`.
+        step_proc_config: Configuration of the actors' step processors.
+        replay_buffer_config: Configuration of the replay buffer.
+        actor_man_config: Configuration of the manager of actors.
+        async_trainer_config: Configuration of the trainer.
+        recorder: Recorder of scores, losses and speeds.
+        evaluator: Evaluator of the agent; by default it plays one episode.
+        agent: Class of the agents.
+        env: Class of the environments.
+        step_processor: Class of the step processors.
+        replay_buffer: Class of the replay buffer.
+
+    Raises:
+        UsageError: A configuration is invalid.
+        BorderAsyncTrainerError: Actors keep dying, or the first model has optimization steps.
+        SendMsgForPush: The channel was full, and actors raise then. Errors of agent, buffer,
+            recorder and evaluator are raised, too.
+
+    Example:
+        guests = GuestsConfig("pendulum.wasm", count=8)
+        agent = SacAgentConfig(settings)
+        result = train_async(
+            agent, [agent] * 4, guests, guests, SacStepProcessorConfig(),
+            SacReplayBufferConfig(settings), ActorManagerConfig(runner="processes"),
+            AsyncTrainerConfig(max_opts=20_000), NullRecorder("models"),
+        )
+
     """
     agent_class = class_of(agent_config, agent, "agent")
     env_class = class_of(env_config_train, env, "env")

@@ -1,4 +1,4 @@
-"""The environment and the agent of the seed's tests: a counter, and an agent that adds one."""
+"""A counter as an environment, and an agent that adds one, for tests of the trainer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 
 
 class _IntegerBatch(Sealed):
-    """Integers by slot: `values`, int64, [n]."""
+    """Integers, indexed by slot: `values`, int64, [n]."""
 
     def __init__(self, values: npt.NDArray[np.int64]) -> None:
         self.values = values
 
     @classmethod
     def new(cls, capacity: int) -> Self:
-        """Return zeros in `capacity` slots."""
+        """Return `capacity` slots with zeros."""
         return cls(np.zeros(capacity, np.int64))
 
     def push(self, i: int, data: Self) -> None:
@@ -51,7 +51,7 @@ class _IntegerBatch(Sealed):
 class TestObsBatch(_IntegerBatch):
     """A batch of observations."""
 
-    __test__: ClassVar[bool] = False  # pytest takes names that begin with Test for tests
+    __test__: ClassVar[bool] = False  # pytest collects classes whose names begin with Test
 
 
 class TestActBatch(_IntegerBatch):
@@ -78,7 +78,7 @@ class TestObs:
 
 @dataclass(frozen=True, slots=True)
 class TestAct:
-    """An action: the number that is added to the counter."""
+    """An action: the number to add to the counter."""
 
     __test__: ClassVar[bool] = False
 
@@ -91,13 +91,13 @@ class TestAct:
 
 @dataclass(frozen=True, slots=True)
 class TestInfo:
-    """Information on a step, of which there is none."""
+    """Information on a step; it has no fields."""
 
     __test__: ClassVar[bool] = False
 
 
 class TestEnv(Env[TestObs, TestAct]):
-    """A counter that begins at its configuration, an integer. Episodes never end."""
+    """A counter that starts at its configuration, an integer. Episodes never end."""
 
     __test__: ClassVar[bool] = False
 
@@ -107,16 +107,16 @@ class TestEnv(Env[TestObs, TestAct]):
 
     @classmethod
     def build(cls, config: int, seed: int) -> TestEnv:
-        """Return a counter that begins at `config`."""
+        """Build a counter that starts at `config`."""
         return cls(config)
 
     def reset(self, is_done: Flags | None = None) -> TestObs:
-        """Begin at the first number."""
+        """Set the counter to its first number."""
         self._state = self._state_init
         return TestObs(self._state)
 
     def reset_with_index(self, ix: int) -> TestObs:
-        """Begin at the first number, as every episode does."""
+        """Set the counter to its first number, as for every episode."""
         return self.reset()
 
     def step(self, act: TestAct) -> tuple[Step[TestObs, TestAct], Record]:
@@ -136,7 +136,7 @@ class TestEnv(Env[TestObs, TestAct]):
 
 @dataclass(frozen=True)
 class TestAgentConfig:
-    """Configuration of TestAgent, which has nothing to choose."""
+    """Configuration of TestAgent; it has no fields."""
 
     __test__: ClassVar[bool] = False
 

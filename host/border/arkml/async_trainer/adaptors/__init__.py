@@ -1,1 +1,1 @@
-"""Environments and agents that the asynchronous trainer takes as they are."""
+"""Adaptors that make guests, Gymnasium environments and SAC usable by the trainer."""

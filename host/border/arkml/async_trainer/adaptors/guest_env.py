@@ -1,4 +1,4 @@
-"""Guests as environments of the trainer: one guest, many in lockstep, or the agents of one."""
+"""Guests as environments of the trainer: many guests in lockstep, or all agents of one guest."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ class GuestsAsEnv(Env[Floats, Floats]):
     """
     Steps n guests of one module, each with one agent, in lockstep.
 
-    Observations are float32, [n, num_features], actions float32, [n, num_actions], within [-1, 1]
-    unless the module declares others. After the end of an episode a guest plays on to its next one;
-    a guest that has finished is replaced by a new instance. A guest that fails raises its
-    GuestError from `step` or `reset`.
+    Observations are float32, [n, num_features]. Actions are float32, [n, num_actions], within [-1,
+    1] unless the module declares other bounds. After an episode a guest continues until its next
+    one begins; a guest that has finished is replaced by a new instance. A guest that fails raises
+    its GuestError from `step` or `reset`.
     """
 
     @classmethod
     def build(cls, config: GuestsConfig, seed: int) -> Self:
         """
-        Return an environment whose guests have seeds that follow from `seed`.
+        Build the environment; the guests' seeds derive from `seed`.
 
-        Raises ModuleError and UsageError, also if the module is another one than configured.
+        Raises ModuleError and UsageError, for example if the module is not the configured one.
         """
         return cls(FleetEnv(config.module, config.count, **config.checked()), config.spread(seed))
 
     def __init__(self, fleet: FleetEnv, seed: int) -> None:
         self._fleet = fleet
         try:
-            # The first instances begin here, so that their widths are known.
+            # Start the first instances now: the shapes of their rows are needed.
             self._fresh: FleetStep | None = fleet.reset(seed)
         except BaseException:
             fleet.close()
@@ -65,11 +65,15 @@ class GuestsAsEnv(Env[Floats, Floats]):
 
     @property
     def behavior(self) -> Behavior:
-        """The behavior of every agent."""
+        """Behavior of every agent."""
         return self._fleet.behavior
 
     def reset(self, is_done: Flags | None = None) -> Floats:
-        """Begin new episodes where `is_done`, int8, [n], is 1, or everywhere in new instances."""
+        """
+        Begin new episodes where `is_done` (int8, [n]) is 1.
+
+        Without `is_done`, begin everywhere, in new instances.
+        """
         if is_done is not None:
             self._begin(is_done != 0)
             return self._seen
@@ -78,7 +82,7 @@ class GuestsAsEnv(Env[Floats, Floats]):
         return self._seen
 
     def reset_with_index(self, ix: int) -> Floats:
-        """Begin episode `ix` in new instances: guest k has the seed `ix` * n + k."""
+        """Begin episode `ix` in new instances: guest k gets the seed `ix` * n + k."""
         self._fresh = None
         self._last = self._fleet.reset(ix * self._fleet.num_guests)
         self._seen = self._last.observations
@@ -109,7 +113,7 @@ class GuestsAsEnv(Env[Floats, Floats]):
         self._fleet.close()
 
     def _begin(self, waiting: Marks) -> None:
-        """Play the guests marked in `waiting`, bool, [n], on to the next episodes."""
+        """Run the marked guests (bool, [n]) until their next episodes begin."""
         last, seen = self._last, self._seen.copy()
         begun = waiting & last.replaced
         seen[begun] = last.next_observations[begun]
@@ -139,19 +143,19 @@ class AgentsAsEnv(Env[Floats, Floats]):
     """
     Steps the agents of one guest, which may come and go.
 
-    Rows are those of the agents that decide, in the order of the guest: observations float32,
-    [n, num_features], actions float32, [n, num_actions]. They share a world, so none can wait for
-    another one: where agents ended or began, `step_with_reset` returns the rows of those that
-    decide next in `init_obs`, and which agents they are in `continues`. An agent that lives and is
-    not in a submit is refused.
+    Rows are agents that act, in the order of the guest: observations are float32, [n,
+    num_features], actions float32, [n, num_actions]. The agents share a world, so no agent can wait
+    for another. When agents end or begin, `step_with_reset` returns the rows of the next acting
+    agents in `init_obs`, and which agents they are in `continues`. A living agent that is missing
+    from a submit is an error.
     """
 
     @classmethod
     def build(cls, config: AgentsConfig, seed: int) -> Self:
         """
-        Return an environment of one guest whose seeds follow from `seed`.
+        Build the environment of one guest; its seeds derive from `seed`.
 
-        Raises ModuleError and UsageError, also if the module is another one than configured.
+        Raises ModuleError and UsageError, for example if the module is not the configured one.
         """
         return cls(GuestEnv(config.module, **config.checked()), config.spread(seed))
 
@@ -168,11 +172,11 @@ class AgentsAsEnv(Env[Floats, Floats]):
 
     @property
     def behavior(self) -> Behavior:
-        """The behavior of the agents."""
+        """Behavior of the agents."""
         return self._behavior
 
     def reset(self, is_done: Flags | None = None) -> Floats:
-        """Return the rows that follow where agents ended (`is_done`), or those of a new guest."""
+        """Return the rows after agents ended (`is_done`), or the first rows of a new guest."""
         if is_done is None:
             step, self._fresh = self._fresh, None
             self._now = _only(step if step is not None else self._env.reset(), self._behavior)
@@ -207,7 +211,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
         return Step(actions, observations, rewards, terminated, truncated, None), Record()
 
     def begin_next(self, step: GuestStep) -> None:
-        """Fill `init_obs` and `continues` with the next rows, where agents ended or began."""
+        """Fill `init_obs` and `continues` with the next rows if agents ended or began."""
         agents = self._acted
         if self._is_steady and np.array_equal(agents, self._now.agents):
             return
@@ -220,13 +224,13 @@ class AgentsAsEnv(Env[Floats, Floats]):
 
     @property
     def _is_steady(self) -> bool:
-        """True if all rows of the latest submit are of agents that decide."""
+        """True if every row of the latest submit belongs to an agent that acts."""
         return core_of(self._env).running_agents is self._now.agents
 
     def _following(self) -> Floats:
-        """Return the rows of the agents that decide next; the guest plays on until there are."""
+        """Return the rows of the next acting agents, running the guest until there are any."""
         for _ in range(IDLE_CALLS):
-            if self._env.decision is None:  # it has finished
+            if self._env.decision is None:  # the guest has finished
                 step = self._env.reset()
             elif not len(self._now.deciding):
                 step = self._env.step(np.zeros((0, self._behavior.num_actions), np.float32))
@@ -240,7 +244,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
 
 
 def _rows_of(agents: Ids, among: Ids) -> npt.NDArray[np.intp]:
-    """Return the place of each agent among others, intp, [n]; -1 for those that are not there."""
+    """Return the index of each agent in `among`, intp, [n]; -1 for a missing one."""
     rows = {agent: row for row, agent in enumerate(among.tolist())}
     return np.array([rows.get(agent, -1) for agent in agents.tolist()], np.intp)
 
@@ -248,13 +252,21 @@ def _rows_of(agents: Ids, among: Ids) -> npt.NDArray[np.intp]:
 @dataclass(frozen=True)
 class _GuestConfig:
     """
-    The configuration of guests: their module and the options of `GuestEnv`.
+    Configuration of guests: their module and the options of `GuestEnv`.
 
-    `module` is a path or the bytes of a module; pickle takes the absolute path, so bytes are for
-    machines that do not have the file. `options` are keyword arguments of `GuestEnv`, such as
-    `args`, `configure` and `limits`, without `host` and `digest`. The seeds of guests follow from
-    `seed` and from that of the actor, which is a small number. `module_hash` is the SHA-256 of the
-    module, which an environment compares. Raises UsageError, also for a file that cannot be read.
+    Args:
+        module: Path or bytes of the module. Pickle takes the absolute path, so use bytes for
+            machines without the file.
+        options: Keyword arguments of `GuestEnv`, such as `args`, `configure` and `limits`, but not
+            `host` and `digest`.
+        seed: Seed of the guests, combined with the actor's seed, which is a small number.
+
+    Attributes:
+        module_hash: SHA-256 of the module, which each environment compares.
+
+    Raises:
+        UsageError: A value is invalid, or the file cannot be read.
+
     """
 
     module: Source
@@ -276,12 +288,12 @@ class _GuestConfig:
         object.__setattr__(self, "module_hash", self._hash())
 
     def spread(self, seed: int) -> int:
-        """Return the seed of the first guest of an actor, far from those of other actors."""
+        """Return the seed of an actor's first guest, far from other actors' seeds."""
         words = np.random.SeedSequence([self.seed, seed]).generate_state(1)
         return int(words[0]) >> 2  # guests may take an i32
 
     def checked(self) -> GuestEnvOptions:
-        """Return the options. Raises UsageError if the module is not the one configured."""
+        """Return the options. Raises UsageError if the module is not the configured one."""
         found = self._hash()
         if found != self.module_hash:
             raise UsageError(
@@ -302,7 +314,20 @@ class _GuestConfig:
 
 @dataclass(frozen=True)
 class GuestsConfig(_GuestConfig):
-    """The configuration of `GuestsAsEnv`: `count` guests with one agent each."""
+    """
+    Configuration of `GuestsAsEnv`: guests with one agent each.
+
+    Args:
+        module: Path or bytes of the module. Pickle takes the absolute path, so use bytes for
+            machines without the file.
+        options: Keyword arguments of `GuestEnv`, such as `args`, `configure` and `limits`.
+        seed: Seed of the guests, combined with the actor's seed.
+        count: Number of guests.
+
+    Raises:
+        UsageError: A value is invalid, or the file cannot be read.
+
+    """
 
     count: int = 1
     builds: ClassVar[type[GuestsAsEnv]] = GuestsAsEnv
@@ -314,7 +339,19 @@ class GuestsConfig(_GuestConfig):
 
 @dataclass(frozen=True)
 class AgentsConfig(_GuestConfig):
-    """The configuration of `AgentsAsEnv`: one guest with all its agents."""
+    """
+    Configuration of `AgentsAsEnv`: one guest with all its agents.
+
+    Args:
+        module: Path or bytes of the module. Pickle takes the absolute path, so use bytes for
+            machines without the file.
+        options: Keyword arguments of `GuestEnv`, such as `args`, `configure` and `limits`.
+        seed: Seed of the guest, combined with the actor's seed.
+
+    Raises:
+        UsageError: A value is invalid, or the file cannot be read.
+
+    """
 
     builds: ClassVar[type[AgentsAsEnv]] = AgentsAsEnv
 
@@ -332,14 +369,18 @@ def _checked(act: Any, count: int, behavior: Behavior) -> Floats:
 
 
 def _require_sound(step: FleetStep) -> None:
-    """Raise the error of the first guest that failed."""
+    """Raise the error of the first failed guest."""
     for _, outcome in sorted(step.steps.items()):
         if outcome.error is not None:
             raise outcome.error
 
 
 def _only(step: decisions.Step, behavior: Behavior | None = None) -> Decision:
-    """Return the one decision of a step. Raises GuestError, and UsageError for several."""
+    """
+    Return the only decision of a step.
+
+    Raises GuestError, and UsageError if there are several.
+    """
     if step.error is not None:
         raise step.error
     return showing.only_decision(step, _WHO, behavior)

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, one or several side by side, as an environment of the trainer."""
+"""Gymnasium environments, one or several in parallel, as an environment of the trainer."""
 
 from __future__ import annotations
 
@@ -26,14 +26,18 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
     Steps n Gymnasium environments one after the other.
 
     Observations of a Box are arrays [n, *shape] of its dtype; other spaces are flattened by
-    `gymnasium.spaces.flatten` to float32, [n, width]. Actions are arrays with one row for each
-    environment: [n, *shape] for a Box, [n] or [n, 1] for a Discrete, [n, width] for others, which
-    are unflattened. `Step.info` has the info of each environment.
+    `gymnasium.spaces.flatten` to float32, [n, width]. Actions have one row for each environment:
+    [n, *shape] for a Box, [n] or [n, 1] for a Discrete, and [n, width] for other spaces, which are
+    unflattened. `Step.info` is the list of the environments' infos.
     """
 
     @classmethod
     def build(cls, config: GymnasiumConfig, seed: int) -> Self:
-        """Return environments; the first one's seed is `seed`, those of the others follow."""
+        """
+        Build the environments.
+
+        The first has the seed `seed`, and the other seeds derive from it.
+        """
         made: list[gymnasium.Env[Any, Any]] = []
         try:
             while len(made) < config.count:
@@ -47,9 +51,9 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
     def __init__(self, envs: list[gymnasium.Env[Any, Any]], seed: int) -> None:
         self._envs = envs
         self.observation_space: spaces.Space[Any] = envs[0].observation_space
-        """The space of one environment's observations."""
+        """Observation space of one environment."""
         self.action_space: spaces.Space[Any] = envs[0].action_space
-        """The space of one environment's actions."""
+        """Action space of one environment."""
         for name, space in (
             ("observations", self.observation_space), ("actions", self.action_space)
         ):  # fmt: skip
@@ -58,7 +62,7 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
                     f"the {name} of {envs[0]} are of {space}, whose values have no fixed size: wrap"
                     " the environment so that they have"
                 )
-        # Seeds of environments do not meet those of other actors, which count from 0.
+        # Hashed: actors' seeds count from 0, and `seed` + k would be the seed of another actor.
         others = np.random.SeedSequence([seed, len(envs)]).generate_state(len(envs)) >> 1
         self._seeds: list[int | None] = [seed, *others[1:].tolist()]
         self._seen: npt.NDArray[Any] = np.zeros(0)
@@ -69,7 +73,7 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
         return list(self._envs)
 
     def reset(self, is_done: Flags | None = None) -> npt.NDArray[Any]:
-        """Begin new episodes where `is_done`, int8, [n], is 1, everywhere without it."""
+        """Begin new episodes where `is_done` (int8, [n]) is 1, or everywhere without it."""
         if is_done is None:
             firsts = [self._begun(place, None) for place in range(len(self._envs))]
             self._seen = np.stack(firsts)
@@ -80,7 +84,7 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
         return self._seen
 
     def reset_with_index(self, ix: int) -> npt.NDArray[Any]:
-        """Begin episode `ix`: environment k with the seed `ix` * n + k."""
+        """Begin episode `ix`: environment k gets the seed `ix` * n + k."""
         count = len(self._envs)
         self._seen = np.stack([self._begun(k, ix * count + k) for k in range(count)])
         return self._seen
@@ -144,11 +148,18 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
 @dataclass(frozen=True)
 class GymnasiumConfig:
     """
-    The configuration of `GymnasiumAsEnv`.
+    Configuration of `GymnasiumAsEnv`.
 
-    `env` is an id, as `gymnasium.make` takes it, or a function that makes an environment and that
-    pickle can take to other processes; both get `arguments`. With `rescales` actions in [-1, 1]
-    stand for the bounds of a Box, as `SacAgent` acts.
+    Args:
+        env: Id for `gymnasium.make`, such as "Pendulum-v1", or a picklable function that returns an
+            environment.
+        arguments: Keyword arguments for either.
+        count: Number of environments.
+        rescales: Whether actions in [-1, 1] are scaled to the bounds of a Box, as `SacAgent` needs.
+
+    Raises:
+        UsageError: A value is invalid.
+
     """
 
     __repr__ = short_repr
@@ -163,7 +174,7 @@ class GymnasiumConfig:
         keep_whole(self, "count")
 
     def make(self) -> gymnasium.Env[Any, Any]:
-        """Return a new environment. Raises what it raises, and UsageError for a wrong result."""
+        """Return a new environment. Raises UsageError if `env` does not return an environment."""
         env: Any = (
             gymnasium.make(self.env, **self.arguments)
             if isinstance(self.env, str)

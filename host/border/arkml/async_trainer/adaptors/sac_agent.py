@@ -1,4 +1,4 @@
-"""The learner's soft actor-critic as an agent: numpy acts, JAX learns in the trainer's process."""
+"""Soft actor-critic as an agent: numpy acts, and JAX learns in the trainer's process."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from arkml.learning.sac import Sac
 
 PARAMETERS = "sac.npz"
-"""The file of everything that learning continues from, but for the rows."""
+"""File with the whole state of learning except the rows."""
 
 POLICY = "policy.onnx"
-"""The file of the policy, which `arkml run GUEST --policy` takes."""
+"""File with the policy, for `arkml run GUEST --policy`."""
 
 _PLAIN = "plain"
 _TOGETHER = 16
@@ -40,9 +40,9 @@ _TOGETHER = 16
 
 class SacModel(NamedTuple):
     """
-    A policy without its critics, as it travels to the actors.
+    A policy without critics, as it is sent to the actors.
 
-    The actor takes scaled features and ends in 2 * A outputs: means, then logarithms of deviations.
+    The network takes scaled features and has 2 * A outputs: means, then logarithms of deviations.
     """
 
     scaling: Scaling
@@ -51,20 +51,20 @@ class SacModel(NamedTuple):
 
 class SacAgent(Agent, SyncModel):
     """
-    Soft actor-critic with the settings, the networks and the updates of a hive's learner.
+    Soft actor-critic with the settings, networks and updates of the hive's learner.
 
-    It learns from a `SacReplayBuffer`. Observations are float32, [n, features], actions float32,
-    [n, actions], within [-1, 1]. Statistics of features and rewards come into use with each
-    `model_info`, as they do with each policy that a hive publishes. JAX is imported by the first
-    `model_info` or optimization step, so that actors do without.
+    It learns from a `SacReplayBuffer`. Observations are float32, [n, features]; actions are
+    float32, [n, actions], within [-1, 1]. Each `model_info` updates the statistics that scale
+    features and rewards, as each published policy of a hive does. The first `model_info` or
+    optimization step imports JAX, so actors do without it.
 
-    A call of compiled code costs as much as an update, so `opt` makes 16 of them together: they
-    wait for each other, or for whatever shows their result.
+    A call of compiled code costs as much as an update, so `opt` collects steps and makes 16 of them
+    in one call, or fewer if something reads their result.
     """
 
     @classmethod
     def build(cls, config: SacAgentConfig) -> Self:
-        """Return an agent before its first optimization step."""
+        """Build an agent before its first optimization step."""
         return cls(config)
 
     def __init__(self, config: SacAgentConfig) -> None:
@@ -75,7 +75,7 @@ class SacAgent(Agent, SyncModel):
         self._acts_as = 0
         self._learner: Sac | None = None
         self._buffer: SacReplayBuffer | None = None
-        self._due = 0  # optimization steps that were asked for and wait
+        self._due = 0  # number of queued optimization steps
         self._random = np.random.default_rng(settings.seed)
         self._is_train = False
 
@@ -92,12 +92,12 @@ class SacAgent(Agent, SyncModel):
         return self._is_train
 
     def seed(self, seed: int) -> None:
-        """Determine the exploration that follows."""
+        """Set the seed of the exploration noise."""
         self._random = np.random.default_rng([self._settings.seed, seed])
 
     def sample(self, obs: Any) -> Floats:
         """
-        Return actions, float32, [n, actions], at observations, [n, features].
+        Return actions, float32, [n, actions], for observations, [n, features].
 
         Raises UsageError for observations of another shape.
         """
@@ -136,7 +136,7 @@ class SacAgent(Agent, SyncModel):
         return learner.n_opts, self._model
 
     def sync_model(self, model_info: SacModel) -> None:
-        """Act by a policy from now on."""
+        """Use a policy for the following actions."""
         self._model = model_info
 
     def save_params(self, path: Path) -> list[Path]:
@@ -159,9 +159,9 @@ class SacAgent(Agent, SyncModel):
 
     def load_params(self, path: Path) -> None:
         """
-        Continue from what `save_params` wrote below a directory.
+        Continue from the files that `save_params` wrote below a directory.
 
-        Raises OSError, and CheckpointDamaged or UsageError if it does not fit the settings.
+        Raises OSError, and CheckpointDamaged or UsageError if they do not fit the settings.
         """
         learner = self._learning()
         data = io.BytesIO((path / PARAMETERS).read_bytes())
@@ -174,17 +174,17 @@ class SacAgent(Agent, SyncModel):
             raise UsageError(f"{path / PARAMETERS} is not of SacAgent: {error}") from error
         learner.restore(state)
         self._normalizer.restore(normalizer)
-        self._acts_as = -1  # of no step
+        self._acts_as = -1  # no step's policy is loaded
 
     def _ask(self, buffer: SacReplayBuffer) -> None:
-        """Note that an optimization step is due."""
+        """Queue an optimization step."""
         if not self._due and not buffer.rows.transitions:
             raise UsageError("no transition in the replay buffer: set a longer warm-up")
         self._buffer = buffer
         self._due += 1
 
     def _update(self) -> dict[str, float]:
-        """Make the optimization steps that are due, and return their losses by tag."""
+        """Make all queued optimization steps, and return their losses by tag."""
         learner, buffer = self._made(), self._buffer
         if buffer is None or not self._due:
             return {}
@@ -197,7 +197,7 @@ class SacAgent(Agent, SyncModel):
         return learner.train(due)
 
     def _current(self) -> SacModel:
-        """Return the policy that acts, after the newest optimization step if it learns here."""
+        """Return the policy that acts; in the learning process, after all queued steps."""
         if self._learner is not None:
             learner = self._learning()
             if learner.n_opts != self._acts_as:
@@ -206,12 +206,12 @@ class SacAgent(Agent, SyncModel):
         return self._model
 
     def _learning(self) -> Sac:
-        """Return the learner, after all optimization steps that are due."""
+        """Return the learner after all queued optimization steps."""
         self._update()
         return self._made()
 
     def _made(self) -> Sac:
-        """Return the learner, which actors do without."""
+        """Return the learner, creating it if needed; actors never call this."""
         if self._learner is None:
             from arkml.learning.engine import limit_threads
             from arkml.learning.sac import Sac
@@ -225,11 +225,12 @@ class SacAgent(Agent, SyncModel):
 @dataclass(frozen=True)
 class SacAgentConfig:
     """
-    The configuration of a `SacAgent`.
+    Configuration of a `SacAgent`.
 
-    `settings` are those of a hive's run, of which `features` and `actions` have no default; the
-    pace of updates is the trainer's. JAX computes on `threads` threads if this agent is the first
-    to import it. Raises UsageError for settings of another algorithm, and InvalidSettings.
+    `settings` are the settings of a hive's run; `features` and `actions` are required, and the pace
+    of updates is ignored, since the trainer sets it. JAX uses `threads` threads if this agent is
+    the first to import it. Raises UsageError for settings of another algorithm, and
+    InvalidSettings.
     """
 
     settings: Settings

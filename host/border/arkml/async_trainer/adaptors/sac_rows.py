@@ -1,4 +1,4 @@
-"""Rows of soft actor-critic: steps become rows in the actors, and rows fill the replay buffer."""
+"""Rows for soft actor-critic: actors turn steps into rows, and rows fill the replay buffer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arkml.learning.batch_block import BatchBlock, empty_block
 from arkml.learning.replay_buffer import ReplayBuffer
 
 Rows = npt.NDArray[Any]
-"""Rows of agents as one array of records, which pickle takes in one piece: see `row_type`."""
+"""Rows of agents as one structured array of `row_type`, which pickle handles in one piece."""
 
 _INITIAL, _RUNNING = int(EpisodeState.INITIAL), int(EpisodeState.RUNNING)
 _TERMINAL, _INTERRUPTED = int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED)
@@ -31,9 +31,10 @@ _NO_META = np.zeros(0, META)
 
 def row_type(features: int, actions: int) -> np.dtype[Any]:
     """
-    Return the type of a row, whose fields mean what those of a `RowColumns` do.
+    Return the dtype of a row; its fields have the meaning of the columns of `RowColumns`.
 
-    The reward led to the row; `action` was chosen at it, zero where the episode ended.
+    `reward` is for the transition into the row. `action` was chosen at the row, and is zero where
+    the episode ended.
     """
     return np.dtype([
         ("agent", "<u8"), ("step", "<u4"), ("state", "u1"), ("reward", "<f4"),
@@ -42,7 +43,7 @@ def row_type(features: int, actions: int) -> np.dtype[Any]:
 
 
 class _Agents(NamedTuple):
-    """The agents of the environment at their present rows, each array with one entry for each."""
+    """The agents of an environment at their present rows, as columns."""
 
     agent: npt.NDArray[np.uint64]
     step: npt.NDArray[np.uint32]
@@ -51,7 +52,7 @@ class _Agents(NamedTuple):
     features: Floats
 
     def chosen(self, marks: npt.NDArray[np.bool_]) -> _Agents:
-        """Return some of the agents. marks: bool, [n]."""
+        """Return the agents with a true mark; `marks` is bool, [n]."""
         return _Agents(
             self.agent[marks],
             self.step[marks],
@@ -64,9 +65,9 @@ class _Agents(NamedTuple):
 @dataclass(slots=True)
 class SacItem(TransitionBatch):
     """
-    The rows of one step: one for each environment, and another one for each episode that ended.
+    The rows of one step: one for each environment, and one more for each episode that ended.
 
-    `records` are of `row_type`. The length is the number of environments.
+    `records` has the dtype `row_type`. `len` returns the number of environments.
     """
 
     records: Rows
@@ -78,20 +79,20 @@ class SacItem(TransitionBatch):
 
 class SacStepProcessor(StepProcessor):
     """
-    Turns steps into the rows that a `SacReplayBuffer` takes.
+    Turns steps into rows for a `SacReplayBuffer`.
 
-    Observations and actions are float32, [n, width]. A transition is whole with the item after it,
-    or with its own where the episode ends.
+    Observations and actions are float32, [n, width]. A transition is complete with the next item,
+    or with its own item if its episode ends.
     """
 
     @classmethod
     def build(cls, config: SacStepProcessorConfig) -> Self:
-        """Return a processor of one actor."""
+        """Build a processor for one actor."""
         del config
         return cls()
 
     def __init__(self) -> None:
-        self._next = secrets.randbits(63)  # other actors have other agents
+        self._next = secrets.randbits(63)  # agent ids must differ between actors
         self._now: _Agents | None = None
         self._init_obs: Any = None
         self._type: np.dtype[Any] | None = None
@@ -100,9 +101,8 @@ class SacStepProcessor(StepProcessor):
         """
         Begin with the first observations, [n, features].
 
-        Does nothing after a step with these as its `init_obs`: its other environments are in the
-        middle of their episodes. Raises UsageError for other shapes and numbers that are not
-        finite.
+        Does nothing after a step that has these as its `init_obs`, since its other environments are
+        in the middle of their episodes. Raises UsageError for other shapes and non-finite numbers.
         """
         if self._now is not None and init_obs is self._init_obs:
             return
@@ -120,7 +120,7 @@ class SacStepProcessor(StepProcessor):
         """
         Return the rows of a step.
 
-        Raises UsageError before a reset, for other shapes and for numbers that are not finite.
+        Raises UsageError before a reset, and for other shapes and non-finite numbers.
         """
         now = self._now
         if now is None:
@@ -150,7 +150,7 @@ class SacStepProcessor(StepProcessor):
         return SacItem(np.concatenate([rows, last]), count)
 
     def _following(self, after: _Agents, continues: npt.NDArray[np.intp], first: Floats) -> _Agents:
-        """Return the agents at their rows after a step; `continues` is as in `Step`."""
+        """Return the agents at their rows after a step; see `Step` for `continues`."""
         begun = continues < 0
         agents = after.agent[continues]
         agents[begun] = self._new_agents(int(begun.sum()))
@@ -184,26 +184,27 @@ class SacStepProcessor(StepProcessor):
 
 @dataclass(frozen=True)
 class SacStepProcessorConfig:
-    """The configuration of a `SacStepProcessor`, which needs none."""
+    """Configuration of a `SacStepProcessor`; it has no fields."""
 
     builds: ClassVar[type[SacStepProcessor]] = SacStepProcessor
 
 
 class SacReplayBuffer(ReplayBufferBase):
     """
-    The replay buffer of the learner's SAC, filled by items of `SacStepProcessor`.
+    Replay buffer of the hive's SAC learner, filled with items of `SacStepProcessor`.
 
-    Items are added together when they are needed, since a row alone costs as much as a hundred.
+    Items are collected and added in groups, because adding one row costs as much as adding a
+    hundred.
     """
 
     @classmethod
     def build(cls, config: SacReplayBufferConfig) -> Self:
-        """Return an empty buffer. Raises MemoryError if there are not enough addresses for it."""
+        """Build an empty buffer. Raises MemoryError if there is not enough address space."""
         return cls(config.settings)
 
     def __init__(self, settings: Settings) -> None:
         self.capacity: int = settings.memory_max_size
-        """Rows that the buffer holds at most."""
+        """Maximum number of rows."""
         self._settings = settings
         self._type = row_type(settings.features, settings.actions)
         self._rows = ReplayBuffer(
@@ -219,7 +220,7 @@ class SacReplayBuffer(ReplayBufferBase):
         self._added: list[tuple[Floats, Added]] = []
 
     def push(self, item: Any) -> None:
-        """Add the rows of an item. Raises UsageError if it is not of `SacStepProcessor`."""
+        """Add the rows of an item. Raises UsageError if it is not a SacItem."""
         records = item.records if isinstance(item, SacItem) else None
         if records is None or records.dtype != self._type:
             shown = type(item).__name__ if records is None else f"rows {records.dtype}"
@@ -231,14 +232,14 @@ class SacReplayBuffer(ReplayBufferBase):
         self._pending_rows += len(records)
 
     def __len__(self) -> int:
-        """Return the number of rows held, the last ones of episodes included."""
+        """Return the number of rows, including the last rows of episodes."""
         return min(self._rows.held + self._pending_rows, self.capacity)
 
     def batch(self, size: int) -> BatchBlock:
         """
-        Return a batch of transitions, each array [size, …].
+        Return a batch of transitions; each array is [size, …].
 
-        Raises UsageError if there is none yet.
+        Raises UsageError if there are no transitions yet.
         """
         settings = self._settings
         block = empty_block(1, size, settings.features, settings.actions)
@@ -250,7 +251,7 @@ class SacReplayBuffer(ReplayBufferBase):
 
     @property
     def rows(self) -> ReplayBuffer:
-        """The learner's buffer, with all items that were pushed."""
+        """The learner's buffer, with all pushed items."""
         if self._pending:
             records = np.concatenate(self._pending)
             columns = RowColumns(
@@ -269,21 +270,21 @@ class SacReplayBuffer(ReplayBufferBase):
         return self._rows
 
     def take_added(self) -> list[tuple[Floats, Added]]:
-        """Return features and discounted rewards of the rows added since the last call."""
+        """Return features and discounted rewards of rows added since the last call."""
         added, self._added = self._added, []
         return added
 
 
 @dataclass(frozen=True)
 class SacReplayBufferConfig:
-    """The configuration of a `SacReplayBuffer`; of the settings, those of rows and memory count."""
+    """Configuration of a `SacReplayBuffer`; it uses the row and memory settings."""
 
     settings: Settings
     builds: ClassVar[type[SacReplayBuffer]] = SacReplayBuffer
 
 
 def _numbers(name: str, values: Any) -> Floats:
-    """Return float32, [n, width]. Raises UsageError for other shapes and numbers not finite."""
+    """Return float32, [n, width]. Raises UsageError for other shapes and non-finite numbers."""
     array = np.asarray(values, np.float32)
     if array.ndim != 2:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The core of the asynchronous trainer: agents, environments, buffers, records and evaluators."""
+"""The core of the trainer, with interfaces such as agents, environments and buffers."""
 
 from __future__ import annotations
 

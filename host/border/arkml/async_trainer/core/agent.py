@@ -12,11 +12,11 @@ from arkml.base.sealed import Sealed
 
 
 class Policy(Sealed, ABC):
-    """The source of actions."""
+    """Chooses actions."""
 
     @abstractmethod
     def sample(self, obs: Any) -> Any:
-        """Return the action at an observation: to explore in training, the best in evaluation."""
+        """Return an action for an observation: exploring in training, the best in evaluation."""
 
 
 class Agent(Policy, Configurable[Any]):
@@ -35,15 +35,15 @@ class Agent(Policy, Configurable[Any]):
         """Return True in training."""
 
     def seed(self, seed: int) -> None:
-        """Determine what `sample` draws from now on, by the seed of an actor."""
+        """Set the seed of the random numbers that `sample` draws."""
 
     def opt(self, buffer: Any) -> None:
-        """Make one optimization step from the replay buffer."""
+        """Make one optimization step with batches of the replay buffer."""
         self.opt_with_record(buffer)
 
     @abstractmethod
     def opt_with_record(self, buffer: Any) -> Record:
-        """Make one optimization step from the replay buffer, and return what is to be recorded."""
+        """Make one optimization step with the replay buffer, and return values to record."""
 
     @abstractmethod
     def save_params(self, path: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Transitions side by side: items that step processors make, and batches that buffers draw."""
+"""Batches of transitions: items of step processors, and samples of buffers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ActBatch = TypeVar("ActBatch", bound=BatchBase)
 
 class TransitionBatch(ABC):
     """
-    An item, or a batch, of as many samples as its length.
+    An item or batch whose length is its number of samples.
 
-    Items of other classes count as one sample each.
+    An item of any other class counts as one sample.
     """
 
     __slots__ = ()
@@ -36,11 +36,18 @@ class TransitionBatch(ABC):
 @dataclass(slots=True)
 class GenericTransitionBatch(TransitionBatch, Generic[ObsBatch, ActBatch]):
     """
-    Transitions of one step, n of them.
+    n one-step transitions, as columns.
 
-    `reward` is float32, [n]; `is_terminated` and `is_truncated` are int8, [n]. A batch that a
-    buffer has drawn has the slots of its samples in `ix_sample`, int64, [n], and where sampling is
-    prioritized their importance in `weight`, float32, [n].
+    Args:
+        obs: Observations before the actions.
+        act: Actions.
+        next_obs: Observations after the actions.
+        reward: float32, [n].
+        is_terminated: int8, [n]: 1 where the episode ended in a terminal state.
+        is_truncated: int8, [n]: 1 where the episode was cut off.
+        ix_sample: int64, [n]: slots of the samples in the buffer that drew them, otherwise None.
+        weight: float32, [n]: importance weights of prioritized sampling, otherwise None.
+
     """
 
     __repr__ = short_repr
@@ -58,7 +65,7 @@ class GenericTransitionBatch(TransitionBatch, Generic[ObsBatch, ActBatch]):
         return len(self.reward)
 
     def unpack(self) -> tuple[Any, ...]:
-        """Return the fields: obs, act, next_obs, reward, the two flags, ix_sample and weight."""
+        """Return the fields as a tuple, in the order of the arguments."""
         return (
             self.obs,
             self.act,
@@ -77,7 +84,7 @@ def samples_of(item: object) -> int:
 
 
 def slots_from(i: int, count: int, capacity: int) -> slice | Indices:
-    """Return `count` slots of a ring from `i` on; slots are a slice where they do not wrap."""
+    """Return `count` slots of a ring from `i` on: a slice, or indices if they wrap around."""
     if i + count <= capacity:
         return slice(i, i + count)
     return (i + np.arange(count)) % capacity
@@ -85,9 +92,9 @@ def slots_from(i: int, count: int, capacity: int) -> slice | Indices:
 
 class ArrayBatch:
     """
-    Observations or actions that are numpy arrays: `array`, [n, ...].
+    Observations or actions as a numpy array, [n, ...].
 
-    One made by `new` takes shape and dtype of the first rows that are pushed.
+    `new` creates an empty store, which takes its shape and dtype from the first rows.
     """
 
     __slots__ = ("_capacity", "array")
@@ -106,9 +113,9 @@ class ArrayBatch:
 
     def push(self, i: int, data: Self) -> None:
         """
-        Write rows to the slots from `i` on, which wrap around.
+        Write rows to the slots from `i` on, wrapping around.
 
-        Raises UsageError if they have another shape than those before.
+        Raises UsageError if their shape differs from earlier rows.
         """
         rows = data.array
         if not len(self.array):
@@ -129,12 +136,12 @@ class IntoBatch(Protocol):
     """An observation or action that a replay buffer can hold."""
 
     def into_batch(self) -> BatchBase:
-        """Return the batch of the one or the several that this is."""
+        """Return a batch of this one or these several."""
 
 
 def batch_of(data: Any) -> Any:
     """
-    Return an observation or action as a batch: of an array an ArrayBatch, else `into_batch()`.
+    Return an observation or action as a batch: an ArrayBatch of an array, else `into_batch()`.
 
     Raises UsageError if it is neither.
     """

@@ -1,4 +1,4 @@
-"""Interfaces of replay buffers, of batches, and of step processors, which make items of steps."""
+"""Interfaces of replay buffers, their batches, and step processors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arkml.base.sealed import Sealed
 
 
 class ExperienceBufferBase(Sealed, ABC):
-    """Takes items, such as transitions."""
+    """Stores items, such as transitions."""
 
     @abstractmethod
     def push(self, item: Any) -> None:
@@ -22,43 +22,43 @@ class ExperienceBufferBase(Sealed, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of samples held; an item may have several."""
+        """Return the number of samples; an item may have several."""
 
 
 class ReplayBufferBase(ExperienceBufferBase, Configurable[Any]):
-    """Holds samples and draws batches of them."""
+    """Stores samples and draws batches of them."""
 
     @abstractmethod
     def batch(self, size: int) -> Any:
-        """Return `size` samples, drawn at random."""
+        """Return `size` random samples."""
 
     def update_priority(
         self, ixs: npt.NDArray[np.int64] | None, td_errs: npt.NDArray[np.float32] | None
     ) -> None:
-        """Set the priorities of samples, where the buffer has any."""
+        """Set the priorities of samples if the buffer has priorities."""
 
 
 class BatchBase(Protocol):
-    """Columns of observations or actions, by slot."""
+    """Columns of observations or actions, indexed by slot."""
 
     @classmethod
     def new(cls, capacity: int) -> Self:
         """Return an empty store of `capacity` slots."""
 
     def push(self, i: int, data: Self) -> None:
-        """Write `data` to the slots from `i` on, which wrap around."""
+        """Write `data` to the slots from `i` on, wrapping around."""
 
     def sample(self, ixs: Sequence[int] | npt.NDArray[np.int64]) -> Self:
         """Return the slots `ixs`."""
 
 
 class StepProcessor(Configurable[Any]):
-    """Turns the steps of an environment into items of a buffer."""
+    """Turns an environment's steps into items for a buffer."""
 
     @abstractmethod
     def reset(self, init_obs: Any) -> None:
-        """Begin with the first observation of an episode, or of several side by side."""
+        """Begin with the first observation of an episode, or of n parallel ones."""
 
     @abstractmethod
     def process(self, step: Any) -> Any:
-        """Return the item of a step, or of the n steps side by side."""
+        """Return the item for a step, or for n parallel steps."""

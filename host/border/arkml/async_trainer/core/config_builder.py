@@ -1,4 +1,4 @@
-"""Setters of a configuration's fields, one call each, as Rust's border has them."""
+"""Builders of configurations, with a setter for each field, as in Rust's border."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ Config = TypeVar("Config")
 
 class ConfigBuilder(Generic[Config]):
     """
-    A configuration in the making: a method for each field, and `build`.
+    Builder of a configuration: a method for each field, and `build`.
 
-    In Rust a field and its setter share a name, in Python they cannot, so that the setters are
-    here. Each returns a new builder and leaves its own as it is. Fields that are not set have their
-    defaults; the last value of one that is set twice counts.
+    Rust allows a field and its setter to share a name; Python does not, so setters are methods of
+    this class. Each returns a new builder and leaves the original unchanged. Fields that are not
+    set have their defaults.
 
-    Example::
+    Args:
+        kind: Dataclass to build.
+        values: Initial values of its fields.
 
+    Example:
         config = TrainerConfig.builder().max_opts(1_000).eval_interval(100).build()
+
     """
 
     __slots__ = ("_kind", "_name", "_values")
 
     def __init__(self, kind: type[Config], values: Mapping[str, Any] | None = None) -> None:
-        """Begin with the defaults of `kind`, a dataclass, and with `values` of its fields."""
+        """Begin with the defaults of `kind`, a dataclass, and the given values of its fields."""
         self._kind = kind
         self._name = kind.__name__
         self._values = dict(values or {})
@@ -38,7 +42,7 @@ class ConfigBuilder(Generic[Config]):
         """
         Return the configuration.
 
-        Raises UsageError for a wrong value, and for a field that has no default and is not set.
+        Raises UsageError for an invalid value, and for a required field that is not set.
         """
         unset = [
             field.name
@@ -56,7 +60,7 @@ class ConfigBuilder(Generic[Config]):
 
     def __getattr__(self, name: str) -> Callable[[Any], Self]:
         """Return the setter of a field. Raises AttributeError for another name."""
-        if name.startswith("__") or name in self.__slots__:  # asked for by copy and pickle
+        if name.startswith("__") or name in self.__slots__:  # copy and pickle probe for them
             raise AttributeError(name)
         setters = self._setters()
         if name not in setters:

@@ -1,4 +1,4 @@
-"""Configurations that are checked when they are made, and their files."""
+"""Validated configurations, and their YAML files."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _MOST_BYTES = 1 << 20
 
 class YamlConfig:
     """
-    A frozen dataclass that YAML files hold, made by keywords or by its `builder`.
+    A frozen dataclass that can be saved as YAML, created by keywords or with its `builder`.
 
-    `dataclasses.replace` returns one with changes.
+    Use `dataclasses.replace` to get a changed copy.
     """
 
     builds: ClassVar[Any] = None
-    """The class that the configuration is for, where there is one."""
+    """Class that this configures, if there is one."""
 
     @classmethod
     def builder(cls) -> ConfigBuilder[Self]:
-        """Return a builder with a method for each field, as the configurations of border have."""
+        """Return a builder with a method for each field."""
         return ConfigBuilder(cls)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """
-        Return the configuration of a file; fields that it lacks have their defaults.
+        Read a configuration from a file; missing fields have their defaults.
 
-        Raises UsageError if the file cannot be read or has an unknown field or a wrong value.
+        Raises UsageError if the file cannot be read, or has an unknown field or an invalid value.
         """
         yaml = import_yaml()
         try:
@@ -60,7 +60,7 @@ class YamlConfig:
 
 
 def import_yaml() -> Any:
-    """Return the package yaml. Raises UsageError with the name of the extra without it."""
+    """Return the package yaml. Raises UsageError, naming the extra to install, if it is missing."""
     try:
         import yaml
     except ImportError:
@@ -69,7 +69,7 @@ def import_yaml() -> Any:
 
 
 def check_whole(name: str, value: object, least: int = 0) -> None:
-    """Raise UsageError unless a value is a whole number, `least` or more."""
+    """Raise UsageError unless a value is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{name} is {cut_repr(value)}, it must be a whole number, {least} or more")
 

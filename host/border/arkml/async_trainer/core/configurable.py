@@ -1,4 +1,4 @@
-"""Classes that are built from a configuration, and the configuration's way to its class."""
+"""Classes whose objects are built from configurations."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Built = TypeVar("Built")
 
 
 class Configurable(Sealed, ABC, Generic[Config]):
-    """A class whose objects are built from a configuration, in any thread or process."""
+    """A class whose objects can be built from a configuration, in any thread or process."""
 
     config_class: ClassVar[Any] = None
-    """The class of configurations, with `load(path)`, for `build_from_path`."""
+    """Class of the configurations, with `load(path)`, for `build_from_path`."""
 
     @classmethod
     @abstractmethod
     def build(cls, config: Config) -> Self:
-        """Return an object made by the configuration."""
+        """Build an object from a configuration."""
 
     @classmethod
     def build_from_path(cls, path: str | Path) -> Self:
-        """Return an object made by the configuration in a YAML file. Raises UsageError."""
+        """Build an object from the configuration in a YAML file. Raises UsageError."""
         if cls.config_class is None:
             raise UsageError(
                 f"{cls.__name__} cannot be built from {path}: set its attribute `config_class`"
@@ -36,9 +36,9 @@ class Configurable(Sealed, ABC, Generic[Config]):
 
 def class_of(config: object, given: type[Built] | None, keyword: str) -> type[Built]:
     """
-    Return `given`, or else the class that the configuration names in its attribute `builds`.
+    Return `given`, or the class that the configuration's attribute `builds` names.
 
-    Raises UsageError if there is neither; `keyword` is the argument for the class.
+    Raises UsageError, naming the argument `keyword`, if there is neither.
     """
     named: Any = given if given is not None else getattr(config, "builds", None)
     if named is None:

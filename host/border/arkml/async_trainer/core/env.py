@@ -1,4 +1,4 @@
-"""Environments of the asynchronous trainer, and what one step of them returns."""
+"""Environments of the trainer, and the outcome of a step."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Flags = npt.NDArray[np.int8]
 
 
 class Obs(Protocol):
-    """One observation, or those of several environments side by side."""
+    """One observation, or n observations of parallel environments."""
 
     def __len__(self) -> int:
         """Return the number of environments."""
 
 
 class Act(Protocol):
-    """One action, or those of several environments side by side."""
+    """One action, or n actions for parallel environments."""
 
 
 class Info(Protocol):
-    """Anything else that an environment tells about a step."""
+    """Additional information on a step."""
 
 
 ObsT = TypeVar("ObsT", bound=Obs)
@@ -38,15 +38,21 @@ ActT = TypeVar("ActT", bound=Act)
 @dataclass(slots=True)
 class Step(Generic[ObsT, ActT]):
     """
-    The outcome of an action in n environments side by side; most environments have n = 1.
+    The outcome of an action in n parallel environments; usually n is 1.
 
-    `reward` is float32, [n]; `is_terminated` and `is_truncated` are int8, [n], 0 or 1. `obs` is the
-    observation after the action, the last of an episode included. `init_obs`, None if no episode
-    ended, has the rows of all n: the first observation of the next episode where one ended.
+    Args:
+        act: The action.
+        obs: Observation after the action, for an ended episode its last one.
+        reward: float32, [n].
+        is_terminated: int8, [n]: 1 where the episode ended in a terminal state.
+        is_truncated: int8, [n]: 1 where the episode was cut off.
+        info: Additional information.
+        init_obs: Observation to act on next, if it differs from `obs`: where an episode ended, the
+            first observation of the next one. None if no episode ended.
+        continues: intp, [len(init_obs)]: if environments come and go, such as the agents of one
+            guest, the row of `obs` whose episode each row of `init_obs` continues, -1 for a new
+            episode.
 
-    Where environments come and go, as the agents of one guest do, `init_obs` has the rows of those
-    that act next, and `continues`, intp, [len(init_obs)], has for each of them the row of `obs`
-    whose episode it continues, -1 for a new one.
     """
 
     __repr__ = short_repr
@@ -62,45 +68,45 @@ class Step(Generic[ObsT, ActT]):
 
     @property
     def is_done(self) -> bool:
-        """True if the episode of any environment ended."""
-        # Lists of one or a few numbers are searched faster than arrays.
+        """True if an episode ended in any environment."""
+        # For one or a few numbers, a list is searched faster than an array.
         return 1 in self.is_terminated.tolist() or 1 in self.is_truncated.tolist()
 
 
 class Env(Sealed, ABC, Generic[ObsT, ActT]):
-    """An environment, or several of one kind that step together."""
+    """An environment, or n parallel environments that step together."""
 
     @classmethod
     @abstractmethod
     def build(cls, config: Any, seed: int) -> Self:
-        """Return an environment. One is built at a time, in the threads of one process."""
+        """Build an environment. Within a process, one is built at a time."""
 
     @abstractmethod
     def reset(self, is_done: Flags | None = None) -> ObsT:
-        """Begin new episodes where `is_done`, int8, [n], is 1, everywhere without it."""
+        """Begin new episodes where `is_done` (int8, [n]) is 1, or everywhere without it."""
 
     @abstractmethod
     def reset_with_index(self, ix: int) -> ObsT:
-        """Begin the episode of this number, for evaluations that can be compared."""
+        """Begin the episode with a number, to make evaluations comparable."""
 
     @abstractmethod
     def step(self, act: ActT) -> tuple[Step[ObsT, ActT], Record]:
-        """Act, and leave episodes that end for `reset`."""
+        """Act, and leave ended episodes for `reset`."""
 
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT], Record]:
-        """Act, and begin a new episode where one ends: its observation is in `init_obs`."""
+        """Act, and begin a new episode where one ended, with its observation in `init_obs`."""
         step, record = self.step(act)
         self.begin_next(step)
         return step, record
 
     def begin_next(self, step: Step[ObsT, ActT]) -> None:
         """
-        Begin a new episode where one ended in the latest step: its observation is in `init_obs`.
+        Begin a new episode where one ended in this step, with its observation in `init_obs`.
 
-        Environments that come and go fill `continues`, too.
+        Environments that come and go also set `continues`.
         """
         if step.is_done:
             step.init_obs = self.reset(step.is_terminated | step.is_truncated)
 
     def close(self) -> None:
-        """Free what the environment holds. Safe to call again."""
+        """Release resources. Idempotent."""

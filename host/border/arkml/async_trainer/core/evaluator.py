@@ -19,16 +19,16 @@ from arkml.errors import UsageError
 Rows = npt.NDArray[np.intp]
 
 EPISODE_RETURN = "Episode return"
-"""The name of the score of DefaultEvaluator in its records."""
+"""Name of DefaultEvaluator's score in records."""
 
 
 class Evaluator(Sealed, ABC):
-    """Tells how good an agent is."""
+    """Rates an agent."""
 
     @abstractmethod
     def evaluate(self, agent: Policy) -> tuple[float, Record]:
         """
-        Return the score of an agent, the larger the better, and what is to be recorded.
+        Return the score of an agent, higher is better, and values to record.
 
         The caller has switched the agent to evaluation.
         """
@@ -36,12 +36,17 @@ class Evaluator(Sealed, ABC):
 
 class DefaultEvaluator(Evaluator):
     """
-    Plays episodes in an environment of its own; the score is the mean of their returns.
+    Plays episodes in its own environment; the score is their mean return.
 
-    Episode number i begins with `reset_with_index(i)`; an environment of n side by side plays n
-    episodes at each. Where environments come and go, as the agents of one guest do, those that are
-    there at the beginning count, and others play along. The class of the environment is `env`, or
-    the one that `config` names.
+    Episode i begins with `reset_with_index(i)`; n parallel environments play n episodes for each i.
+    If environments come and go, such as the agents of one guest, only the initial ones count.
+
+    Args:
+        config: Configuration of the environment.
+        seed: Seed of the environment.
+        n_episodes: Number of episodes in one evaluation.
+        env: Class of the environment; by default the class that `config` names.
+
     """
 
     def __init__(
@@ -52,21 +57,21 @@ class DefaultEvaluator(Evaluator):
         self._n_episodes = n_episodes
 
     def evaluate(self, agent: Policy) -> tuple[float, Record]:
-        """Return the mean return, which is recorded as EPISODE_RETURN."""
+        """Return the mean return, and a record of it as EPISODE_RETURN."""
         score = sum(self._play(agent, ix) for ix in range(self._n_episodes)) / self._n_episodes
         return score, Record.from_scalar(EPISODE_RETURN, score)
 
     def close(self) -> None:
-        """Close the environment. Safe to call again."""
+        """Close the environment. Idempotent."""
         self._env.close()
 
     def _play(self, agent: Policy, ix: int) -> float:
-        """Return the return of an episode, the mean of n of them side by side."""
+        """Return the return of one episode, the mean over parallel environments."""
         env = self._env
         obs = env.reset_with_index(ix)
         returns = np.zeros(len(obs))
-        rows: Rows = np.arange(len(obs))  # of the episodes that count, in the observations
-        places = rows  # of those, in the returns
+        rows: Rows = np.arange(len(obs))  # rows of `obs` whose episodes count
+        places = rows  # where their returns are in `returns`
         while True:
             step, _ = env.step(agent.sample(obs))
             returns[places] += step.reward[rows]
@@ -83,7 +88,7 @@ class DefaultEvaluator(Evaluator):
 
 
 def _following(rows: Rows, continues: Rows) -> Rows:
-    """Return the rows that continue the episodes of `rows`, intp, [n]. Raises UsageError."""
+    """Return the new rows of the episodes in `rows`, intp, [n]. Raises UsageError."""
     following = {row: new for new, row in enumerate(continues.tolist())}
     lost = [row for row in rows.tolist() if row not in following]
     if lost:

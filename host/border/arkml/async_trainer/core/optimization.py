@@ -1,4 +1,4 @@
-"""The part of a training loop after samples: optimize, evaluate, save, record."""
+"""The optimizing part of a training loop: optimize, evaluate, save and record."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from arkml.errors import UsageError
 log = SafeLogger(__name__)
 
 BEST = "best"
-"""The name of the model with the largest score so far."""
+"""Name of the saved model with the highest score so far."""
 
 
 class Intervals(Protocol):
-    """Intervals in optimization steps; 0 is never."""
+    """Intervals in optimization steps; 0 means never."""
 
     @property
     def eval_interval(self) -> int:
@@ -38,20 +38,20 @@ class Intervals(Protocol):
 
     @property
     def record_agent_info_interval(self) -> int:
-        """Steps between those that the agent records."""
+        """Steps between records of the agent, such as losses."""
 
     @property
     def save_interval(self) -> int:
-        """Steps between models that are kept."""
+        """Steps between saved models."""
 
 
 def is_due(interval: int, step: int) -> bool:
-    """Return True if an interval ends with a step."""
+    """Return whether an interval ends at a step."""
     return interval > 0 and step % interval == 0
 
 
 def check_warmup(warmup_period: int, buffer: ReplayBufferBase) -> None:
-    """Raise UsageError if a buffer, whose `capacity` is known, is smaller than the warm-up."""
+    """Raise UsageError if a buffer with a known `capacity` is smaller than the warm-up."""
     capacity = getattr(buffer, "capacity", None)
     if capacity is not None and warmup_period > capacity:
         raise UsageError(
@@ -61,7 +61,7 @@ def check_warmup(warmup_period: int, buffer: ReplayBufferBase) -> None:
 
 
 class OptimizationLoop(LearningLoop):
-    """A loop that makes one optimization step a turn, with what belongs to that step."""
+    """A loop with one optimization step a turn, and with its evaluation, saving and recording."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class OptimizationLoop(LearningLoop):
         self.agent = agent
         self.buffer = buffer
         self.opt_steps: int = 0
-        """Optimization steps made."""
+        """Number of optimization steps so far."""
         self._intervals = intervals
         self._recorder = recorder
         self._evaluator = evaluator
@@ -87,10 +87,10 @@ class OptimizationLoop(LearningLoop):
 
     @abstractmethod
     def costs(self) -> Record:
-        """Return what is recorded of speeds at each `record_compute_cost_interval`."""
+        """Return the values to record at each `record_compute_cost_interval`, such as speeds."""
 
     def optimize(self) -> int:
-        """Make an optimization step; evaluate and save the agent where that is due."""
+        """Make an optimization step; evaluate and save the agent if due."""
         began = time.perf_counter()
         if is_due(self._intervals.record_agent_info_interval, self.opt_steps + 1):
             self._pending.merge_inplace(self.agent.opt_with_record(self.buffer))
@@ -111,7 +111,7 @@ class OptimizationLoop(LearningLoop):
         return self.opt_steps > self._recorded_at
 
     def record(self) -> None:
-        """Store what there is to record of this turn, and flush the recorder where that is due."""
+        """Store the values of this turn, and flush the recorder if due."""
         self._recorded_at = self.opt_steps
         if is_due(self._intervals.record_compute_cost_interval, self.opt_steps):
             self._pending.merge_inplace(self.costs())
@@ -127,12 +127,12 @@ class OptimizationLoop(LearningLoop):
             self._is_stored = True
 
     def finish(self) -> None:
-        """Flush what has been stored since the last flush, unless records are never flushed."""
+        """Flush stored values unless records are never flushed."""
         if self._is_stored and self._intervals.flush_record_interval:
             self._flush()
 
     def take_update_seconds(self) -> tuple[int, float]:
-        """Return the optimization steps since the last call, and the seconds that they took."""
+        """Return the number and total seconds of the optimization steps since the last call."""
         taken = self._timed_steps, self._timed_seconds
         self._timed_steps, self._timed_seconds = 0, 0.0
         return taken

@@ -1,4 +1,4 @@
-"""Priorities of samples: how likely each is drawn, and the weights that correct for it."""
+"""Prioritized sampling: the probability of each sample, and importance weights."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
 
 WeightNormalizer = Literal["All", "Batch"]
-"""Weights are divided by the largest of all samples in the buffer, or of those in the batch."""
+"""Divisor of weights: the largest weight of "All" samples in the buffer, or of the "Batch"."""
 
 EPSILON = 1e-8
-"""Added to each priority, so that a sample without a TD error can be drawn, too."""
+"""Added to each priority, so that a sample with a TD error of 0 can be drawn, too."""
 
-_REBUILD = 8  # sums are made anew where more than one in 8 slots changes
+_REBUILD = 8  # the tree is rebuilt if more than one in 8 slots changes
 
-_FIRST = 1.0  # the priority of samples before there is any TD error
+_FIRST = 1.0  # priority of samples until a TD error is known
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,8 +36,16 @@ class PerConfig(YamlConfig):
     """
     Configuration of prioritized sampling (Schaul et al., "Prioritized Experience Replay", 2016).
 
-    The exponent of weights grows from `beta_0` to `beta_final` in `n_opts_final` optimization
-    steps, and stays there.
+    Args:
+        alpha: Exponent of priorities; at 0 all samples are equally likely.
+        beta_0: Exponent of importance weights at the beginning.
+        beta_final: Exponent of importance weights from step `n_opts_final` on.
+        n_opts_final: Number of optimization steps over which the exponent changes linearly.
+        normalize: Divisor of weights: the largest weight in the buffer ("All") or in the "Batch".
+
+    Raises:
+        UsageError: A value is invalid.
+
     """
 
     alpha: float = 0.6
@@ -55,7 +63,7 @@ class PerConfig(YamlConfig):
 
 
 class IwScheduler(Sealed):
-    """The exponent of importance weights, over the optimization steps."""
+    """Schedule of the exponent of importance weights."""
 
     def __init__(self, config: PerConfig) -> None:
         self._config = config
@@ -77,7 +85,7 @@ class IwScheduler(Sealed):
 
 class SumTree:
     """
-    A binary tree of sums over the values of slots, with the smallest and the largest of them.
+    A binary tree with the sum, minimum and maximum of the values in slots.
 
     A priority p has the value (p + EPSILON) ** alpha.
     """
@@ -86,30 +94,30 @@ class SumTree:
         self._alpha = alpha
         self._leaves = 1 << max(0, capacity - 1).bit_length()
         self._sums = np.zeros(2 * self._leaves)
-        # The smallest value, and the largest with its sign changed: one minimum serves both.
+        # The minimum of (value, -value): one operation yields the smallest and the largest.
         self._bounds = np.full((2 * self._leaves, 2), np.inf)
 
     @property
     def total(self) -> float:
-        """The sum of all values."""
+        """Sum of all values."""
         return float(self._sums[1])
 
     @property
     def smallest(self) -> float:
-        """The smallest value; there must be one."""
+        """Smallest value, if there is any."""
         return float(self._bounds[1, 0])
 
     @property
     def largest(self) -> float:
-        """The largest value; there must be one."""
+        """Largest value, if there is any."""
         return -float(self._bounds[1, 1])
 
     def update(self, ixs: Indices, priorities: Floats) -> None:
-        """Set the priorities, 0 or more, of slots: both [n]."""
+        """Set the priorities of slots. ixs: [n]; priorities: [n], at least 0."""
         self.fill(ixs, (priorities + EPSILON) ** self._alpha)
 
     def fill(self, ixs: Indices, values: Floats | float) -> None:
-        """Set the values, above 0, of slots: both [n]."""
+        """Set the values of slots. ixs: [n]; values: [n] or one number, above 0."""
         nodes = ixs + self._leaves
         self._sums[nodes] = values
         self._bounds[nodes, 0] = values
@@ -135,7 +143,7 @@ class SumTree:
         """
         Return the slots at which the running sum of values reaches `sums`, each from 0 to `total`.
 
-        All are searched at once, level by level.
+        All sums are searched together, level by level.
         """
         rest = np.array(sums, np.float64)
         nodes = np.ones(rest.shape, np.int64)
@@ -150,9 +158,9 @@ class SumTree:
 
 class Priorities:
     """
-    The priorities of a buffer's slots, of which those in use are the first ones.
+    Priorities of a buffer's slots, which are used from the first one on.
 
-    New samples enter the tree together, when it is read.
+    New samples enter the tree in groups, when it is next read.
     """
 
     def __init__(self, capacity: int, config: PerConfig) -> None:
@@ -165,13 +173,13 @@ class Priorities:
         self._added: list[int] = []
 
     def add(self, i: int, count: int) -> None:
-        """Give `count` new samples in the slots from `i` on the largest priority of all."""
+        """Give `count` new samples, in the slots from `i` on, the largest priority so far."""
         self._added.extend(range(i, i + count))
         if len(self._added) > self._capacity:
             self._settle()
 
     def update(self, ixs: npt.NDArray[np.int64], td_errs: npt.NDArray[np.float32]) -> None:
-        """Set priorities to the sizes of TD errors and count an optimization step."""
+        """Set priorities to the absolute TD errors, and count an optimization step."""
         self._settle()
         sizes = np.abs(np.asarray(td_errs, np.float64))
         ixs = np.asarray(ixs, np.int64)
@@ -188,7 +196,7 @@ class Priorities:
     def draw(
         self, random: np.random.Generator, size: int
     ) -> tuple[Indices, npt.NDArray[np.float32]]:
-        """Return slots drawn by priority, and their weights, of which the largest is 1."""
+        """Return slots drawn by priority, and their weights; the largest weight is 1."""
         self._settle()
         tree, beta = self._tree, self._scheduler.beta
         total = tree.total

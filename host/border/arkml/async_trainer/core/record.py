@@ -1,4 +1,4 @@
-"""Values to be recorded: numbers, texts, times and arrays, by name."""
+"""Records: named numbers, texts, times and arrays."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MOST_DIMENSIONS = 3
 
 
 class LrrError(ArkmlError):
-    """A record does not have the value that was asked for."""
+    """A record that lacks the requested value."""
 
 
 class Record:
-    """Values by name, in the order in which the names were inserted."""
+    """Values by name, in order of insertion."""
 
     __slots__ = ("_values",)
 
@@ -36,17 +36,17 @@ class Record:
 
     @classmethod
     def empty(cls) -> Record:
-        """Return a record without values."""
+        """Return an empty record."""
         return cls()
 
     @classmethod
     def from_scalar(cls, name: str, value: float) -> Record:
-        """Return a record of one number."""
+        """Return a record with one number."""
         return cls({name: value})
 
     @classmethod
     def from_slice(cls, values: Iterable[tuple[str, Any]]) -> Record:
-        """Return a record of pairs of a name and a value."""
+        """Return a record from pairs of name and value."""
         return cls(values)
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class Record:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is no value."""
+        """True if there are no values."""
         return not self._values
 
     def keys(self) -> KeysView[str]:
@@ -71,58 +71,58 @@ class Record:
         return self._values.keys()
 
     def insert(self, name: str, value: Any) -> None:
-        """Set a value. Raises UsageError if it is none of those that a record has."""
+        """Set a value. Raises UsageError if a record cannot hold its type."""
         self._values[name] = _checked(name, value)
 
     def get(self, name: str) -> RecordValue | None:
-        """Return a value, None if there is none of this name."""
+        """Return a value, None if the name is unknown."""
         return self._values.get(name)
 
     def merge(self, other: Record) -> Record:
-        """Return a record with the values of both; those of `other` win."""
+        """Return a record with the values of both; `other` overrides."""
         merged = Record()
         merged._values = self._values | other._values
         return merged
 
     def merge_inplace(self, other: Record) -> None:
-        """Add the values of another record, which win."""
+        """Add the values of another record, which override."""
         self._values |= other._values
 
     def get_scalar(self, name: str) -> float:
-        """Return a number. Raises LrrError if there is none of this name."""
+        """Return a number. Raises LrrError if the name has none."""
         value = self._named(name)
         if not isinstance(value, float):
             raise _wrong_type(name, value, "a scalar")
         return value
 
     def get_string(self, name: str) -> str:
-        """Return a text. Raises LrrError if there is none of this name."""
+        """Return a text. Raises LrrError if the name has none."""
         value = self._named(name)
         if not isinstance(value, str):
             raise _wrong_type(name, value, "a string")
         return value
 
     def get_datetime(self, name: str) -> datetime:
-        """Return a time. Raises LrrError if there is none of this name."""
+        """Return a time. Raises LrrError if the name has none."""
         value = self._named(name)
         if not isinstance(value, datetime):
             raise _wrong_type(name, value, "a time")
         return value
 
     def get_array1(self, name: str) -> npt.NDArray[np.float32]:
-        """Return an array of one dimension. Raises LrrError if there is none of this name."""
+        """Return a one-dimensional array. Raises LrrError if the name has none."""
         return self._array(name, 1)
 
     def get_array2(self, name: str) -> npt.NDArray[np.float32]:
-        """Return an array of two dimensions. Raises LrrError if there is none of this name."""
+        """Return a two-dimensional array. Raises LrrError if the name has none."""
         return self._array(name, 2)
 
     def get_array3(self, name: str) -> npt.NDArray[np.float32]:
-        """Return an array of three dimensions. Raises LrrError if there is none of this name."""
+        """Return a three-dimensional array. Raises LrrError if the name has none."""
         return self._array(name, 3)
 
     def get_scalar_without_key(self) -> float | None:
-        """Return the only value if it is a number, and None otherwise."""
+        """Return the only value if it is a number, else None."""
         values = list(self._values.values())
         return values[0] if len(values) == 1 and isinstance(values[0], float) else None
 
@@ -141,21 +141,21 @@ class Record:
 
 
 class RecordStorage(Sealed):
-    """Records until they are flushed: numbers are summarized, of other values the last is kept."""
+    """Records until the next flush: numbers are summarized, other values replaced by the latest."""
 
     def __init__(self) -> None:
         self._records: list[Record] = []
 
     def store(self, record: Record) -> None:
-        """Keep a record."""
+        """Add a record."""
         self._records.append(record)
 
     def aggregate(self) -> Record:
         """
-        Return one record of all that are kept, and drop them.
+        Return one record that summarizes all stored ones, and drop them.
 
         A number NAME becomes `NAME_min`, `NAME_max`, `NAME_mean` and `NAME_median`. Raises
-        LrrError if a name has values of several types, and then keeps them.
+        LrrError, keeping the records, if a name has values of different types.
         """
         values: dict[str, list[RecordValue]] = {}
         for record in self._records:

@@ -1,4 +1,4 @@
-"""Recorders: takers of records, and of models that are to be kept."""
+"""Recorders, which receive records and save models."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from arkml.errors import UsageError
 
 class Recorder(Sealed, ABC):
     """
-    Takes records: at once by `write`, or by `store` until `flush` summarizes them.
+    Receives records: directly by `write`, or by `store` for a summary at the next `flush`.
 
-    With a directory it keeps models below it, in a directory for each name.
+    With a directory it saves models, each in a subdirectory with the model's name.
     """
 
     def __init__(self, model_dir: str | Path | None = None) -> None:
@@ -25,20 +25,20 @@ class Recorder(Sealed, ABC):
 
     @abstractmethod
     def write(self, record: Record) -> None:
-        """Take a record as it is."""
+        """Receive a record as it is."""
 
     def store(self, record: Record) -> None:
-        """Keep a record until the next flush."""
+        """Store a record until the next flush."""
         self._storage.store(record)
 
     def flush(self, step: int) -> None:
-        """Write a summary of the stored records, as that of optimization step `step`."""
+        """Write a summary of the stored records for optimization step `step`."""
         whole = self._storage.aggregate()
         if not whole.is_empty:
             self.write_step(whole, step)
 
     def write_step(self, record: Record, step: int) -> None:
-        """Take a summary of stored records; it gets its optimization step as the value `step`."""
+        """Write a summary; its value `step` is the optimization step."""
         self.write(record.merge(Record.from_scalar("step", step)))
 
     def save_model(self, name: str, agent: Agent) -> list[Path]:
@@ -58,13 +58,13 @@ class Recorder(Sealed, ABC):
 
 
 class NullRecorder(Recorder):
-    """A recorder that drops records; it keeps models if it has a directory for them."""
+    """A recorder that ignores records. It saves models if it has a directory."""
 
     def write(self, record: Record) -> None:
-        """Drop a record."""
+        """Ignore a record."""
 
     def store(self, record: Record) -> None:
-        """Drop a record."""
+        """Ignore a record."""
 
 
 class BufferedRecorder(Recorder):
@@ -84,11 +84,11 @@ class BufferedRecorder(Recorder):
 
 class TensorBoardRecorder(Recorder):
     """
-    A recorder that writes numbers as events of TensorBoard in `directory`.
+    A recorder that writes numbers as TensorBoard events.
 
-    Summaries are at their optimization step, other records at the value `step` that they have, or
-    at 0. Texts, times, arrays and numbers that are not finite are left out. Models are kept in
-    `model_dir`, or else in `directory`. Raises UsageError without the extra `hive`.
+    Summaries are plotted at their optimization step, other records at their value `step` or at 0.
+    Texts, times, arrays and non-finite numbers are left out. Models are saved in `model_dir`, by
+    default in `directory`. Raises UsageError without the extra `hive`.
     """
 
     def __init__(self, directory: str | Path, model_dir: str | Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The replay buffer of transitions, drawn alike or by priority."""
+"""The replay buffer for transitions, with uniform or prioritized sampling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ class SimpleReplayBufferConfig(YamlConfig):
     """
     Configuration of SimpleReplayBuffer.
 
-    With `per_config` samples are drawn by their priorities.
+    Args:
+        capacity: Maximum number of samples.
+        seed: Seed of the sampling.
+        per_config: Configuration of prioritized sampling; None for uniform sampling.
+
+    Raises:
+        UsageError: A value is invalid.
+
     """
 
     capacity: int = 10_000
@@ -40,9 +47,9 @@ class SimpleReplayBufferConfig(YamlConfig):
 
 class SimpleReplayBuffer(ReplayBufferBase, Generic[ObsBatch, ActBatch]):
     """
-    A ring of transitions: the newest `capacity` samples, drawn with replacement.
+    A ring buffer with the newest `capacity` transitions, sampled with replacement.
 
-    Memory is taken with the first item. Batches have copies.
+    Memory is allocated with the first item. Batches are copies.
     """
 
     config_class = SimpleReplayBufferConfig
@@ -64,7 +71,7 @@ class SimpleReplayBuffer(ReplayBufferBase, Generic[ObsBatch, ActBatch]):
 
     @classmethod
     def build(cls, config: SimpleReplayBufferConfig) -> SimpleReplayBuffer[ObsBatch, ActBatch]:
-        """Return an empty buffer."""
+        """Build an empty buffer."""
         return cls(config)
 
     def __len__(self) -> int:
@@ -72,10 +79,9 @@ class SimpleReplayBuffer(ReplayBufferBase, Generic[ObsBatch, ActBatch]):
 
     def push(self, item: GenericTransitionBatch[ObsBatch, ActBatch]) -> None:
         """
-        Add the samples of an item; they have the largest priority.
+        Add the samples of an item, with the largest priority.
 
-        Raises UsageError if there are more than the buffer can hold, or if they have other shapes
-        than those before.
+        Raises UsageError if they exceed the capacity, or their shapes differ from earlier ones.
         """
         count = len(item)
         if count > self.capacity:
@@ -101,9 +107,9 @@ class SimpleReplayBuffer(ReplayBufferBase, Generic[ObsBatch, ActBatch]):
 
     def batch(self, size: int) -> GenericTransitionBatch[ObsBatch, ActBatch]:
         """
-        Return `size` samples, drawn at random with replacement.
+        Return `size` random samples, drawn with replacement.
 
-        Raises UsageError if the buffer is empty, or if its capacity is below `size`.
+        Raises UsageError if the buffer is empty, or its capacity is below `size`.
         """
         if not 0 < size <= self.capacity:
             raise UsageError(
@@ -132,9 +138,9 @@ class SimpleReplayBuffer(ReplayBufferBase, Generic[ObsBatch, ActBatch]):
         self, ixs: npt.NDArray[np.int64] | None, td_errs: npt.NDArray[np.float32] | None
     ) -> None:
         """
-        Set the priorities of samples to the sizes of their TD errors, if there are priorities.
+        Set the priorities of samples to their absolute TD errors, if the buffer has priorities.
 
-        Raises UsageError if one of the arguments is missing or an error is not finite.
+        Raises UsageError if an argument is missing or an error is not finite.
         """
         if self._priorities is None:
             return

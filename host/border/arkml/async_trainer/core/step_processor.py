@@ -1,4 +1,4 @@
-"""The step processor of transitions of one step."""
+"""The step processor that makes one-step transitions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ EnvT = TypeVar("EnvT")
 
 @dataclass(frozen=True)
 class SimpleStepProcessorConfig(YamlConfig):
-    """Configuration of SimpleStepProcessor, which has nothing to choose."""
+    """Configuration of SimpleStepProcessor; it has no fields."""
 
 
 class SimpleStepProcessor(StepProcessor, Generic[EnvT, ObsBatch, ActBatch]):
     """
-    Makes transitions of one step, n of them where n environments step side by side.
+    Makes one-step transitions, n of them for n parallel environments.
 
-    The types in brackets are for readers and type checkers: observations and actions are arrays,
-    or have a method `into_batch`.
+    The type parameters are for readers and type checkers: observations and actions are arrays, or
+    have a method `into_batch`.
     """
 
     config_class = SimpleStepProcessorConfig
@@ -38,11 +38,11 @@ class SimpleStepProcessor(StepProcessor, Generic[EnvT, ObsBatch, ActBatch]):
         cls,
         config: SimpleStepProcessorConfig,  # noqa: ARG003  there is nothing to choose
     ) -> SimpleStepProcessor[EnvT, ObsBatch, ActBatch]:
-        """Return a processor that is to be reset before its first step."""
+        """Build a processor; call `reset` before its first step."""
         return cls()
 
     def reset(self, init_obs: Any) -> None:
-        """Begin with the first observation of an episode, or of several side by side."""
+        """Begin with the first observation of an episode, or of n parallel ones."""
         self._prev_obs = batch_of(init_obs)
 
     def process(self, step: Any) -> GenericTransitionBatch[ObsBatch, ActBatch]:

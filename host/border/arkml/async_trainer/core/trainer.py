@@ -1,4 +1,4 @@
-"""The synchronous trainer: samples and optimizes in turns, in one thread."""
+"""The synchronous trainer, which samples and optimizes alternately in one thread."""
 
 from __future__ import annotations
 
@@ -21,17 +21,28 @@ from arkml.base.sealed import Sealed
 _MILLISECONDS = 1_000.0
 
 MAX = 2**64 - 1
-"""An interval that no training reaches: the largest number of the seed's."""
+"""An interval that never ends: the largest 64-bit unsigned integer, as in Rust's border."""
 
 
 @dataclass(frozen=True)
 class TrainerConfig(YamlConfig):
     """
-    Configuration of Trainer.
+    Configuration of Trainer. Intervals are in optimization steps unless noted; 0 means never.
 
-    Intervals are in optimization steps, of which 0 is never. `opt_interval` is in environment
-    steps, of which the first `warmup_period` have no optimization step; `train_offline` ignores
-    both.
+    Args:
+        max_opts: Number of optimization steps to make.
+        eval_interval: Steps between evaluations.
+        opt_interval: Environment steps between optimization steps; ignored by `train_offline`.
+        flush_record_interval: Steps between flushes of the recorder.
+        record_compute_cost_interval: Steps between records of speeds.
+        record_agent_info_interval: Steps between records of the agent, such as losses.
+        save_interval: Steps between saved models.
+        warmup_period: Environment steps before the first optimization step; ignored by
+            `train_offline`.
+
+    Raises:
+        UsageError: A value is invalid.
+
     """
 
     max_opts: int = 0
@@ -52,14 +63,14 @@ class TrainerConfig(YamlConfig):
 
 
 class Trainer(Sealed):
-    """Trains agents in the thread of the caller."""
+    """Trains agents in the caller's thread."""
 
     def __init__(self, config: TrainerConfig) -> None:
         self._config = config
 
     @classmethod
     def build(cls, config: TrainerConfig) -> Trainer:
-        """Return a trainer."""
+        """Build a trainer."""
         return cls(config)
 
     def train(
@@ -74,8 +85,18 @@ class Trainer(Sealed):
         """
         Sample and optimize until `max_opts` optimization steps.
 
-        Raises UsageError if the buffer cannot hold the samples of the warm-up, or for steps that
-        cannot be used, and what the arguments raise.
+        Args:
+            env: Environment to sample in.
+            step_processor: Makes items from the environment's steps.
+            agent: Agent that acts and learns.
+            buffer: Replay buffer for the items.
+            recorder: Recorder of scores, losses and speeds.
+            evaluator: Evaluator of the agent.
+
+        Raises:
+            UsageError: The buffer is smaller than the warm-up, or a step is unusable. Errors of the
+                arguments are raised, too.
+
         """
         check_warmup(self._config.warmup_period, buffer)
         sampler = Sampler(env, step_processor)
@@ -84,7 +105,16 @@ class Trainer(Sealed):
     def train_offline(
         self, agent: Agent, buffer: ReplayBufferBase, recorder: Recorder, evaluator: Evaluator
     ) -> None:
-        """Optimize with the samples that the buffer has until `max_opts` optimization steps."""
+        """
+        Optimize with the existing samples of a buffer until `max_opts` optimization steps.
+
+        Args:
+            agent: Agent that learns.
+            buffer: Replay buffer with the samples.
+            recorder: Recorder of scores, losses and speeds.
+            evaluator: Evaluator of the agent.
+
+        """
         self._run(_OfflineLoop(self._config, agent, buffer, recorder, evaluator))
 
     def _run(self, loop: _OfflineLoop) -> None:
@@ -95,7 +125,7 @@ class Trainer(Sealed):
 
 
 class _OfflineLoop(OptimizationLoop):
-    """An optimization step each turn."""
+    """One optimization step a turn."""
 
     fps = 0.0
 
@@ -111,7 +141,7 @@ class _OfflineLoop(OptimizationLoop):
         return False
 
     def sync(self) -> None:
-        """Send nothing: the agent that learns is the one that acts."""
+        """Do nothing: the same agent learns and acts."""
 
     def costs(self) -> Record:
         steps, seconds = self.take_update_seconds()
@@ -130,7 +160,7 @@ class _OfflineLoop(OptimizationLoop):
 
 
 class _OnlineLoop(_OfflineLoop):
-    """An environment step each turn, and an optimization step after each `opt_interval`."""
+    """One environment step a turn, and an optimization step after each `opt_interval`."""
 
     def __init__(
         self,
@@ -160,7 +190,7 @@ class _OnlineLoop(_OfflineLoop):
         return is_warm and self._env_steps % self._config.opt_interval == 0
 
     def take_sample_milliseconds(self) -> float:
-        """Return the milliseconds of an environment step since the last call, -1 for none."""
+        """Return the mean milliseconds of the last environment steps, -1 without any."""
         steps, seconds = self._env_steps - self._timed_env_steps, self._sample_seconds
         self._timed_env_steps, self._sample_seconds = self._env_steps, 0.0
         return _MILLISECONDS * seconds / steps if steps else -1.0

@@ -1,1 +1,1 @@
-"""Places where actors run: threads, processes, a Ray cluster."""
+"""Runners of actors, in threads, in processes or on a Ray cluster."""

@@ -27,19 +27,19 @@ NO_GUARD = (
     "actors in processes import the main module of the program, which starts actors when it is"
     ' imported: put the call below `if __name__ == "__main__":`'
 )
-"""The refusal of a main module that cannot be imported without starting actors."""
+"""Error message for a main module that starts actors whenever it is imported."""
 
 FRAME = struct.Struct("<BQ")
-"""The head of a frame: its kind and the number of its bytes."""
+"""Header of a frame: its kind and its size in bytes."""
 
 MESSAGE, ENDED, REFUSED = range(3)
-"""Kinds of frames: a message, an ActorEnded, and a sentence on a job that cannot be begun."""
+"""Kinds of frames: a message, an ActorEnded, and a sentence about a job that cannot start."""
 
 _CHECK_EVERY = 0.1
 
 
 def check_main_guard() -> None:
-    """Raise UsageError in a process of an actor that is importing the main module."""
+    """Raise UsageError if an actor's process is importing the main module."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError(NO_GUARD)
 
@@ -52,7 +52,7 @@ class _Frames:
         self._is_orphan = is_orphan
 
     def write(self, kind: int, data: bytes) -> None:
-        """Write a frame, of which the runner uses the whole or nothing."""
+        """Write a frame; the runner ignores an incomplete one."""
         view = memoryview(FRAME.pack(kind, len(data)) + data)
         try:
             while view:
@@ -62,7 +62,7 @@ class _Frames:
 
 
 class ProcessLink:
-    """The runner as the actor of this process sees it."""
+    """The runner, as the actor in this process sees it."""
 
     def __init__(
         self,
@@ -83,31 +83,31 @@ class ProcessLink:
 
     @property
     def is_stopped(self) -> bool:
-        """True once the actor is to stop."""
+        """True once the actor should stop."""
         return self._state.is_stopped or self._is_orphan.is_set()
 
     def first_model(self) -> tuple[int, Any] | None:
-        """Wait for the first model and return it with its optimization steps; None if stopped."""
+        """Wait for the first model; return it with its optimization steps, or None if stopped."""
         if not self._wait_for(lambda: self._state.model > 0):
             return None
         self._model, n_opts, data = self._state.read_model()
         return n_opts, pickle.loads(data)
 
     def newest_model(self, newer_than: int) -> tuple[int, Any] | None:
-        """Return the newest model if it has more optimization steps. Never waits."""
+        """Return the newest model if it has more optimization steps, else None. Never waits."""
         if self._state.model == self._model:
             return None
         self._model, n_opts, data = self._state.read_model()
         return (n_opts, pickle.loads(data)) if n_opts > newer_than else None
 
     def may_step(self, made: int) -> bool:
-        """Wait while an actor that has made `made` items has no more admitted; False if stopped."""
+        """Wait until more than `made` items are admitted; return False if stopped."""
         if self._counters.has_room(made):
             return not self.is_stopped
         return self._wait_for(lambda: self._counters.has_room(made))
 
     def send(self, message: PushedItemMessage) -> None:
-        """Send a message; what a full channel does depends on the job."""
+        """Send a message; at a full channel, wait or raise as the job says."""
         data = encode_message(message)
         if self._is_full():
             if self._on_full == "raise":
@@ -122,12 +122,12 @@ class ProcessLink:
         self._frames.write(MESSAGE, data)
 
     def _is_full(self) -> bool:
-        """Return True if there is no room; there is for the last messages of all."""
+        """Return whether the channel is full; it always has room for the last messages."""
         on_the_way = self._sent - self._counters.read
         return self._state.queued + on_the_way >= CHANNEL and not self.is_stopped
 
     def _wait_for(self, condition: Callable[[], bool]) -> bool:
-        """Wait until the condition holds. Returns False if the actor is stopped before."""
+        """Wait until the condition holds; return False if stopped."""
         self._counters.is_waiting = True
         try:
             while not self.is_stopped:
@@ -143,10 +143,10 @@ class ProcessLink:
 
 
 def main() -> int:
-    """Run the actor whose job is in the files that the command line names by descriptor."""
+    """Run the actor whose job is in the files named, by descriptor, on the command line."""
     files = [int(word) for word in sys.argv[1:]]
     for descriptor in files:
-        os.set_inheritable(descriptor, False)  # not for what the environment starts
+        os.set_inheritable(descriptor, False)  # not for programs that the environment starts
     job_file, wake, pipe, numbers, first, second = files
     is_orphan = threading.Event()
     end_with_parent(is_orphan.set)

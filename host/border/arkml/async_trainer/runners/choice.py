@@ -1,4 +1,4 @@
-"""The choice of the place where actors run."""
+"""The choice of a runner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arkml.async_trainer.runners.threads import ThreadRunner
 
 RunnerChoice = Literal["threads", "processes", "ray"]
 
-# Imported when they are chosen: threads need neither processes nor Ray.
+# Imported on choice: threads need neither processes nor Ray.
 _LATE = {
     "processes": ("arkml.async_trainer.runners.processes", "ProcessRunner"),
     "ray": ("arkml.async_trainer.runners.ray", "RayRunner"),
@@ -21,8 +21,8 @@ def make_runner(name: RunnerChoice, *, ray_address: str | None = None) -> Runner
     """
     Return a runner of actors.
 
-    `ray_address` is that of a cluster to join; without one "ray" starts its own on this machine.
-    Raises UsageError or Unavailable with a sentence if there is none.
+    `ray_address` is the address of a cluster to join; without one, "ray" starts a cluster on this
+    machine. Raises UsageError or Unavailable if the runner is not available.
     """
     if name == "threads":
         return ThreadRunner()

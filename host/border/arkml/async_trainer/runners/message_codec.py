@@ -1,4 +1,4 @@
-"""Bytes of messages and models on their way between processes."""
+"""Encoding of messages and models that pass between processes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from arkml.errors import UsageError
 _PROTOCOL = 5
 
 Columns = tuple[list[int], list[npt.NDArray[Any]]]
-"""Indices of obs and next_obs of each transition among the observations, and the columns."""
+"""For each transition, the indices of obs and next_obs among the observations; then the columns."""
 
 
 def encode_message(message: PushedItemMessage) -> bytes:
     """
-    Return the bytes of a message.
+    Encode a message.
 
-    Transitions of arrays are stacked: an array of its own costs microseconds in pickle. An
-    observation that is in two transitions is sent once. Other items are pickled as they are. Raises
-    what pickle raises.
+    Transitions of arrays are stacked, because pickle takes microseconds for each array, and an
+    observation in two transitions is sent once. Other items are pickled one by one. Raises pickle's
+    errors.
     """
     items = message.pushed_items
     columns = _columns_of(items)
@@ -38,7 +38,7 @@ def encode_message(message: PushedItemMessage) -> bytes:
 
 
 def decode_message(data: bytes | bytearray | memoryview) -> PushedItemMessage:
-    """Return the message of `encode_message`. Raises what pickle raises."""
+    """Decode a message of `encode_message`. Raises pickle's errors."""
     is_stacked, actor, incarnation, sequence, content = pickle.loads(data)
     items = _items_of(content) if is_stacked else content
     return PushedItemMessage(actor, items, incarnation, sequence)
@@ -46,7 +46,7 @@ def decode_message(data: bytes | bytearray | memoryview) -> PushedItemMessage:
 
 def decode_arrived(arrived: tuple[ActorJob, bytes] | ActorEnded) -> PushedItemMessage | ActorEnded:
     """
-    Return the end of an actor as it is, and a message decoded.
+    Decode a message; return an `ActorEnded` unchanged.
 
     Raises BorderAsyncTrainerError if pickle cannot read the message.
     """
@@ -65,9 +65,9 @@ def decode_arrived(arrived: tuple[ActorJob, bytes] | ActorEnded) -> PushedItemMe
 
 def encode_job(job: ActorJob, dumps: Callable[[Any], bytes] | None = None) -> bytes:
     """
-    Return the bytes of a job, made by `dumps` instead of pickle if it is given.
+    Encode a job with `dumps`, by default with pickle.
 
-    Raises UsageError that names the part which cannot be pickled.
+    Raises UsageError, naming the part that cannot be pickled.
     """
     dumps = dumps or encode
     try:
@@ -87,7 +87,7 @@ def encode_job(job: ActorJob, dumps: Callable[[Any], bytes] | None = None) -> by
 
 
 def encode_model(model_info: Any) -> bytes:
-    """Return the bytes of a model. Raises UsageError if pickle cannot take it."""
+    """Encode a model. Raises UsageError if pickle cannot."""
     try:
         return encode(model_info)
     except Exception as error:
@@ -97,12 +97,12 @@ def encode_model(model_info: Any) -> bytes:
 
 
 def encode(value: Any) -> bytes:
-    """Return the bytes of any other value. Raises what pickle raises."""
+    """Encode any other value. Raises pickle's errors."""
     return pickle.dumps(value, _PROTOCOL)
 
 
 def _columns_of(items: Sequence[Any]) -> Columns | None:
-    """Return transitions by column, None if they are not plain arrays of one shape and type."""
+    """Return transitions as columns, None unless all are arrays of one shape and dtype."""
     places: dict[int, int] = {}
     observations: list[npt.NDArray[Any]] = []
     order: list[int] = []

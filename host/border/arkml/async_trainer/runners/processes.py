@@ -1,4 +1,4 @@
-"""Actors in processes of this machine."""
+"""The runner of actors in processes of this machine."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _PROGRAM = "arkml.async_trainer.runners.actor_process"
 _CHUNK = 1 << 20
 _CHECK_EVERY = 0.1
 _EXITING = 5.0
-"""Seconds for a process to exit after its actor has ended."""
+"""Seconds that a process has to exit after its actor has ended."""
 
 
 @dataclass(slots=True)
 class _Process:
-    """The process of one incarnation, as the runner holds it."""
+    """The process of one incarnation."""
 
     job: ActorJob
     counters: ActorCounters
@@ -57,7 +57,7 @@ class _Process:
     has_ended: bool = False
     is_at_end: bool = False
     kill_at: float | None = None
-    """The time at which a process is killed whose actor has ended."""
+    """Time at which to kill the process, once its actor has ended."""
 
     def ended(self, reason: str) -> ActorEnded:
         stat = ActorStat(self.counters.made, time.perf_counter() - self.began)
@@ -77,15 +77,15 @@ class _Process:
 
 class ProcessRunner(Closing):
     """
-    A process for each actor, which computes with one thread.
+    Runs each actor in a process, with one computing thread.
 
-    Processes are started afresh, never forked, and import the main module as those of
-    multiprocessing do. Messages come through a pipe each, which a thread reads. A model is pickled
-    once and written to memory that all processes share.
+    Processes are spawned, never forked, and import the main module as multiprocessing does. Each
+    sends messages through a pipe, which a thread reads. A model is pickled once and written to
+    memory that all processes share.
     """
 
     def __init__(self) -> None:
-        """Raise UsageError in a process of an actor that is importing the main module."""
+        """Raise UsageError if an actor's process is importing the main module."""
         check_main_guard()
         self._past_waits = Waits()
         self._state = SharedState.create()
@@ -100,7 +100,7 @@ class ProcessRunner(Closing):
 
     @property
     def waits(self) -> Waits:
-        """Times that actors met a full channel and waited, and the seconds of it."""
+        """Number and total seconds of actors' waits at a full channel."""
         with self._changed:
             waits = Waits(self._past_waits.count, self._past_waits.seconds)
             for process in self._processes:
@@ -112,14 +112,15 @@ class ProcessRunner(Closing):
         """
         Start an incarnation of an actor.
 
-        Raises UsageError if pickle cannot take the job, Unavailable if no process can be started.
+        Raises UsageError if pickle cannot encode the job, and Unavailable if no process can be
+        started.
         """
         data = encode_job(job)
         index, counters = self._counters_of(job.actor)
         counters.reset()
         name = f"actor {job.actor}"
         preparation = spawn.get_preparation_data(name)
-        del preparation["authkey"]  # for the connections of multiprocessing, which are not used
+        del preparation["authkey"]  # a secret for multiprocessing's connections: unused here
         try:
             process = self._started(job, counters, encode((index, preparation, data)))
         except OSError as error:
@@ -135,23 +136,23 @@ class ProcessRunner(Closing):
 
     def publish(self, n_opts: int, model_info: Any) -> None:
         """
-        Give a model to all actors, also to those that start later; older ones are dropped.
+        Send a model to all actors, including later ones; older models are dropped.
 
-        Raises UsageError if pickle cannot take the model.
+        Raises UsageError if pickle cannot encode the model.
         """
         self._state.write_model(n_opts, encode_model(model_info))
         self._wake()
 
     def admit(self, actor: int, items: int) -> None:
-        """Allow an actor to make `items` items in all, its earlier incarnations not counted."""
+        """Allow the present incarnation of an actor to make `items` items in total."""
         self._counters_of(actor)[1].admit(items)
         self._wake()
 
     def receive(self, seconds: float) -> list[PushedItemMessage | ActorEnded]:
         """
-        Return what has arrived; wait for at most `seconds` if there is nothing.
+        Return messages and ends of actors, waiting for at most `seconds` if there are none.
 
-        Raises UsageError, once, if a process cannot begin, as without a guard of the main module.
+        Raises UsageError, once, if a process cannot begin, for example without a main guard.
         """
         if not self._arrived and seconds <= 0:
             return []
@@ -173,7 +174,7 @@ class ProcessRunner(Closing):
             self._wake()
 
     def close(self, seconds: float = 5.0) -> None:
-        """End what still runs after `seconds` by force, and free everything. Safe to call again."""
+        """End all actors, by force after `seconds`, and release resources. Idempotent."""
         if self._is_closed:
             return
         self.stop()
@@ -214,7 +215,7 @@ class ProcessRunner(Closing):
             files = (job_file, wake_read, pipe_write, *self._state.files)
             group = ProcessGroup(
                 [sys.executable, "-m", _PROGRAM, *map(str, files)],
-                stdin=subprocess.PIPE,  # which stays open as long as this process lives
+                stdin=subprocess.PIPE,  # its end tells the actor that this process is gone
                 env=worker_environment(),
                 pass_fds=files,
             )
@@ -223,7 +224,7 @@ class ProcessRunner(Closing):
         return _Process(job, counters, group, pipe_read, wake_write)
 
     def _wake(self) -> None:
-        """Wake the actors that wait, to look again at what they wait for."""
+        """Wake waiting actors to check their conditions again."""
         with self._changed:
             for process in self._processes:
                 if process.counters.is_waiting:
@@ -231,7 +232,7 @@ class ProcessRunner(Closing):
                         os.write(process.wake, b"x")
 
     def _watch(self) -> None:
-        """Read messages and find the ends of processes, in the thread of the runner."""
+        """Read messages and detect the ends of processes, in the runner's thread."""
         check_at = 0.0
         while not self._is_closing:
             for key, _ in self._selector.select(_CHECK_EVERY):
@@ -241,7 +242,7 @@ class ProcessRunner(Closing):
                 self._check_processes(now)
 
     def _read(self, process: _Process) -> bool:
-        """Take what is in a pipe. Returns False if there is nothing now."""
+        """Read from a pipe; return False if it is empty now."""
         try:
             data = os.read(process.pipe, _CHUNK)
         except BlockingIOError:
@@ -304,7 +305,7 @@ class ProcessRunner(Closing):
 
 
 def _next_frame(data: bytearray) -> tuple[int, bytes] | None:
-    """Remove and return the first frame of what has been read, None if it is not complete."""
+    """Remove and return the first frame, None if it is incomplete."""
     if len(data) < FRAME.size:
         return None
     kind, size = FRAME.unpack_from(data)

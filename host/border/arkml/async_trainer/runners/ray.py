@@ -1,4 +1,4 @@
-"""Actors on a Ray cluster."""
+"""The runner of actors on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHECK_EVERY = 0.1
 
 @dataclass(eq=False)
 class _Remote:
-    """One incarnation of an actor, and the calls of it that are on their way: two at most."""
+    """One incarnation of an actor, and its pending calls: two at most."""
 
     job: ActorJob
     handle: Any
@@ -38,18 +38,17 @@ class _Remote:
 
 class RayRunner(Closing):
     """
-    A Ray actor for each actor, which Ray never restarts: the manager does.
+    Runs each actor as a Ray actor. Ray never restarts one: the manager does.
 
-    A thread waits for the calls on their way: one that takes the next message of an actor, and one
-    that updates what it is to do. A model is put into the object store once, and its predecessor
-    is dropped.
+    A thread waits for pending calls: one takes the next message of an actor, another one updates
+    its state. A model is put into the object store once, in place of its predecessor.
     """
 
     def __init__(self, address: str | None = None) -> None:
         """
-        Join the cluster at "HOST:PORT", or start one of this process's own.
+        Join the cluster at "HOST:PORT", or start a private one.
 
-        Raises UsageError if Ray is not installed, and Unavailable if there is no such cluster.
+        Raises UsageError if Ray is not installed, and Unavailable if the cluster cannot be reached.
         """
         self._cluster = RayCluster.open(address)
         self._ray = self._cluster.ray
@@ -67,16 +66,16 @@ class RayRunner(Closing):
 
     @property
     def waits(self) -> Waits:
-        """Times that actors met a full channel and waited, and the seconds of it."""
+        """Number and total seconds of actors' waits at a full channel."""
         with self._changed:
             waits = [self._past_waits, *(remote.counts.waits for remote in self._remotes)]
             return Waits(sum(one.count for one in waits), sum(one.seconds for one in waits))
 
     def start(self, job: ActorJob) -> None:
         """
-        Start an incarnation of an actor; one that replaces another one may wait for a node.
+        Start an incarnation of an actor; a replacement may wait for a node.
 
-        Raises UsageError if pickle cannot take the job, and Unavailable if no CPU is free.
+        Raises UsageError if pickle cannot encode the job, and Unavailable if no CPU is free.
         """
         data = encode_job(job, self._ray.cloudpickle.dumps)
         if job.incarnation == 0:
@@ -88,9 +87,9 @@ class RayRunner(Closing):
 
     def publish(self, n_opts: int, model_info: Any) -> None:
         """
-        Give a model to all actors, also to those that start later; older ones are dropped.
+        Send a model to all actors, including later ones; older models are dropped.
 
-        Raises UsageError if pickle cannot take the model.
+        Raises UsageError if pickle cannot encode the model.
         """
         reference = self._ray.put(encode_model(model_info))
         with self._changed:
@@ -98,14 +97,14 @@ class RayRunner(Closing):
             self._update_all()
 
     def admit(self, actor: int, items: int) -> None:
-        """Allow an actor to make `items` items in all, its earlier incarnations not counted."""
+        """Allow the present incarnation of an actor to make `items` items in total."""
         with self._changed:
             self._admitted[actor] = items
             self._update_all()
 
     def receive(self, seconds: float) -> list[PushedItemMessage | ActorEnded]:
         """
-        Return what has arrived; wait for at most `seconds` if there is nothing.
+        Return messages and ends of actors, waiting for at most `seconds` if there are none.
 
         Raises Unavailable, once, if an actor cannot begin on its node.
         """
@@ -133,7 +132,7 @@ class RayRunner(Closing):
             self._update_all()
 
     def close(self, seconds: float = 5.0) -> None:
-        """End what still runs after `seconds` by force, and free everything. Safe to call again."""
+        """End all actors, by force after `seconds`, and release resources. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -150,7 +149,7 @@ class RayRunner(Closing):
         self._cluster.close()
 
     def _watch(self) -> None:
-        """Wait for calls to return, in the thread of the runner."""
+        """Wait for pending calls to return, in the runner's thread."""
         while not self._is_closing:
             with self._changed:
                 waiting = [one.taking for one in self._remotes if one.taking is not None]
@@ -166,7 +165,7 @@ class RayRunner(Closing):
                 self._changed.notify_all()
 
     def _look_at(self, remote: _Remote, done: list[Any]) -> None:
-        """Handle the calls of an actor that have returned."""
+        """Handle the returned calls of an actor."""
         try:
             if remote.updating in done:
                 updating, remote.updating = remote.updating, None
@@ -183,7 +182,7 @@ class RayRunner(Closing):
                 self._end(remote, self._ended(remote, reason))
 
     def _take(self, remote: _Remote, returned: Any) -> None:
-        """Handle what `begin` or `take` has returned."""
+        """Handle the result of `begin` or `take`."""
         if not remote.has_begun:
             remote.has_begun = True
             if returned:
@@ -204,13 +203,13 @@ class RayRunner(Closing):
         self._take_next(remote)
 
     def _take_next(self, remote: _Remote) -> None:
-        """Call for the next message, unless the channel is full."""
+        """Call for an actor's next message unless the channel is full."""
         if remote.has_begun and remote.taking is None and not self._is_full:
             remote.taking = remote.handle.call.remote("take")
 
     @property
     def _is_full(self) -> bool:
-        """True if there is no room; there is for the last messages of all."""
+        """True if the channel is full; it always has room for the last messages."""
         return self._messages >= CHANNEL and not self._is_stopped
 
     def _update_all(self, *, is_check: bool = False) -> None:
@@ -219,9 +218,9 @@ class RayRunner(Closing):
 
     def _update(self, remote: _Remote, *, is_check: bool = False) -> None:
         """
-        Tell an actor what has changed, unless an earlier update is on its way.
+        Send an actor its changed state unless an earlier update is pending.
 
-        With `is_check` it is asked for its counts also if nothing has changed.
+        With `is_check` it is asked for its counts even without changes.
         """
         if not remote.has_begun or remote.updating is not None:
             return

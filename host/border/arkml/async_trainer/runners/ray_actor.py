@@ -1,4 +1,4 @@
-"""One actor in a process of a Ray cluster, on its side."""
+"""An actor's side of the connection in a process of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, Waits, chan
 
 
 class Wishes(NamedTuple):
-    """The state that the runner wants an actor to have. `admitted` is None if it is not held."""
+    """The state that the runner wants an actor to have; `admitted` is None for no limit."""
 
     admitted: int | None
     is_full: bool
@@ -22,14 +22,14 @@ class Wishes(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Items that an actor has made so far, and its waits for a full channel."""
+    """Number of items that an actor has made, and its waits at a full channel."""
 
     made: int
     waits: Waits
 
 
 class Taken(NamedTuple):
-    """A message, encoded, or the end of the actor."""
+    """An encoded message, or the end of the actor."""
 
     message: bytes | None
     ended: ActorEnded | None
@@ -38,14 +38,14 @@ class Taken(NamedTuple):
 
 class RayActor:
     """
-    Runs the loop of an actor in a thread, while Ray calls the methods from others.
+    Runs an actor's loop in a thread, while Ray calls the methods from other threads.
 
-    A message is handed to a call that waits for it: on a node that is lost, one message is, and the
+    A message is handed to a call that waits for it, so the loss of a node loses one message and the
     items after it.
     """
 
     def __init__(self, data: bytes) -> None:
-        """Begin the job of these bytes. Raises what pickle raises."""
+        """Begin an encoded job. Raises pickle's errors."""
         self._job: ActorJob = pickle.loads(data)
         self._changes = Condition()
         self._wishes = Wishes(admitted=None, is_full=False, is_stopped=False)
@@ -58,7 +58,15 @@ class RayActor:
         self._thread: Thread | None = None
 
     def update(self, wishes: Wishes, n_opts: int, model: bytes | None) -> Counts:
-        """Take over the wishes of the runner, and a model unless it is None; begin at first."""
+        """
+        Apply the runner's wishes, and a model unless it is None. The first call starts the actor.
+
+        Args:
+            wishes: The wanted state.
+            n_opts: Optimization steps of the model.
+            model: The encoded model, or None.
+
+        """
         with self._changes:
             self._wishes = wishes
             if model is not None:
@@ -70,7 +78,7 @@ class RayActor:
             return self._counts()
 
     def take(self) -> Taken:
-        """Wait for the next message, or for the end of the actor after the last one."""
+        """Wait for the next message or, after the last one, for the end of the actor."""
         with self._changes:
             self._is_wanted = True
             self._changes.notify_all()
@@ -91,11 +99,11 @@ class RayActor:
 
     @property
     def is_stopped(self) -> bool:
-        """True once the actor is to stop."""
+        """True once the actor should stop."""
         return self._wishes.is_stopped
 
     def first_model(self) -> tuple[int, Any] | None:
-        """Wait for the first model and return it with its optimization steps; None if stopped."""
+        """Wait for the first model; return it with its optimization steps, or None if stopped."""
         with self._changes:
             self._changes.wait_for(lambda: self._model is not None or self.is_stopped)
             model = self._model
@@ -104,14 +112,14 @@ class RayActor:
         return model[0], pickle.loads(model[1])
 
     def newest_model(self, newer_than: int) -> tuple[int, Any] | None:
-        """Return the newest model if it has more optimization steps. Never waits."""
+        """Return the newest model if it has more optimization steps, else None. Never waits."""
         model = self._model
         if model is None or model[0] <= newer_than:
             return None
         return model[0], pickle.loads(model[1])
 
     def may_step(self, made: int) -> bool:
-        """Wait while an actor that has made `made` items has no more admitted; False if stopped."""
+        """Wait until more than `made` items are admitted; return False if stopped."""
         self._made = made
         if self._is_held(made):
             with self._changes:
@@ -119,7 +127,7 @@ class RayActor:
         return not self.is_stopped
 
     def send(self, message: PushedItemMessage) -> None:
-        """Hand over a message; what a full channel does depends on the job."""
+        """Hand over a message; at a full channel, wait or raise as the job says."""
         data = encode_message(message)
         with self._changes:
             self._changes.wait_for(lambda: self._has_room() or self._wishes.is_full)

@@ -1,4 +1,4 @@
-"""The interface between the manager of actors and the places where they run."""
+"""The interface between the manager of actors and the runners."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from arkml.async_trainer.messages import PushedItemMessage
 OnFull = Literal["wait", "raise"]
 
 CHANNEL = 1_000
-"""Messages that are on their way to the trainer at most, before actors meet a full channel."""
+"""Capacity of the channel to the trainer, in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorJob:
     """
-    One incarnation of an actor: the classes and configurations of its parts, which pickle can take.
+    One incarnation of an actor: picklable classes and configurations of its parts.
 
-    `n_buffer` items make a message. With `on_full` "raise" a full channel ends the actor with
-    SendMsgForPush, otherwise it waits.
+    `n_buffer` is the number of items in a message. At a full channel the actor waits, or ends with
+    SendMsgForPush if `on_full` is "raise".
     """
 
     actor: int
@@ -38,7 +38,7 @@ class ActorJob:
 
 @dataclass(frozen=True, slots=True)
 class ActorStat:
-    """Environment steps of an actor, and the seconds that it took for them."""
+    """Number of an actor's environment steps, and their duration in seconds."""
 
     env_steps: int
     duration: float
@@ -47,10 +47,10 @@ class ActorStat:
 @dataclass(frozen=True, slots=True)
 class ActorEnded:
     """
-    The end of an incarnation of an actor; all of its messages that arrive have been received.
+    The end of an incarnation of an actor, reported after its last message.
 
-    `reason` is a sentence, empty if the actor was asked to stop. `is_channel_full` is true where
-    it is SendMsgForPush.
+    `reason` is a sentence, empty if the actor was asked to stop. `is_channel_full` is true if the
+    reason is SendMsgForPush.
     """
 
     actor: int
@@ -62,74 +62,74 @@ class ActorEnded:
 
 @dataclass(slots=True)
 class Waits:
-    """Times that actors met a full channel and waited, and the seconds of it."""
+    """Number and total seconds of actors' waits at a full channel."""
 
     count: int = 0
     seconds: float = 0.0
 
 
 class ActorLink(Protocol):
-    """The manager as the loop of an actor sees it, wherever it runs."""
+    """The manager, as the loop of an actor sees it."""
 
     @property
     def is_stopped(self) -> bool:
-        """True once the actor is to stop."""
+        """True once the actor should stop."""
 
     def first_model(self) -> tuple[int, Any] | None:
-        """Wait for the first model and return it with its optimization steps; None if stopped."""
+        """Wait for the first model; return it with its optimization steps, or None if stopped."""
 
     def newest_model(self, newer_than: int) -> tuple[int, Any] | None:
-        """Return the newest model if it has more optimization steps. Never waits."""
+        """Return the newest model if it has more optimization steps, else None. Never waits."""
 
     def may_step(self, made: int) -> bool:
         """
-        Wait while an actor that has made `made` items has no more admitted; False if stopped.
+        Wait until more than `made` items are admitted; return False if stopped.
 
-        An actor for which nothing was ever admitted is not held.
+        Without any call of `admit` for an actor, it is not limited.
         """
 
     def send(self, message: PushedItemMessage) -> None:
         """
         Send a message.
 
-        A full channel is waited for, until the actor is stopped, or raises SendMsgForPush if the
-        job says so. The last message of an actor that is stopped is sent, if there is room.
+        At a full channel this waits until there is room or the actor is stopped, or raises
+        SendMsgForPush if the job says so. The last message of a stopped actor is sent if there is
+        room.
         """
 
 
 class Runner(Protocol):
-    """A place where actors run: threads, processes or a Ray cluster. One thread calls it."""
+    """A place where actors run, such as threads or a Ray cluster. Belongs to one thread."""
 
     @property
     def waits(self) -> Waits:
-        """Times that actors met a full channel and waited, and the seconds of it."""
+        """Number and total seconds of actors' waits at a full channel."""
 
     def start(self, job: ActorJob) -> None:
-        """Start an incarnation of an actor. Raises UsageError if pickle cannot take the job."""
+        """Start an incarnation of an actor. Raises UsageError if pickle cannot encode the job."""
 
     def publish(self, n_opts: int, model_info: Any) -> None:
-        """Give a model to all actors, also to those that start later; older ones are dropped."""
+        """Send a model to all actors, including later ones; older models are dropped."""
 
     def admit(self, actor: int, items: int) -> None:
         """
-        Allow an actor to make `items` items in all, its earlier incarnations not counted.
+        Allow the present incarnation of an actor to make `items` items in total.
 
-        The manager admits the first items of an incarnation before its `start`, which does not
-        change what is admitted.
+        For a new incarnation this is called before `start`, which keeps the number.
         """
 
     def receive(self, seconds: float) -> list[PushedItemMessage | ActorEnded]:
-        """Return what has arrived; wait for at most `seconds` if there is nothing."""
+        """Return messages and ends of actors, waiting for at most `seconds` if there are none."""
 
     def stop(self) -> None:
-        """Ask all actors to stop. Their last messages and their ends are received as before."""
+        """Ask all actors to stop. Their last messages and their ends can still be received."""
 
     def close(self, seconds: float) -> None:
-        """End what still runs after `seconds` by force, and free everything. Safe to repeat."""
+        """End all actors, by force after `seconds`, and release resources. Idempotent."""
 
 
 def channel_full(message: PushedItemMessage) -> SendMsgForPush:
-    """Return the error of a message for which the channel has no room."""
+    """Return the error for a message that the channel has no room for."""
     return SendMsgForPush(
         f"the channel to the trainer is full: {CHANNEL} messages wait there, and a message of"
         f" {len(message.pushed_items)} items of actor {message.id} was not sent"

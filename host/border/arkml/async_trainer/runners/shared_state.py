@@ -1,4 +1,4 @@
-"""Memory that a runner shares with the processes of its actors, and the newest model in it."""
+"""Memory shared by a runner and its actors' processes, including the newest model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from arkml.base.closing import Closing
 from arkml.errors import UsageError
 
 ACTORS = 4_096
-"""Actors that one runner has at most."""
+"""Maximum number of actors of one runner."""
 
 Files = tuple[int, int, int]
-"""Descriptors of the files of a SharedState."""
+"""Descriptors of a SharedState's files."""
 
 _HEADER, _COUNTERS = 16, 8  # words of 8 bytes
 _SIZE = 8 * (_HEADER + _COUNTERS * ACTORS)
@@ -24,42 +24,42 @@ _NOT_HELD = -1
 
 class ActorCounters:
     """
-    The numbers of one actor.
+    The counters of one actor.
 
-    The runner writes `read` and the items that are admitted, the actor all others.
+    The runner writes `read` and the admitted items, the actor everything else.
     """
 
     def __init__(self, words: memoryview) -> None:
         self._words = words
 
     def reset(self) -> None:
-        """Forget the incarnation before, but not what is admitted."""
+        """Clear the counters of the previous incarnation, except admitted items."""
         self._words[_IS_WAITING] = self._words[_MADE] = 0
         self._words[_WAITS] = self._words[_WAITED] = self._words[_READ] = 0
 
     def admit(self, items: int | None) -> None:
-        """Allow `items` items in all, any number with None."""
+        """Allow `items` items in total; None for no limit."""
         self._words[_ADMITTED] = _NOT_HELD if items is None else items
 
     def has_room(self, made: int) -> bool:
-        """Note the items that are made, and return True if another one may be."""
+        """Store the number of made items, and return whether another one is admitted."""
         words = self._words
         words[_MADE] = made
         admitted = words[_ADMITTED]
         return made < admitted or admitted == _NOT_HELD
 
     def note(self, made: int) -> None:
-        """Note the items that are made."""
+        """Store the number of made items."""
         self._words[_MADE] = made
 
     @property
     def made(self) -> int:
-        """Items that the incarnation has made."""
+        """Number of items that the incarnation has made."""
         return self._words[_MADE]
 
     @property
     def read(self) -> int:
-        """Messages of the incarnation that the runner has read."""
+        """Number of the incarnation's messages that the runner has read."""
         return self._words[_READ]
 
     @read.setter
@@ -77,32 +77,32 @@ class ActorCounters:
 
     @property
     def waits(self) -> tuple[int, int]:
-        """Times that the incarnation met a full channel and waited, and the nanoseconds of it."""
+        """Number and nanoseconds of the incarnation's waits at a full channel."""
         return self._words[_WAITS], self._words[_WAITED]
 
     def count_wait(self) -> None:
-        """Count a wait for a full channel, which begins."""
+        """Count the beginning of a wait at a full channel."""
         self._words[_WAITS] += 1
 
     def add_waited(self, nanoseconds: int) -> None:
-        """Add the time of a wait, which has ended."""
+        """Add the duration of a finished wait."""
         self._words[_WAITED] += nanoseconds
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._words.release()
 
 
 class SharedState(Closing):
     """
-    Numbers that a runner and its actors share, and the newest models; each has one writer.
+    Counters shared by a runner and its actors, and the newest models; each has one writer.
 
-    Files without a name hold them, which end with the last process that has them open. Models
-    alternate between two files: one that is being read is not overwritten by the next.
+    The memory is in anonymous files, which vanish with the last process that has them open. Models
+    alternate between two files, so that the next model does not overwrite one that is being read.
     """
 
     def __init__(self, files: Files) -> None:
-        """Share the files of descriptors, which belong to this object from here on."""
+        """Map the files with these descriptors, which then belong to this object."""
         self.files = files
         self._map = mmap.mmap(files[0], _SIZE)
         self._words = memoryview(self._map).cast("q")
@@ -110,13 +110,13 @@ class SharedState(Closing):
 
     @classmethod
     def create(cls) -> SharedState:
-        """Return new memory. Raises OSError."""
+        """Allocate new memory. Raises OSError."""
         numbers = anonymous_file("actors")
         os.ftruncate(numbers, _SIZE)
         return cls((numbers, anonymous_file("model-0"), anonymous_file("model-1")))
 
     def counters(self, index: int) -> ActorCounters:
-        """Return the numbers of an actor. Raises UsageError if there are more than 4,096."""
+        """Return the counters of an actor. Raises UsageError for more than 4,096 actors."""
         if not 0 <= index < ACTORS:
             raise UsageError(f"a runner has at most {ACTORS} actors: use fewer")
         first = _HEADER + _COUNTERS * index
@@ -126,7 +126,7 @@ class SharedState(Closing):
 
     @property
     def is_stopped(self) -> bool:
-        """True once all actors are to stop."""
+        """True once all actors should stop."""
         return self._words[_STOP] != 0
 
     def stop(self) -> None:
@@ -135,7 +135,7 @@ class SharedState(Closing):
 
     @property
     def queued(self) -> int:
-        """Messages that wait to be received."""
+        """Number of unreceived messages."""
         return self._words[_QUEUED]
 
     @queued.setter
@@ -144,14 +144,14 @@ class SharedState(Closing):
 
     @property
     def model(self) -> int:
-        """The number of the newest model, 0 without one."""
+        """Number of the newest model, 0 without one."""
         return self._words[_MODEL] >> 1
 
     def write_model(self, n_opts: int, data: bytes) -> None:
-        """Put a model in the place of the one before the newest. One thread calls it."""
+        """Store a model, overwriting the second newest one. One thread calls it."""
         words, number = self._words, self.model + 1
         which = number % 2
-        words[_MODEL] = 2 * number - 1  # that file is being written
+        words[_MODEL] = 2 * number - 1  # odd: this model's file is being written
         written = 0
         while written < len(data):
             written += os.pwrite(self.files[1 + which], memoryview(data)[written:], written)
@@ -159,18 +159,18 @@ class SharedState(Closing):
         words[_MODEL] = 2 * number
 
     def read_model(self) -> tuple[int, int, bytes]:
-        """Return the number of the newest model, its optimization steps and its bytes."""
+        """Return the newest model's number, optimization steps and bytes."""
         words = self._words
         while True:
             number = words[_MODEL] >> 1
             which = number % 2
             n_opts, size = words[_N_OPTS[which]], words[_BYTES[which]]
             data = _read(self.files[1 + which], size)
-            if words[_MODEL] < 2 * number + 3:  # else it is being overwritten
+            if words[_MODEL] < 2 * number + 3:  # else the file was overwritten meanwhile
                 return number, n_opts, data
 
     def close(self) -> None:
-        """Give the memory back. Safe to call again."""
+        """Release the memory. Idempotent."""
         if self._map.closed:
             return
         for counters in self._counters:
@@ -182,7 +182,7 @@ class SharedState(Closing):
 
 
 def anonymous_file(name: str) -> int:
-    """Return the descriptor of a file that ends with the last process that has it open."""
+    """Return the descriptor of a file that vanishes with the last process that has it open."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(f"arkml-{name}")
     with tempfile.TemporaryFile() as file:

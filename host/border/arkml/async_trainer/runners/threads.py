@@ -1,4 +1,4 @@
-"""Actors in threads of this process."""
+"""The runner of actors in threads of this process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from arkml.async_trainer.runners.runner import CHANNEL, ActorEnded, ActorJob, Wa
 
 class ThreadRunner:
     """
-    A thread for each actor.
+    Runs each actor in a thread.
 
-    Models are handed over as they are, to all actors the same object. A thread that does not end
-    by itself cannot be ended by force: it is left behind, and ends with the process.
+    All actors share one model object. A thread cannot be ended by force: one that does not end by
+    itself is left running until the process ends.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class ThreadRunner:
 
     @property
     def waits(self) -> Waits:
-        """Times that actors met a full channel and waited, and the seconds of it."""
+        """Number and total seconds of actors' waits at a full channel."""
         return self._channel.waits
 
     def start(self, job: ActorJob) -> None:
@@ -37,19 +37,19 @@ class ThreadRunner:
         thread.start()
 
     def publish(self, n_opts: int, model_info: Any) -> None:
-        """Give a model to all actors, also to those that start later."""
+        """Send a model to all actors, including later ones."""
         with self._channel.changes:
             self._channel.model = n_opts, model_info
             self._channel.changes.notify_all()
 
     def admit(self, actor: int, items: int) -> None:
-        """Allow an actor to make `items` items in all."""
+        """Allow the present incarnation of an actor to make `items` items in total."""
         with self._channel.changes:
             self._channel.admitted[actor] = items
             self._channel.changes.notify_all()
 
     def receive(self, seconds: float) -> list[PushedItemMessage | ActorEnded]:
-        """Return what has arrived; wait for at most `seconds` if there is nothing."""
+        """Return messages and ends of actors, waiting for at most `seconds` if there are none."""
         return self._channel.take(seconds)
 
     def stop(self) -> None:
@@ -59,7 +59,7 @@ class ThreadRunner:
             self._channel.changes.notify_all()
 
     def close(self, seconds: float) -> None:
-        """Wait for at most `seconds` until all threads have ended."""
+        """Wait at most `seconds` for all threads to end."""
         self.stop()
         until = time.monotonic() + seconds
         for thread in self._threads:
@@ -73,7 +73,7 @@ class ThreadRunner:
 
 
 class _Channel:
-    """Messages, models and counts that the threads share, under one lock."""
+    """Messages, models and counters that all threads share, under one lock."""
 
     def __init__(self) -> None:
         self.changes = Condition()
@@ -95,7 +95,7 @@ class _Channel:
 
 
 class _Link:
-    """The channel as one actor sees it."""
+    """The channel, as one actor sees it."""
 
     def __init__(self, channel: _Channel, job: ActorJob) -> None:
         self._channel = channel
@@ -137,7 +137,7 @@ class _Link:
             channel.changes.notify_all()
 
     def _is_full(self) -> bool:
-        """Return True if there is no room; there is for the last messages of all."""
+        """Return whether the channel is full; it always has room for the last messages."""
         channel = self._channel
         return len(channel.arrived) >= CHANNEL and not channel.is_stopped
 
