@@ -78,23 +78,23 @@ def _restored(
 
 
 class AbiError(ArkmlError):
-    """A refused import call: the guest sees a code, and its host and other guests nothing."""
+    """A refused import call: the guest gets an error code, and its host is unaffected."""
 
 
 class InvalidArguments(AbiError):
-    """An argument of an import call is not valid."""
+    """An argument of an import call is invalid."""
 
 
 class ModelRejected(InvalidArguments):
-    """A model file is malformed, or contains something that untrusted models may not."""
+    """A model file is malformed, or contains something forbidden in untrusted models."""
 
 
 class LimitError(AbiError):
-    """A guest reached one of `Limits`; it sees the code of the other base class."""
+    """A guest reached one of `Limits`; it gets the error code of the other base class."""
 
 
 class SnapshotTooLarge(InvalidArguments, LimitError):
-    """A snapshot has too many bytes, or all snapshots that a guest uses have together."""
+    """A snapshot, or all snapshots of a guest together, have too many bytes."""
 
 
 class TooManyRows(InvalidArguments, LimitError):
@@ -110,15 +110,15 @@ class TextTooLong(InvalidArguments, LimitError):
 
 
 class TooManyBytes(InvalidArguments, LimitError):
-    """A guest handed over more than `Limits.snapshot_bytes` in one call."""
+    """A guest passed more than `Limits.snapshot_bytes` in one call."""
 
 
 class NotFound(AbiError):
-    """A handle names no live object of the wanted kind."""
+    """A handle does not name a live object of the expected kind."""
 
 
 class Unavailable(AbiError):
-    """The requested thing is not there now; it may be later."""
+    """The requested object is not available now; it may be later."""
 
 
 class TooManyHandles(Unavailable, LimitError):
@@ -130,7 +130,7 @@ class TooManyFutures(Unavailable, LimitError):
 
 
 class TooManyRequests(Unavailable, LimitError):
-    """A guest has `Limits.requests` requests to hives that are not done."""
+    """A guest has `Limits.requests` unfinished requests to hives."""
 
 
 class ColumnsFull(Unavailable, LimitError):
@@ -138,7 +138,7 @@ class ColumnsFull(Unavailable, LimitError):
 
 
 class GuestMemoryFull(Unavailable, LimitError):
-    """A guest, or all of a host, would have more than `Limits.guest_bytes` or `host_bytes`."""
+    """A guest would exceed `Limits.guest_bytes`, or all guests of a host `host_bytes`."""
 
 
 class ApiNotAvailable(AbiError):
@@ -154,7 +154,7 @@ class ModuleError(ArkmlError):
 
 
 class ModuleRejected(ModuleError):
-    """The bytes are not a WebAssembly core module that the host runs."""
+    """The bytes are not a WebAssembly core module that the host can run."""
 
 
 class ModuleTooLarge(ModuleRejected):
@@ -166,11 +166,11 @@ class FunctionTooLarge(ModuleRejected):
 
 
 class ModuleTooComplex(ModuleRejected):
-    """Compiling a module takes more processor time or memory than a module of its size may."""
+    """Compiling a module takes more processor time or memory than its size permits."""
 
 
 class LinkError(ModuleError):
-    """A module has imports that the host does not provide; the message lists all of them."""
+    """A module has imports that the host does not provide; the message lists them all."""
 
 
 class EntryPointMissing(ModuleError):
@@ -184,12 +184,14 @@ class GuestError(ArkmlError):
 @dataclass(frozen=True, slots=True)
 class Frame:
     """
-    One frame of a wasm backtrace, innermost first.
+    One frame of a wasm backtrace.
 
-    `function` is its name, demangled, that of its export, or its index. `offset` is the byte in the
-    module as it was given, None where the stack overflowed. `places` are files with lines, the
-    innermost of inlined functions first, where the module has DWARF and the environment variable
-    WASMTIME_BACKTRACE_DETAILS is 1.
+    Args:
+        function: Its demangled name, otherwise the name of its export or its index.
+        offset: Byte offset in the original module, None after a stack overflow.
+        places: Source files with lines, innermost inlined function first. They need DWARF in the
+            module and the environment variable WASMTIME_BACKTRACE_DETAILS=1.
+
     """
 
     function: str
@@ -202,8 +204,8 @@ class GuestTrap(GuestError):
     """
     The guest trapped.
 
-    `panic` is the message and the place that the guest registered, or None; `code` is wasmtime's
-    name of the trap; `frames` is the wasm backtrace, innermost first.
+    `panic` is the message and source location that the guest registered, or None. `code` is
+    wasmtime's name of the trap. `frames` is the wasm backtrace, innermost first.
     """
 
     def __init__(
@@ -225,7 +227,7 @@ class StackExhausted(GuestTrap):
 
 
 class MemoryLimitExceeded(GuestError):
-    """The guest's memory needs more than `Limits.memory_bytes` at start."""
+    """The guest's initial memory needs more than `Limits.memory_bytes`."""
 
 
 class TableLimitExceeded(GuestError):
@@ -234,10 +236,10 @@ class TableLimitExceeded(GuestError):
 
 class GuestTimeout(GuestError):
     """
-    A call took longer than it may, or a guest of a fleet was over its share of frames too often.
+    A call exceeded its time, or a guest of a fleet exceeded its share of frames too often.
 
-    Policies of the embedder and waits of the host do not count. `frames` is the wasm backtrace,
-    innermost first, where the guest was in the middle of its own code, else empty.
+    Time in the embedder's policies and waits of the host does not count. `frames` is the wasm
+    backtrace, innermost first, if the guest was interrupted in its own code, else empty.
     """
 
     def __init__(self, message: str, *, frames: Sequence[Frame] = ()) -> None:
@@ -249,7 +251,7 @@ class GuestExit(GuestError):
     """
     The guest called WASI `proc_exit`; `status` is the exit status.
 
-    `panic` is the text of the panic that ended it so, as that of a program of Go, or None.
+    `panic` is the text of a panic that caused it, for example in a Go program, or None.
     """
 
     def __init__(self, message: str, *, status: int, panic: str | None = None) -> None:
@@ -259,7 +261,7 @@ class GuestExit(GuestError):
 
 
 class CmdletFailed(GuestError):
-    """An entry point returned a non-zero status; the message is what it gave to `return_slice`."""
+    """An entry point returned a non-zero status; the message is its `return_slice` text."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -267,11 +269,11 @@ class CmdletFailed(GuestError):
 
 
 class GuestFailed(GuestError):
-    """The guest failed in an earlier call and cannot be called again."""
+    """The guest failed in an earlier call, and cannot be called again."""
 
 
 class GuestBusy(GuestError):
-    """The guest is in a call already: a guest takes one call at a time."""
+    """The guest is already in a call; it can be in one at a time."""
 
 
 class GuestCancelled(GuestError):
@@ -280,9 +282,9 @@ class GuestCancelled(GuestError):
 
 class PolicyFailed(GuestError):
     """
-    The policy object or function of the embedder failed while it acted for the guest.
+    The embedder's policy object or function failed.
 
-    Either it raised, and its exception is the `__cause__`, or its actions cannot be used.
+    Either it raised an exception, which is the `__cause__`, or its actions are unusable.
     """
 
 
@@ -291,11 +293,11 @@ class GuestStalled(GuestError):
 
 
 class HiveError(ArkmlError):
-    """The communication between a host and its hive failed."""
+    """Communication between a host and its hive failed."""
 
 
 class ProtocolError(HiveError):
-    """Bytes do not follow the protocol of hives."""
+    """Bytes do not follow the hive protocol."""
 
 
 class HiveUnreachable(HiveError):
@@ -315,32 +317,32 @@ class RunGone(HiveError):
 
 
 class RunAborted(HiveError):
-    """The run that is trained was aborted: no learner of it can start."""
+    """The training run was aborted because its learner cannot start."""
 
 
 class NothingLearned(HiveError):
-    """A training ended before its learner had made one update."""
+    """A training ended before its learner made an update."""
 
 
 class InvalidSettings(InvalidArguments):
-    """The settings of a run are not valid."""
+    """The settings of a run are invalid."""
 
 
 class NotTrainable(InvalidSettings):
-    """A guest starts a run that the hive cannot train, or another one than was asked for."""
+    """A guest starts a run that the hive cannot train, or a different run than requested."""
 
 
 class InstanceLimitExceeded(ArkmlError):
-    """The host has `Limits.instances` guests, or the machine refuses the memory of another."""
+    """The host has `Limits.instances` guests, or the machine lacks memory for another one."""
 
 
 class UsageError(ArkmlError):
-    """The embedder used the package wrongly; the message says how it is used."""
+    """The embedder used the package wrongly; the message explains the correct use."""
 
 
 class InvalidActions(UsageError):
-    """Actions given to an environment have a wrong shape, type or value; no guest was stepped."""
+    """Actions for an environment have a wrong shape, dtype or value; no guest was stepped."""
 
 
 class InvalidSpec(UsageError):
-    """The declaration of a behavior is malformed, or contradicts the widths of its rows."""
+    """The declaration of a behavior is malformed, or contradicts the width of its rows."""

@@ -1,1 +1,1 @@
-"""The floor of every house: files, streams, names of hosts, and processes."""
+"""Foundations of all packages: files, streams, host names and processes."""

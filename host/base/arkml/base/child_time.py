@@ -1,4 +1,4 @@
-"""Processor time that other processes used for a thread that waits for them."""
+"""Processor time that other processes used on behalf of a waiting thread."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _thread = _Thread()
 
 
 def add_child_seconds(seconds: float) -> None:
-    """Add seconds of the processor that another process says to have used for this thread."""
-    if seconds >= 0.0:  # False for what is not a number
+    """Add processor seconds that another process reports for this thread."""
+    if seconds >= 0.0:  # False for NaN
         _thread.used += seconds
 
 
 def take_child_seconds() -> float:
-    """Return the seconds that were added on this thread since this was called last."""
+    """Return the seconds added on this thread since the last call."""
     used, _thread.used = _thread.used, 0.0
     return used

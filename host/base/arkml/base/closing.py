@@ -1,4 +1,4 @@
-"""Objects that are closed, and the warning about those that were not."""
+"""Objects with a `close`, and the warning about objects that were not closed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NoReturn, Self
 
 
 class Closing(ABC):
-    """A context manager with a `close` that is safe to call again."""
+    """A context manager with an idempotent `close`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the object holds."""
+        """Release resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -31,7 +31,8 @@ class Unclosed:
     """
     A warning, given once, that `name` was dropped without `close`.
 
-    Objects that are closed together share one, so that a fleet of a thousand warns once.
+    Objects that are closed together share one, so that a fleet of a thousand guests, for example,
+    warns once.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,7 +40,7 @@ class Unclosed:
         self._has_warned = False
 
     def warn(self, source: object) -> None:
-        """Issue the ResourceWarning, the first time; `source` is the object that was dropped."""
+        """Issue the ResourceWarning on the first call; `source` is the dropped object."""
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(f"unclosed {self.name}", ResourceWarning, stacklevel=2, source=source)
@@ -47,7 +48,7 @@ class Unclosed:
 
 class Unique:
     """
-    An object that cannot be copied or pickled: it holds memory that no second object may free.
+    An object that cannot be copied or pickled, because only one object may free its memory.
 
     Raises TypeError, as `pickle` and `copy` do for locks and files.
     """

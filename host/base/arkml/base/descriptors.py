@@ -1,4 +1,4 @@
-"""The open files of a process, of which every connection of a server is one."""
+"""File descriptors of a process, one of which each connection of a server takes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import contextlib
 import resource
 
 _OTHERS = 256
-"""Open files of a server besides its connections: logs, pipes and sockets of its programs."""
+"""Descriptors of a server besides connections, such as logs, pipes and sockets of its programs."""
 
 
 def room_for_connections(wanted: int = 0) -> int:
     """
-    Return how many connections a server has open files for: those `wanted`, or as many as may be.
+    Return the number of connections that fit into the limit of descriptors, at most `wanted`.
 
-    The limit of this process is raised for them as far as its user may raise it, so that
-    connections that do nothing never take the files that all others need.
+    The process's limit is raised as far as its user may, so that idle connections never take the
+    descriptors that the server itself needs.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     least = wanted + _OTHERS if wanted else hard
     if hard != resource.RLIM_INFINITY:
         least = min(least, hard)
     if soft != resource.RLIM_INFINITY and least > soft:
-        with contextlib.suppress(OSError, ValueError):  # the kernel has a limit of its own
+        with contextlib.suppress(OSError, ValueError):  # the kernel may have a lower limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
             soft = least
     room = max(1, soft - _OTHERS, soft // 2)

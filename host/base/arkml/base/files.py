@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole."""
+"""Reading, locking and atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -26,20 +26,26 @@ def write_atomic(
     owner: tuple[int, int] | None = None,
 ) -> None:
     """
-    Put `data` in the place of a file: a reader sees the old content or the new one, never a part.
+    Replace a file: a reader sees the old content or the new one, never a part.
 
-    The bytes go to `temporary` first, which lies on the same file system, `.<name>.new` beside the
-    file unless given. Name another one for each process where several may write one path at once.
-    The file has the permissions `mode` from the first byte on; without one, a file that is replaced
-    keeps its own. It gets user and group of `owner`, which root alone can give. A symbolic link is
-    replaced, not followed.
-    `durable` waits until the disk has the content and the name.
+    A symbolic link is replaced, not followed.
 
-    Raises OSError. The temporary file is removed then, and the old content stays; only where
-    waiting for the disk to have the name fails is the new one in place.
+    Args:
+        path: The file.
+        data: New content.
+        durable: Whether to wait until the content and the name are on the disk.
+        temporary: File on the same file system that is written first, by default `.<name>.new`
+            beside `path`. Processes that write one path at once need different ones.
+        mode: Permissions, from the first byte on; by default the permissions of the replaced file.
+        owner: User and group id of the file, which only root can set.
+
+    Raises:
+        OSError: The temporary file is removed and the old content kept, except if only the wait for
+            the name fails: the new file is then in place.
+
     """
     temporary = temporary or path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)  # left by a process that was killed
+    temporary.unlink(missing_ok=True)  # a process that was killed may have left it
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666 if mode is None else mode)
@@ -66,7 +72,7 @@ def open_file(
     """
     Open a plain file, without waiting for what may be there in its place.
 
-    Raises OSError, also for a pipe, a socket, a device or a directory, and without `follow` for a
+    Raises OSError for a pipe, a socket, a device or a directory and, without `follow`, for a
     symbolic link.
     """
     require_possible(path)
@@ -86,8 +92,8 @@ def read_plain(path: Path, *, follow: bool = True) -> bytes:
 
 
 def require_possible(path: Path) -> None:
-    """Raise OSError for a path that no file can have."""
-    if "\0" in str(path):  # which Python would answer with ValueError
+    """Raise OSError for an impossible path, such as one with a zero byte."""
+    if "\0" in str(path):  # Python would raise ValueError
         raise OSError(errno.EINVAL, "its name has a null character", str(path))
 
 
@@ -131,7 +137,7 @@ def read_file(path: Path, *, most: int | None = None) -> bytes:
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the disk has the names in a directory. Raises OSError."""
+    """Wait until the names in a directory are on the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -146,7 +152,7 @@ def _keep_mode(path: Path, descriptor: int) -> None:
 
 def lock_file(path: Path) -> int:
     """
-    Lock a file exclusively, for as long as the returned file descriptor or a copy of it is open.
+    Lock a file exclusively, until the returned file descriptor and its copies are closed.
 
     Raises BlockingIOError if another process holds the lock, and OSError.
     """
@@ -162,5 +168,5 @@ def lock_file(path: Path) -> int:
 
 
 def named(name: str | Path, text: str) -> str:
-    """Return `text` with the name of its file, which it may have already."""
+    """Prefix `text` with the name of its file unless it contains the name."""
     return text if Path(name).name in text else f"{name}: {text}"

@@ -1,4 +1,4 @@
-"""Names and addresses that requests to a server may be made for."""
+"""Host names and addresses in requests to a server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST_SHOWN = 200
 
 class HostRule:
     """
-    The Host headers that a server answers to.
+    The Host headers that a server accepts.
 
-    At a loopback address these are loopback names and the `allowed` ones, since a web page may have
-    its own name resolve to that address. At another address any name will do, unless there are
-    `allowed` ones.
+    At a loopback address it accepts loopback names and `allowed` names only, because a web page can
+    have its own name resolve to that address (DNS rebinding). At another address it accepts every
+    name, or only the `allowed` ones if there are any.
     """
 
     def __init__(self, host: str, allowed: Sequence[str]) -> None:
@@ -28,7 +28,7 @@ class HostRule:
             self._names = frozenset(host_in(one) or one.lower() for one in (host, *allowed))
 
     def refused(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-        """Return the refused names of a request, for a message, or None if it may pass."""
+        """Return the refused names of a request, for a message; None if it is accepted."""
         if self._names is None:
             return None
         names = [value.decode("latin-1") for key, value in headers if key == b"host"]
@@ -37,7 +37,7 @@ class HostRule:
         return ", ".join(names)[:_MOST_SHOWN]
 
     def is_own(self, authority: str) -> bool:
-        """Return whether no web page elsewhere can have this name: an address, or one allowed."""
+        """Return whether a web page elsewhere cannot have this name: an address or allowed name."""
         name = host_in(authority)
         return _is_address(name) or is_loopback(name) or name in (self._names or ())
 
@@ -48,7 +48,7 @@ class HostRule:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or an address is that of this machine for itself."""
+    """Return whether a name or address means this machine's loopback interface."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -69,35 +69,35 @@ def authority_of(host: str, port: int) -> str:
 
 
 def listening_authority(host: str, port: int) -> str:
-    """Return the `HOST:PORT` at which this machine reaches what listens at `host`."""
+    """Return the `HOST:PORT` by which this machine reaches a server that listens at `host`."""
     return authority_of({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
 
 def bare_host(host: str) -> str:
-    """Return an address to listen at without the brackets that IPv6 has in an endpoint."""
+    """Return an address to listen at, without the brackets of an IPv6 endpoint."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def is_this_machine(host: str) -> bool:
     """
-    Return whether a client that asks for a host asks this machine.
+    Return whether a client's request to a host goes to this machine.
 
-    More than loopback names are that to a client: 0.0.0.0 and ::, and all below `localhost`.
+    Besides loopback names this includes, for example, 0.0.0.0, :: and all names below `localhost`.
     """
     name = host.lower().removesuffix(".")
     try:
         address = ip_address(name)
     except ValueError:
         return name.rpartition(".")[2] == "localhost"
-    mapped = getattr(address, "ipv4_mapped", None) or address  # as ::ffff:127.0.0.1
+    mapped = getattr(address, "ipv4_mapped", None) or address  # such as ::ffff:127.0.0.1
     return mapped.is_loopback or mapped.is_unspecified
 
 
 def proxy_of(host: str, scheme: str = "http") -> str:
     """
-    Return the environment variable that names a proxy for requests to a host, or empty.
+    Return the environment variable with the proxy for requests to a host; empty without one.
 
-    A host of this machine is never behind a proxy, whatever NO_PROXY says.
+    This machine is never behind a proxy, whatever NO_PROXY says.
     """
     if is_this_machine(host) or proxy_bypass(host):
         return ""
@@ -106,13 +106,13 @@ def proxy_of(host: str, scheme: str = "http") -> str:
 
 
 def grpc_proxy_options(authority: str) -> list[tuple[str, int]]:
-    """Return the options of a gRPC channel by which this machine is asked without a proxy."""
+    """Return gRPC channel options that disable the proxy if the host is this machine."""
     return [("grpc.enable_http_proxy", 0)] if is_this_machine(host_in(authority)) else []
 
 
 def proxy_note(authority: str) -> str:
-    """Return the end of a sentence about a gRPC server that is not reached, empty without proxy."""
-    names = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order, which reads no others
+    """Return the end of a sentence about an unreachable gRPC server; empty without a proxy."""
+    names = ("grpc_proxy", "https_proxy", "http_proxy")  # all that gRPC reads, in its order
     host = host_in(authority)
     if is_this_machine(host) or not any(map(os.environ.get, names)) or _bypasses(host):
         return ""
@@ -121,12 +121,12 @@ def proxy_note(authority: str) -> str:
 
 
 def _bypasses(host: str) -> bool:
-    """Return whether gRPC asks a host without a proxy."""
+    """Return whether gRPC connects to a host without a proxy."""
     names = next(filter(None, map(os.environ.get, ("no_grpc_proxy", "no_proxy"))), "")
     return any(host.endswith(one.strip()) for one in names.split(",") if one.strip())
 
 
 def host_in(authority: str) -> str:
-    """Return the host in HOST or HOST:PORT, in lower case; empty if it is neither."""
+    """Return the lower-case host in HOST or HOST:PORT; empty if the text is neither."""
     match = _AUTHORITY.fullmatch(authority)
     return (match[1] or match[2]).lower() if match else ""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TurnCounts(NamedTuple):
-    """Samples that a turn took, and updates that it made."""
+    """Number of samples and of updates in a turn."""
 
     samples: int
     updates: int
@@ -15,28 +15,28 @@ class TurnCounts(NamedTuple):
 
 class LearningLoop(ABC):
     """
-    The parts of a turn, which the learner of a hive and the trainers of `async_trainer` fill in.
+    The steps of a turn, implemented by the hive's learner and the trainers of `async_trainer`.
 
-    Their number of updates a turn, their pace and the ends of their loops are their own.
+    The number of updates in a turn, the pace and the end of the loop are up to them (decision 17).
     """
 
     @abstractmethod
     def drain(self) -> int:
-        """Take the samples that have arrived into the buffer, and return their number."""
+        """Move arrived samples into the buffer, and return their number."""
 
     @property
     @abstractmethod
     def is_ready(self) -> bool:
-        """True if updates may be made and sent: there are enough samples, and no pause."""
+        """True if updates may be made: there are enough samples, and training is not paused."""
 
     @abstractmethod
     def optimize(self) -> int:
-        """Make the updates of this turn, maybe none, and return their number."""
+        """Make the updates of this turn, possibly none, and return their number."""
 
     @property
     @abstractmethod
     def is_sync_due(self) -> bool:
-        """True if the model is to be sent to those that act with it."""
+        """True if the actors should get the model."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -45,7 +45,7 @@ class LearningLoop(ABC):
     @property
     @abstractmethod
     def is_record_due(self) -> bool:
-        """True if there is something to record or to report."""
+        """True if there is anything to record or report."""
 
     @abstractmethod
     def record(self) -> None:

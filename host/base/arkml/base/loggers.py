@@ -1,4 +1,4 @@
-"""Loggers whose handlers end no call of a guest, and notices that come once a process."""
+"""Loggers whose handlers cannot fail a guest's call, and notices given once a process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _noticed: set[tuple[str, str]] = set()
 
 class SafeLogger(logging.LoggerAdapter[logging.Logger]):
     """
-    The logger `name`, whose methods raise no exception of its handlers and filters.
+    The logger `name`, whose methods do not raise exceptions of its handlers and filters.
 
     Those of the standard library write their own errors to stderr, by `Handler.handleError`; those
     of an embedder may raise anything from `emit`. The first exception of each type is written to
@@ -28,7 +28,7 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
         super().__init__(logging.getLogger(name), None)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log as `logging.Logger.log`; the other methods call this one."""
+        """Log like `logging.Logger.log`; all other methods call this one."""
         if not self.logger.isEnabledFor(level):
             return
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
@@ -41,7 +41,7 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def _show(name: str, error: Exception) -> None:
-    """Write an exception of a handler to stderr, the first of its type."""
+    """Write a handler's exception to stderr, the first time for its type."""
     stderr = getattr(sys, "stderr", None)
     if type(error) in _shown or not logging.raiseExceptions or stderr is None:
         return
@@ -56,7 +56,7 @@ def _show(name: str, error: Exception) -> None:
 def notice(
     logger: logging.Logger | logging.LoggerAdapter[logging.Logger], level: int, text: str
 ) -> None:
-    """Log a text by a logger, unless this process has done so before."""
+    """Log a text unless this process has logged it before."""
     name = logger.name
     if (name, text) in _noticed or not logger.isEnabledFor(level):
         return
@@ -67,5 +67,5 @@ def notice(
 
 
 def forget_notices() -> None:
-    """Let each text be logged again, as in a new process."""
+    """Log each text again, as in a new process."""
     _noticed.clear()

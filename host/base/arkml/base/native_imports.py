@@ -1,4 +1,4 @@
-"""First imports of packages in native code, which an exception may not cut off."""
+"""First imports of native packages, which an exception must not interrupt."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def import_onnx() -> Any:
 
 def import_onnxruntime() -> Any:
     """
-    Return the package, without its telemetry if this process has not imported it before.
+    Return the package onnxruntime, with telemetry disabled unless it is imported already.
 
-    With telemetry it starts a thread and leaves a file in the directory for temporary ones.
+    Telemetry would start a thread and leave a file in the temporary directory.
     """
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when the library is loaded
     return _whole("onnxruntime")
@@ -26,10 +26,10 @@ def import_onnxruntime() -> Any:
 
 def _whole(name: str) -> Any:
     """
-    Import a package, on a thread of its own where a signal could come in between.
+    Import a package, in another thread if a signal could interrupt it.
 
-    Python runs signal handlers on the main thread only. What one of them raises there, as Ctrl-C
-    does, leaves half an extension module behind, and the next import of that ends the process.
+    Python runs signal handlers in the main thread only. An exception there, for example of Ctrl-C,
+    leaves a half-initialized extension module, and importing that again crashes the process.
     """
     if threading.current_thread() is not threading.main_thread() or _is_imported(name):
         return import_module(name)

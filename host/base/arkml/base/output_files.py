@@ -1,4 +1,4 @@
-"""Files and directories that a user names, and those of output above all."""
+"""Files and directories that a user names, mostly for output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arkml.errors import UsageError
 
 
 def path_of(path: str | os.PathLike[str], what: str) -> Path:
-    """Return a path; `what` names it in the message. Raises UsageError for one of bytes."""
+    """Return a path; `what` describes it in the message. Raises UsageError for a bytes path."""
     try:
         return Path(path)
     except TypeError:
@@ -24,9 +24,9 @@ def path_of(path: str | os.PathLike[str], what: str) -> Path:
 
 def write_file(path: Path, data: bytes) -> None:
     """
-    Replace a file in one step: until the last byte is written, the old content stays.
+    Replace a file at once: the old content stays until the last byte is written.
 
-    A device or a pipe takes the bytes as they come, a symbolic link stays one. Raises UsageError.
+    A device or a pipe gets the bytes directly, and a symbolic link is preserved. Raises UsageError.
     """
     try:
         if path.exists() and not path.is_file():
@@ -39,9 +39,9 @@ def write_file(path: Path, data: bytes) -> None:
 
 def make_directory(name: str, path: Path) -> None:
     """
-    Make a directory and its parents; `name` is the option that gave it, for the message.
+    Create a directory and its parents; `name` is its option, for the message.
 
-    Raises UsageError if it cannot be made or written.
+    Raises UsageError if it cannot be created or written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -12,11 +12,16 @@ _CHECK_EVERY = 0.25
 
 def watch_parent(pipe: int, parent: int, on_exit: Callable[[], None]) -> None:
     """
-    Call `on_exit` once, from a thread of its own, after the parent process has exited.
+    Call `on_exit` once, in a new thread, after the parent process has exited.
 
-    `pipe` is a file descriptor whose other end only the parent holds, `parent` its process id. The
-    parent has exited when the pipe is closed or this process has another parent. Both are watched:
-    a child that the parent forked keeps the other end of the pipe open.
+    Both signs of an exit are watched, since a child that the parent forked keeps the pipe open.
+
+    Args:
+        pipe: File descriptor whose other end only the parent holds; it closes when the parent
+            exits.
+        parent: Process id of the parent; it changes when the parent exits.
+        on_exit: Function to call.
+
     """
     is_closed = Event()
 

@@ -1,4 +1,4 @@
-"""Objects that take no attributes but those that they have."""
+"""Objects that refuse unknown attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 class Sealed:
     """
-    A mixin of classes whose objects refuse unknown attributes, which would do nothing.
+    A mixin that refuses unknown attributes, which would silently do nothing.
 
     Once an object is made it takes names that it has, that its class has or annotates, and names
     with an underscore, which are its own affair. With `_is_read_only` it takes only properties with
@@ -44,7 +44,7 @@ def _is_ours(kind: type) -> bool:
 
 
 def _sealing(init: Any) -> Any:
-    """Return an initializer that seals an object at its end, unless another one called it."""
+    """Return an initializer that seals the object at its end, unless a subclass's called it."""
 
     @wraps(init)
     def initialize(self: Any, *args: Any, **options: Any) -> None:
@@ -57,10 +57,10 @@ def _sealing(init: Any) -> Any:
 
 
 def _require_settable(item: Sealed, name: str) -> None:
-    """Raise AttributeError if an object does not take an attribute."""
+    """Raise AttributeError if an object does not accept an attribute."""
     kind = type(item)
     if isinstance(getattr(kind, name, None), property):
-        return  # it says itself if it has no setter
+        return  # a property without a setter raises by itself
     is_known = name in item.__dict__ or hasattr(kind, name)
     if not item._is_read_only and (is_known or _is_annotated(kind, name)):  # noqa: SLF001
         return
@@ -74,7 +74,7 @@ def _is_annotated(kind: type, name: str) -> bool:
 
 
 def _takes(kind: type, name: str) -> bool:
-    """Return whether an object is made with an argument of that name."""
+    """Return whether a class has an initializer argument of this name."""
     for parameter in inspect.signature(kind).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             options = get_args(get_type_hints(kind.__init__).get(parameter.name))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The representation of records and of values in a line: what is long is cut."""
+"""Representations of records and values that fit on a line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from arkml.base.handler_errors import is_of_handler
 if TYPE_CHECKING:
     import numpy as np
 
-_ITEMS = 6  # of a list or mapping
+_ITEMS = 6  # items of a list or mapping to show
 _LETTERS = 200
 _DIGITS = 30
 
 
 class _ShortRepr(reprlib.Repr):
-    """Shows values as `repr` does, large ones by their type and size, or with an ellipsis."""
+    """Represents values like `repr`, but large ones by type and size or with an ellipsis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class _ShortRepr(reprlib.Repr):
     def repr_int(self, value: int, _level: int) -> str:
         try:
             text = repr(value)
-        except ValueError:  # beyond the digits that Python writes
+        except ValueError:  # an integer with more digits than Python writes
             return f"a number of {value.bit_length():,} bits"
         return text if len(text) <= _DIGITS else f"{text[:_DIGITS]}… ({len(text):,} digits)"
 
@@ -45,7 +45,7 @@ _SHORT = _ShortRepr()
 
 
 def short_repr(record: Any) -> str:
-    """Return the representation of a dataclass or named tuple, as its `__repr__`."""
+    """Return the short representation of a dataclass or named tuple, for use as `__repr__`."""
     if dataclasses.is_dataclass(record):
         names = [field.name for field in dataclasses.fields(record) if field.repr]
     else:
@@ -56,7 +56,7 @@ def short_repr(record: Any) -> str:
 
 def cut_repr(value: object) -> str:
     """
-    Return the representation of a value from outside, for a sentence, cut where it is long.
+    Return a shortened representation of an untrusted value, for a sentence.
 
     Raises nothing of a representation, as `repr` does of numbers with thousands of digits.
     """

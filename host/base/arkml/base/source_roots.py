@@ -1,4 +1,4 @@
-"""The folders that Python imports this package from, for the paths of other processes."""
+"""The folders from which Python imports this package, for the paths of other processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from pathlib import Path
 
 
 def source_roots() -> str:
-    """Return the folders of `sys.path` that hold parts of `arkml`, as PYTHONPATH joins them."""
+    """Return the folders of `sys.path` with parts of `arkml`, joined as PYTHONPATH."""
     package = sys.modules[__name__.partition(".")[0]]
     return os.pathsep.join(str(Path(part).parent) for part in package.__path__)

@@ -18,12 +18,12 @@ _PLANES = (range(0x10000), range(0xE0000, 0xE0080))
 
 
 def harmless(text: str) -> str:
-    """Return `text` without controls and characters that hide or reorder text."""
+    """Return `text` without control characters and characters that hide or reorder text."""
     return text.translate(_replacements()) if _UNSAFE.search(text) else text
 
 
 def listed(names: Iterable[str], otherwise: str = "none") -> str:
-    """Return names in their order as a list in a sentence; those that would not show are quoted."""
+    """Return names as a list for a sentence, in order; invisible ones are quoted."""
     shown = (
         name if name.isprintable() and name.strip() == name != "" else repr(name)
         for name in sorted(names)
@@ -33,7 +33,7 @@ def listed(names: Iterable[str], otherwise: str = "none") -> str:
 
 @cache
 def _replacements() -> dict[int, str]:
-    """Return the replacement of each unsafe character: a table is ten times as fast as a call."""
+    """Return the replacement of each unsafe character; a table is ten times as fast as a call."""
     characters = "".join(map(chr, chain.from_iterable(_PLANES)))
     return {ord(unsafe): _escaped(ord(unsafe)) for unsafe in _UNSAFE.findall(characters)}
 

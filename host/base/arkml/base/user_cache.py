@@ -1,4 +1,4 @@
-"""The directory of the user's caches, and what entries with machine code depend on."""
+"""The user's cache directory, and the processor that cached machine code depends on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _FEATURES = ("model name", "flags", "Features", "CPU part")
 
 
 def cache_base() -> Path:
-    """Return the directory of this package's caches, below $XDG_CACHE_HOME or ~/.cache."""
+    """Return this package's cache directory, below $XDG_CACHE_HOME or ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "arkml"
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory for this user alone. Raises OSError if others may write to it."""
+    """Create a directory for this user alone. Raises OSError if others may write to it."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
@@ -31,7 +31,7 @@ def make_private(directory: Path) -> None:
 
 @cache
 def processor() -> str:
-    """Return the model and the features of the processor, as far as the system tells them."""
+    """Return the model and features of the processor, as far as the system reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,1 +1,1 @@
-"""Programs that are started, watched and ended, on this machine or on a Ray cluster."""
+"""Worker programs, started and watched on this machine or on a Ray cluster."""

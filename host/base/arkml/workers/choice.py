@@ -1,4 +1,4 @@
-"""The choice of the place where worker programs run."""
+"""The choice of a placement for worker programs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,22 @@ def make_placement(
     on_line: OnLine | None = None,
 ) -> Placement:
     """
-    Return a place for worker programs: this machine, or a Ray cluster.
+    Return a placement for worker programs: this machine, or a Ray cluster.
 
-    `address` is the "HOST:PORT" of a cluster to join, which must have `cpus` free processors, one a
-    worker. Without one, "ray" starts a cluster of its own on this machine. The environment variable
-    RAY_ADDRESS is not read. `on_line` gets the lines of workers on this machine; Ray has files of
-    its own for those of others.
+    The environment variable RAY_ADDRESS is ignored.
 
-    Raises UsageError if Ray is not installed or an address is given that is not used, and
-    Unavailable with a sentence, within ten seconds, if the cluster cannot be joined.
+    Args:
+        runner: Name of the placement.
+        address: "HOST:PORT" of a Ray cluster to join; without one, "ray" starts a cluster on this
+            machine.
+        cpus: Free processors that the cluster must have, one for each worker.
+        on_line: Function that gets the lines of workers on this machine; on other nodes Ray writes
+            them to files.
+
+    Raises:
+        UsageError: Ray is not installed, or the address is not used.
+        Unavailable: The cluster cannot be joined within ten seconds.
+
     """
     if runner == "ray":
         from arkml.workers.ray_placement import RayPlacement

@@ -1,4 +1,4 @@
-"""Environment variables of the processes that this package starts."""
+"""Environment variables for processes of this package."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ ONE_THREAD = dict.fromkeys(
     "1",
 )
 """
-Variables by which numerical libraries compute in the thread that calls them.
+Variables that make numerical libraries compute in the calling thread.
 
-They are read when a library is loaded. Sessions of onnxruntime are made with one thread anyway.
+Libraries read them when they are loaded. Sessions of onnxruntime have one thread anyway.
 """
 
 
 PARENT = "ARKML_PARENT"
-"""Variable with the process id of the process that started a worker."""
+"""Variable with the process id of a worker's parent."""
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a process of this package, which imports it from here."""
+    """Return the environment for a process that imports this package from the same folders."""
     path = os.pathsep.join(filter(None, (source_roots(), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path}
 
 
 def worker_environment() -> dict[str, str]:
-    """Return the environment of a process that runs beside others of its kind, with one thread."""
+    """Return the environment for one of several parallel processes, with one thread each."""
     return {**environment(), **ONE_THREAD, PARENT: str(os.getpid())}

@@ -1,4 +1,4 @@
-"""Worker programs on this machine, and their ends."""
+"""Worker programs on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arkml.workers.environment import worker_environment
 from arkml.workers.process_group import ProcessGroup, ended_by
 
 OnLine = Callable[[str, str], None]
-"""Called with the name of a worker and a line that it has written to its standard error."""
+"""Function that gets the name of a worker and a line of its standard error."""
 
 _MAX_EVENTS = 1_000
 _MAX_LINE = 1 << 20
@@ -31,10 +31,10 @@ _KILLED_WITHIN = 5.0
 
 class LocalWorker:
     """
-    A program in a process group of its own, which ends with it, and with this process.
+    A program in its own process group, which is killed after it, or with this process.
 
-    The newest thousand events are kept. `on_line` is called with the name of the worker and each
-    line of its standard error, by a thread.
+    The latest thousand events are kept. A thread calls `on_line` with the name of the worker and
+    each line of its standard error.
     """
 
     def __init__(self, module: str, job: bytes, name: str, on_line: OnLine | None = None) -> None:
@@ -66,7 +66,7 @@ class LocalWorker:
 
     @property
     def status(self) -> int | None:
-        """The exit status, negative for a signal; None before the end."""
+        """Exit status, negative for a signal; None while the program runs."""
         return None if self.is_alive else self._group.status
 
     @property
@@ -76,7 +76,7 @@ class LocalWorker:
 
     @property
     def reason(self) -> str:
-        """A sentence on an end that was not asked for, empty before and otherwise."""
+        """A sentence about an unexpected end, otherwise empty."""
         status = self.status
         if status is None or self._is_stopped or status == 0:
             return ""
@@ -86,7 +86,7 @@ class LocalWorker:
         return f"{self.name} {ended_by(status)}{message}"
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the JSON objects that the program has printed since the last call. Never waits."""
+        """Return the JSON objects printed since the last call. Never waits."""
         events = []
         with contextlib.suppress(IndexError):
             while True:
@@ -94,7 +94,7 @@ class LocalWorker:
         return events
 
     def stop(self, seconds: float) -> None:
-        """Ask the program to end, and end it by force after `seconds`. Does not wait."""
+        """Ask the program to end, and kill it after `seconds`. Does not wait."""
         with self._changing:
             if self._is_stopped or not self.is_alive:
                 return
@@ -109,13 +109,13 @@ class LocalWorker:
             self._timer.start()
 
     def kill(self) -> None:
-        """End the program by force, with what it has started. Does not wait."""
+        """Kill the program and its process group. Does not wait."""
         with self._changing:
             self._is_stopped = True
         self._group.kill()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the program. Returns False if it has not ended after `seconds`."""
+        """Wait at most `seconds` for the program to end. Returns False if it is still running."""
         return self._ended.wait(seconds)
 
     def _thread(self, name: str, target: Any, argument: Any) -> threading.Thread:
@@ -165,7 +165,7 @@ class LocalWorker:
 
 
 class LocalPlacement(Closing):
-    """Starts worker programs on this machine; `on_line` is called with the lines of all."""
+    """Starts worker programs on this machine; `on_line` gets the lines of all workers."""
 
     def __init__(self, on_line: OnLine | None = None) -> None:
         self._on_line = on_line
@@ -177,8 +177,17 @@ class LocalPlacement(Closing):
         """
         Start `python -m MODULE`, which reads `job` as a line of JSON from its standard input.
 
-        The version of this package is added to the job. Raises UsageError if JSON cannot take the
-        job, and Unavailable if the program cannot be started.
+        The version of this package is added to the job.
+
+        Args:
+            module: Name of the module.
+            job: JSON object.
+            name: Name of the worker.
+
+        Raises:
+            UsageError: The job cannot be encoded as JSON.
+            Unavailable: The program cannot be started.
+
         """
         line = job_line(job)
         with self._lock:
@@ -192,7 +201,7 @@ class LocalPlacement(Closing):
         return worker
 
     def close(self, seconds: float = 5.0) -> None:
-        """End all programs, by force after `seconds`, and free everything. Safe to call again."""
+        """End all programs, by force after `seconds`, and release resources. Idempotent."""
         with self._lock:
             self._is_closed = True
             workers, self._workers = self._workers, []
@@ -207,7 +216,7 @@ class LocalPlacement(Closing):
 
 
 def job_line(job: Mapping[str, Any]) -> bytes:
-    """Return a job as a line of JSON, with the version of this package. Raises UsageError."""
+    """Encode a job as a line of JSON, with the version of this package. Raises UsageError."""
     try:
         text = json.dumps({"version": RELEASE, **job}, separators=(",", ":"))
     except (TypeError, ValueError) as error:
@@ -216,7 +225,7 @@ def job_line(job: Mapping[str, Any]) -> bytes:
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a raw file up to its end, those of more than a MiB in parts."""
+    """Yield the lines of a raw file until its end; lines over a MiB come in parts."""
     assert isinstance(file, io.RawIOBase)
     with io.BufferedReader(file) as lines:
         while line := lines.readline(_MAX_LINE):

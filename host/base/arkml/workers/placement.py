@@ -1,4 +1,4 @@
-"""Places where worker programs run: this machine, or the nodes of a Ray cluster."""
+"""Interfaces of worker programs and of the places where they run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RunnerName = Literal["processes", "ray"]
 
 
 class Worker(Protocol):
-    """A program that was started, and its end."""
+    """A worker program."""
 
     name: str
 
@@ -19,32 +19,40 @@ class Worker(Protocol):
 
     @property
     def reason(self) -> str:
-        """A sentence on an end that was not asked for, empty before and otherwise."""
+        """A sentence about an unexpected end, otherwise empty."""
 
     @property
     def status(self) -> int | None:
-        """The exit status, negative for a signal; None before the end, or where it is not known."""
+        """Exit status, negative for a signal; None while it runs, or if it is unknown."""
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the JSON objects that the program has printed since the last call. Never waits."""
+        """Return the JSON objects printed since the last call. Never waits."""
 
     def stop(self, seconds: float) -> None:
-        """Ask the program to end, and end it by force after `seconds`. Does not wait."""
+        """Ask the program to end, and kill it after `seconds`. Does not wait."""
 
     def kill(self) -> None:
-        """End the program by force. Does not wait."""
+        """Kill the program. Does not wait."""
 
 
 class Placement(Protocol):
-    """A place where worker programs run. Any thread may call it."""
+    """A place where worker programs run, such as this machine. Any thread may call it."""
 
     def start(self, module: str, job: Mapping[str, Any], name: str) -> Worker:
         """
         Start `python -m MODULE`, which reads `job` as a line of JSON from its standard input.
 
-        The program prints events as JSON, one a line, and ends when its standard input is closed.
-        Raises Unavailable with a sentence if it cannot be started.
+        The program prints events as lines of JSON, and ends when its standard input is closed.
+
+        Args:
+            module: Name of the module.
+            job: JSON object.
+            name: Name of the worker.
+
+        Raises:
+            Unavailable: The program cannot be started.
+
         """
 
     def close(self, seconds: float = 5.0) -> None:
-        """End all programs, by force after `seconds`, and free everything. Safe to call again."""
+        """End all programs, by force after `seconds`, and release resources. Idempotent."""

@@ -1,4 +1,4 @@
-"""Processes that lead a group of their own, and the end of all of it."""
+"""Processes that lead a process group, and are killed with it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 
 class ProcessGroup:
     """
-    A process in a session of its own, which Ctrl-C does not reach, and what it starts there.
+    A process in its own session, out of Ctrl-C's reach, and the processes that it starts there.
 
-    Processes that it has started are killed when it has ended. Any thread may call any method.
+    When it has ended, the processes that it started are killed. Any thread may call any method.
     """
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
-        """Start the process; `options` are those of subprocess.Popen. Raises OSError."""
+        """Start the process; `options` are passed to subprocess.Popen. Raises OSError."""
         self.process = subprocess.Popen(command, start_new_session=True, **options)
         self.status: int | None = None
-        """The exit status, negative for a signal; None until `poll` or `wait` has found it."""
+        """Exit status, negative for a signal; None until `poll` or `wait` finds it."""
         self._reaping = threading.Lock()
 
     @property
     def pid(self) -> int:
-        """The process id, which is that of the group, too."""
+        """Id of the process and of its group."""
         return self.process.pid
 
     def poll(self) -> int | None:
@@ -38,15 +38,15 @@ class ProcessGroup:
         return self.status
 
     def wait(self) -> int:
-        """Wait for the end of the process and return its exit status."""
+        """Wait for the process to end, and return its exit status."""
         while self.status is None:
-            with contextlib.suppress(ChildProcessError):  # another thread was quicker
+            with contextlib.suppress(ChildProcessError):  # another thread has reaped it
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             self.poll()
         return self.status
 
     def kill(self) -> None:
-        """Kill the process, and what it has started. Does not wait."""
+        """Kill the process and its group. Does not wait."""
         with self._reaping:
             if self.status is None:
                 self._kill()
@@ -55,7 +55,7 @@ class ProcessGroup:
         if self.status is not None:
             return
         if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-            self._kill()  # before the id may be that of another group
+            self._kill()  # before the system may reuse the id
             self.status = self.process.wait()
 
     def _kill(self) -> None:
@@ -64,7 +64,7 @@ class ProcessGroup:
 
 
 def ended_by(status: int) -> str:
-    """Return the end of a process in words: `was killed by SIGKILL`, `ended with status 1`."""
+    """Describe the end of a process, for example `was killed by SIGKILL`, `ended with status 1`."""
     if status >= 0:
         return f"ended with status {status}"
     try:

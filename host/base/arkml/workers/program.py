@@ -1,4 +1,4 @@
-"""A worker program as it sees itself: its job, its events, and the line that keeps it alive."""
+"""A worker program's side: its job, its events, and the link to its parent."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import PARENT
 
 REFUSED = 2
-"""The exit status of a program that refuses its job."""
+"""Exit status of a program that refuses its job."""
 
 _ORPHANED = 5.0
-"""Seconds for a program to end by itself after the process that started it has ended."""
+"""Seconds that a program has to end by itself after its parent has ended."""
 
 _CHECK_EVERY = 0.25
 
 
 class Program:
     """
-    The job of this process, and the way to report events.
+    The job of this process, and its way to report events.
 
-    `is_stopping` is set when the standard input is closed, or the parent process ends.
+    `is_stopping` is set when the standard input is closed or the parent process ends.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Program:
         self._printing = threading.Lock()
 
     def report(self, event: Mapping[str, Any]) -> None:
-        """Print an event, from any thread. Does nothing once the output is closed."""
+        """Print an event, in any thread. Does nothing once the output is closed."""
         line = json.dumps(dict(event), separators=(",", ":"))
         with self._printing, contextlib.suppress(OSError, ValueError):
             self._events.write(line + "\n")
@@ -52,12 +52,12 @@ class Program:
 
 def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | None = None) -> int:
     """
-    Read the job, and return the exit status of `main`, or `REFUSED` if the job is refused.
+    Read the job, and return the exit status of `main`, or `REFUSED` for a refused job.
 
-    The job is the first line of the standard input. A job that was made by another version of this
-    package, or whose module has another content here, is refused: the reason is printed as the
-    event `ended`. The program ends as `end_with_parent` says. The standard output belongs to the
-    events: everything else that is printed goes to the standard error.
+    The job is the first line of the standard input. A job is refused if it comes from another
+    version of this package, or if its module has different content here; the event `ended` then has
+    the reason. The program ends as `end_with_parent` describes. The standard output is reserved for
+    events: other output goes to the standard error.
     """
     program = Program()
     os.dup2(2, 1)
@@ -80,10 +80,10 @@ def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | No
 
 def end_with_parent(on_stop: Callable[[], None]) -> None:
     """
-    Call `on_stop` once, on another thread, when the standard input is closed or the parent ends.
+    Call `on_stop` once, in another thread, when the standard input closes or the parent ends.
 
-    At the end of this process its process group is killed; if the parent has ended, that is after
-    five seconds at the latest.
+    This process's group is killed when the process ends, and at the latest five seconds after the
+    end of the parent.
     """
     parent = int(os.environ.get(PARENT, os.getppid()))
 
@@ -97,14 +97,14 @@ def end_with_parent(on_stop: Callable[[], None]) -> None:
     def end() -> None:
         if os.getppid() != parent:
             _kill_group()
-        _kill_others()  # the parent may be ending, too, and kill nothing any more
+        _kill_others()  # the parent may be ending as well, and not kill them
 
     atexit.register(end)
     watch_parent(0, parent, stop)
 
 
 def check_same_package(job: Mapping[str, Any]) -> None:
-    """Check the `version` of the package that made a job. Raises Unavailable."""
+    """Check the package `version` in a job. Raises Unavailable."""
     here = RELEASE
     if (version := job.get("version", here)) != here:
         raise Unavailable(
@@ -114,7 +114,7 @@ def check_same_package(job: Mapping[str, Any]) -> None:
 
 
 def check_same_module(job: Mapping[str, Any]) -> None:
-    """Compare the file `module` of a job with its `module_hash`. Raises Unavailable."""
+    """Compare a job's file `module` with its `module_hash`. Raises Unavailable."""
     path, wanted = job.get("module"), job.get("module_hash")
     if not path or not wanted:
         return
@@ -130,13 +130,13 @@ def check_same_module(job: Mapping[str, Any]) -> None:
 
 
 def _kill_group() -> None:
-    """Kill this process, and what it has started if it leads a process group, as workers do."""
+    """Kill this process and, if it leads a process group as workers do, the whole group."""
     is_leader = os.getpgrp() == os.getpid()
     (os.killpg if is_leader else os.kill)(os.getpid(), signal.SIGKILL)
 
 
 def _kill_others() -> None:
-    """Kill the other processes of the group that this process leads, where /proc lists them."""
+    """Kill the other processes of the group that this process leads, if /proc lists them."""
     own = os.getpid()
     if os.getpgrp() != own:
         return
@@ -148,7 +148,7 @@ def _kill_others() -> None:
 
 
 def _read_job() -> dict[str, Any]:
-    """Return the first line of the standard input, and read nothing after it."""
+    """Read exactly the first line of the standard input, and return its object."""
     line = bytearray()
     while not line.endswith(b"\n"):
         read = os.read(0, 65_536)

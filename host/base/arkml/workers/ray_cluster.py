@@ -1,4 +1,4 @@
-"""The Ray cluster that this process uses: one of its own, or another one that it joins."""
+"""The Ray cluster that this process uses: a private one, or one that it joins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from arkml.workers.local import LocalPlacement
 _log = SafeLogger(__name__)
 
 RAY = "2.60"
-"""The minor version of Ray that this package works with."""
+"""Minor version of Ray that this package supports."""
 
 _STARTING = 60.0
 _CONNECTING = 3.0
@@ -40,11 +40,11 @@ _ADDRESS = "RAY_ADDRESS"
 
 class RayCluster(Closing):
     """
-    A Ray cluster that this process has joined; a process has one at a time, which its users share.
+    A Ray cluster that this process has joined, shared by all its users; there is one at a time.
 
-    Without an address it is one of its own on this machine, which listens on loopback only and
-    whose files and processes end with this process, however it ends. `ray` is the module. Each
-    `open` needs its `close`; the last one leaves the cluster, and ends it if it is the own one.
+    Without an address it is private to this process: it listens on loopback only, and its files and
+    processes vanish with this process, however it ends. `ray` is the module. Each `open` needs a
+    `close`; the last one leaves the cluster, or ends a private one.
     """
 
     _current: RayCluster | None = None
@@ -53,7 +53,7 @@ class RayCluster(Closing):
     def __init__(
         self, address: str | None, host_and_port: tuple[str, int] | None, cpus: int
     ) -> None:
-        """Start or join a cluster: `open` is what users call."""
+        """Start or join a cluster. Users call `open` instead."""
         self.address = address
         self._users = 1
         self._free = 0.0
@@ -71,9 +71,9 @@ class RayCluster(Closing):
     @classmethod
     def open(cls, address: str | None = None, *, cpus: int = 1) -> RayCluster:
         """
-        Return the cluster at "HOST:PORT" with `cpus` free processors, or one of this process's own.
+        Join the cluster at "HOST:PORT" with `cpus` free processors, or start a private one.
 
-        The environment variable RAY_ADDRESS is not read. Raises UsageError if Ray is not installed
+        The environment variable RAY_ADDRESS is ignored. Raises UsageError if Ray is not installed
         or this process uses another cluster, and Unavailable, within ten seconds, if the cluster
         does not answer, runs other versions or lacks free processors.
         """
@@ -94,11 +94,11 @@ class RayCluster(Closing):
 
     @property
     def is_own(self) -> bool:
-        """True for a cluster that this process has started."""
+        """True for a cluster that this process started."""
         return self.address is None
 
     def close(self) -> None:
-        """Give up one use of the cluster."""
+        """Release one use of the cluster."""
         with RayCluster._changing:
             self._users -= 1
             if self._users == 0:
@@ -108,7 +108,7 @@ class RayCluster(Closing):
                 self._programs.close(_ENDING)
 
     def reserve(self, name: str) -> None:
-        """Count a processor of another cluster as used. Raises Unavailable if none is free."""
+        """Count a processor of a joined cluster as used. Raises Unavailable if none is free."""
         if self.is_own:
             return
         if self._free < 1:
@@ -119,11 +119,11 @@ class RayCluster(Closing):
 
     def place(self, target: str, *arguments: Any, threads: int = 4) -> Any:
         """
-        Return a Ray actor that makes an object of `target`, "MODULE:CLASS", and never restarts.
+        Start a Ray actor that creates a `target`, "MODULE:CLASS", and is never restarted.
 
-        In the own cluster, modules are looked for where this process finds them, too. The method
-        `begin` of the actor returns a sentence if the object could not be made, such as about
-        another version of this package, otherwise an empty text. `call` calls a method of the
+        On a private cluster, modules are also imported from this process's folders. The actor's
+        method `begin` returns an empty text, or a sentence if the object could not be created, for
+        example because the node has another version of this package. `call` calls a method of the
         object, by name.
         """
         options: dict[str, Any] = {"num_cpus": 0}
@@ -204,7 +204,7 @@ def _named(address: str | None) -> str:
 
 
 def lost(error: BaseException) -> str:
-    """Return the reason why a Ray actor was lost, in words that follow "was lost: "."""
+    """Return the reason for the loss of a Ray actor, as a text to follow "was lost: "."""
     text = " ".join(str(error).split())
     for mark, reason in (
         ("node has died", "its node has died"),
@@ -225,9 +225,10 @@ def _log_lines(data: Mapping[str, Any], **_: Any) -> None:
 
 def _host_class() -> type[Any]:
     """
-    Return the class of Ray actors of this package.
+    Return the class of this package's Ray actors.
 
-    It is pickled by value: a node with another version of the package, or without it, runs it, too.
+    It is pickled by value, so that nodes with another version of the package, or without it, can
+    load it and report that.
     """
 
     class Host:
@@ -303,7 +304,7 @@ def _check_listening(address: str, host_and_port: tuple[str, int]) -> None:
 
 
 def _read_authentication() -> None:
-    """Make Ray read the environment variables again, which it has kept since it was imported."""
+    """Make Ray read its environment variables again, which it cached when it was imported."""
     from ray._raylet import AuthenticationTokenLoader, Config
 
     Config.initialize("")
@@ -312,7 +313,7 @@ def _read_authentication() -> None:
 
 @contextmanager
 def _environment(values: dict[str, str | None]) -> Iterator[None]:
-    """Set environment variables, or remove those that are None, and restore them at the end."""
+    """Set environment variables, or remove them for None, and restore them at the end."""
     before = {name: os.environ.get(name) for name in values}
     _set(values)
     try:

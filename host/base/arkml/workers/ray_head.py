@@ -1,4 +1,4 @@
-"""The program that keeps a Ray cluster of this machine: `python -m arkml.workers.ray_head`."""
+"""The program that runs a private Ray cluster: `python -m arkml.workers.ray_head`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arkml.workers.program import Program, run_program
 
 OBJECT_STORE_BYTES = 128 << 20
 SMALL_OBJECT_STORE_BYTES = 76 << 20
-"""Bytes of the object store, and those where /dev/shm has less free; Ray takes 75 MiB at least."""
+"""Size of the object store if /dev/shm has little room; Ray needs at least 75 MiB."""
 
 _SHARED_MEMORY = "/dev/shm"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -37,7 +37,7 @@ class RayHead:
     """
     The processes of a Ray cluster and their directory, which end with this process.
 
-    `private` is a directory of this user alone, around that of Ray.
+    `private` is a directory of this user alone, with Ray's directory in it.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class RayHead:
         _adopt_orphans()
 
     def start(self, token: str) -> str:
-        """Start a node and return the cluster's address. Raises what Ray raises."""
+        """Start a node and return the cluster's address. Raises Ray's errors."""
         os.environ.update(_ENVIRONMENT, RAY_AUTH_TOKEN=token)
         os.environ.pop("RAY_ADDRESS", None)
         from ray._private.node import Node
@@ -62,9 +62,9 @@ class RayHead:
 
         class HeadNode(Node):  # type: ignore[misc]
             def start_api_server(self, **_: Any) -> None:
-                """Do not start the server of the dashboard, which takes seconds."""
+                """Skip the dashboard's server, which takes seconds to start."""
 
-        # As ray.init does, but for the dashboard, the autoscaler and the reader of logs.
+        # Like ray.init, without the dashboard, the autoscaler and the log monitor.
         node = HeadNode(
             RayParams(
                 node_ip_address="127.0.0.1",
@@ -93,7 +93,7 @@ class RayHead:
 
 
 def _object_store(directory: str) -> dict[str, Any]:
-    """Return the size of the object store, and the directory where /dev/shm has no room for it."""
+    """Return the size of the object store, and its directory if /dev/shm has no room for it."""
     try:
         free = shutil.disk_usage(_SHARED_MEMORY).free
     except OSError:
@@ -104,13 +104,13 @@ def _object_store(directory: str) -> dict[str, Any]:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of processes below this one that lose theirs, on Linux."""
+    """Become the parent of orphaned processes below this one, on Linux."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def _kill_children() -> bool:
-    """Kill the children of this process and reap them. Returns False if there are none."""
+    """Kill and reap the children of this process. Returns False if there are none."""
     for children in Path("/proc/self/task").glob("*/children"):
         for child in children.read_text().split():
             with contextlib.suppress(ProcessLookupError):

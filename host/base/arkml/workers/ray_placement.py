@@ -1,4 +1,4 @@
-"""Worker programs on the nodes of a Ray cluster, which only starts and places them."""
+"""Worker programs on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KILLED_WITHIN = 5.0
 
 
 class RelayState(NamedTuple):
-    """The state of a worker program on its node, and its events since the state before."""
+    """The state of a worker program on its node, with its latest events."""
 
     events: list[dict[str, Any]]
     is_alive: bool
@@ -30,25 +30,25 @@ class RelayState(NamedTuple):
 
 
 class WorkerRelay:
-    """A worker program on the node of a Ray actor, on its side."""
+    """The part of a Ray actor that runs a worker program on its node."""
 
     def __init__(self, module: str, job: bytes, name: str) -> None:
         """Start the program. Raises OSError."""
         self._worker = LocalWorker(module, job, name)
 
     def state(self, seconds: float) -> RelayState:
-        """Wait for the end of the program, for at most `seconds`, and return its state."""
+        """Wait at most `seconds` for the program to end, and return its state."""
         worker = self._worker
         worker.wait(seconds)
-        is_alive = worker.is_alive  # before the events, of which none comes after the end
+        is_alive = worker.is_alive  # read first: no events come after the end
         return RelayState(worker.events(), is_alive, worker.status, worker.reason)
 
     def stop(self, seconds: float) -> None:
-        """Ask the program to end, and end it by force after `seconds`."""
+        """Ask the program to end, and kill it after `seconds`."""
         self._worker.stop(seconds)
 
     def kill(self) -> None:
-        """End the program by force."""
+        """Kill the program."""
         self._worker.kill()
 
 
@@ -56,16 +56,16 @@ class RayWorker:
     """
     A program on a node of a Ray cluster.
 
-    The newest thousand events are kept.
+    The latest thousand events are kept.
     """
 
     def __init__(self, cluster: RayCluster, module: str, job: bytes, name: str) -> None:
-        """Ask for a node that starts the program."""
+        """Request a node that starts the program."""
         self.name = name
         self.status: int | None = None
-        """The exit status, negative for a signal; None before the end, or where it is not known."""
+        """Exit status, negative for a signal; None while it runs, or if it is unknown."""
         self.reason = ""
-        """A sentence on an end that was not asked for, empty before and otherwise."""
+        """A sentence about an unexpected end, otherwise empty."""
         self.is_alive = True
         """True until the program has ended."""
         self._ray = cluster.ray
@@ -73,17 +73,17 @@ class RayWorker:
         self._has_begun = self._is_stopped = False
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self.call = self._handle.begin.remote()
-        """The call that is on its way, one at a time."""
+        """The one pending call."""
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the JSON objects that the program has printed since the last call. Never waits."""
+        """Return the JSON objects printed since the last call. Never waits."""
         events = list(self._events)
         for _ in events:
             self._events.popleft()
         return events
 
     def stop(self, seconds: float) -> None:
-        """Ask the program to end, and end it by force after `seconds`. Does not wait."""
+        """Ask the program to end, and kill it after `seconds`. Does not wait."""
         if self.is_alive and not self._is_stopped:
             self._is_stopped = True
             if self._has_begun:
@@ -92,20 +92,20 @@ class RayWorker:
                 self.drop()
 
     def kill(self) -> None:
-        """End the program by force. Does not wait."""
+        """Kill the program. Does not wait."""
         self._is_stopped = True
         if self.is_alive and self._has_begun:
-            self._handle.call.remote("kill")  # Ray would leave what the program has started
+            self._handle.call.remote("kill")  # Ray would not kill the program's own processes
         else:
             self.drop()
 
     def drop(self) -> None:
-        """Give up the node, with which the program ends, but not what it has started."""
+        """Release the node. This ends the program, but not processes that it has started."""
         self._is_stopped = True
         self._end("")
 
     def answered(self) -> None:
-        """Handle the answer to the call on its way, and make the next one."""
+        """Handle the answer to the pending call, and make the next one."""
         try:
             answer = self._ray.get(self.call)
         except Exception as error:  # Ray raises many kinds
@@ -130,23 +130,24 @@ class RayWorker:
         if not self.is_alive:
             return
         self.reason = "" if self._is_stopped else reason
-        self._ray.kill(self._handle)  # with which the program ends, if it has not
+        self._ray.kill(self._handle)  # this also ends a program that still runs
         self.is_alive = False
 
 
 class RayPlacement(Closing):
     """
-    Starts worker programs on the nodes of a Ray cluster: that at "HOST:PORT", or an own one.
+    Starts worker programs on the nodes of a Ray cluster, at "HOST:PORT" or a private one.
 
-    One that finds no free processor waits for it.
+    A program that finds no free processor waits for one.
     """
 
     def __init__(self, address: str | None = None, *, cpus: int = 1) -> None:
         """
-        Join the cluster, which must have `cpus` free processors, or start one.
+        Join the cluster, which must have `cpus` free processors, or start a private one.
 
-        Raises UsageError if Ray is not installed or in use otherwise, and Unavailable, within ten
-        seconds, if the cluster does not answer, runs other versions or has less processors free.
+        Raises UsageError if Ray is not installed or this process uses another cluster, and
+        Unavailable, within ten seconds, if the cluster does not answer, runs other versions or
+        lacks free processors.
         """
         self._cluster = RayCluster.open(address, cpus=cpus)
         self._workers: list[RayWorker] = []
@@ -159,8 +160,17 @@ class RayPlacement(Closing):
         """
         Start `python -m MODULE`, which reads `job` as a line of JSON from its standard input.
 
-        The version of this package is added to the job. Raises UsageError if JSON cannot take the
-        job, and Unavailable if the placement is closed.
+        The version of this package is added to the job.
+
+        Args:
+            module: Name of the module.
+            job: JSON object.
+            name: Name of the worker.
+
+        Raises:
+            UsageError: The job cannot be encoded as JSON.
+            Unavailable: The placement is closed.
+
         """
         line = job_line(job)
         with self._changed:
@@ -172,7 +182,7 @@ class RayPlacement(Closing):
         return worker
 
     def close(self, seconds: float = 5.0) -> None:
-        """End all programs, by force after `seconds`, and free everything. Safe to call again."""
+        """End all programs, by force after `seconds`, and release resources. Idempotent."""
         with self._changed:
             if self._is_closed:
                 return
@@ -190,7 +200,7 @@ class RayPlacement(Closing):
         self._cluster.close()
 
     def _watch(self) -> None:
-        """Wait for answers, in the thread of the placement."""
+        """Wait for answers, in the placement's thread."""
         while True:
             with self._changed:
                 self._workers = [worker for worker in self._workers if worker.is_alive]

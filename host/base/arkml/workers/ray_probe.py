@@ -1,4 +1,4 @@
-"""The program that tries a Ray cluster before it is joined: `python -m arkml.workers.ray_probe`."""
+"""The program that probes a Ray cluster before joining: `python -m arkml.workers.ray_probe`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from arkml.workers.program import Program, run_program
 
 def _main(program: Program) -> int:
     """
-    Report the free processors of the cluster at the address of the job, or the reason against it.
+    Report the free processors of the cluster at the job's address, or the reason against it.
 
-    Ray waits long for addresses that do not answer, and ends the process of some: this one.
+    Ray waits long for an address that does not answer, and exits the process for some; this process
+    is there to be exited.
     """
     import ray
 
