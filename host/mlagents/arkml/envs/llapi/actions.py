@@ -1,4 +1,4 @@
-"""Actions of a batch of agents, and the specification that they are checked against."""
+"""Actions for a batch of agents, and the specs that they must fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _ActionTupleBase(Sealed, ABC):
     Continuous and discrete actions of the same agents.
 
     continuous: float32, [agents, continuous_size]; discrete: `discrete_dtype`, [agents, branches].
-    A half that was not given has no columns. Both are None until one is given.
+    If only one half is given, the other one has no columns. Both are None until then.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class _ActionTupleBase(Sealed, ABC):
 
     @property
     def continuous(self) -> NDArray[np.float32]:
-        """The continuous half, float32, [agents, continuous_size]."""
+        """Continuous half, float32, [agents, continuous_size]."""
         # None only in a tuple without actions, which is never read.
         return cast("NDArray[np.float32]", self._continuous)
 
     @property
     def discrete(self) -> NDArray[Any]:
-        """The discrete half, `discrete_dtype`, [agents, branches]."""
+        """Discrete half, `discrete_dtype`, [agents, branches]."""
         return cast("NDArray[Any]", self._discrete)
 
     def add_continuous(self, continuous: NDArray[Any]) -> None:
@@ -55,7 +55,7 @@ class _ActionTupleBase(Sealed, ABC):
         """
         Set the discrete half, `discrete_dtype`, [agents, branches].
 
-        Raises UnityActionException, for numbers that are not whole too.
+        Raises UnityActionException, for example for numbers such as 1.5.
         """
         choices = numbers(discrete, self.discrete_dtype)
         if self._continuous is None:
@@ -65,25 +65,25 @@ class _ActionTupleBase(Sealed, ABC):
     @property
     @abstractmethod
     def discrete_dtype(self) -> Any:
-        """The dtype of a discrete action."""
+        """Dtype of a discrete action."""
 
 
 class ActionTuple(_ActionTupleBase):
-    """Actions as they are sent: float32 [agents, continuous_size], int32 [agents, branches]."""
+    """Actions for a player: float32 [agents, continuous_size], int32 [agents, branches]."""
 
     @property
     def discrete_dtype(self) -> Any:
-        """The dtype of a discrete action."""
+        """Dtype of a discrete action."""
         return np.int32
 
     @staticmethod
     def copy_of(actions: _ActionTupleBase) -> ActionTuple:
-        """Return the same actions in arrays of their own. Raises UnityActionException."""
+        """Return a copy of actions. Raises UnityActionException."""
         return ActionTuple(actions.continuous.copy(), actions.discrete.copy())
 
 
 class ActionSpec(NamedTuple):
-    """The shape of an action: its number of floats, and the choices of each discrete branch."""
+    """The shape of an action: the number of floats, and the number of choices in each branch."""
 
     continuous_size: int
     discrete_branches: tuple[int, ...]
@@ -103,26 +103,26 @@ class ActionSpec(NamedTuple):
 
     @property
     def discrete_size(self) -> int:
-        """The number of discrete branches."""
+        """Number of discrete branches."""
         return len(self.discrete_branches)
 
     def is_discrete(self) -> bool:
-        """Return whether there are discrete actions only."""
+        """Return whether all actions are discrete."""
         return self.discrete_size > 0 and self.continuous_size == 0
 
     def is_continuous(self) -> bool:
-        """Return whether there are continuous actions only."""
+        """Return whether all actions are continuous."""
         return self.discrete_size == 0 and self.continuous_size > 0
 
     def empty_action(self, n_agents: int) -> ActionTuple:
-        """Return zero actions of `n_agents` agents."""
+        """Return actions of zeros for `n_agents` agents."""
         return ActionTuple(
             np.zeros((n_agents, self.continuous_size), dtype=np.float32),
             np.zeros((n_agents, self.discrete_size), dtype=np.int32),
         )
 
     def random_action(self, n_agents: int) -> ActionTuple:
-        """Return floats in [-1, 1) and choices, drawn from numpy's global generator."""
+        """Return random actions from numpy's global generator: floats in [-1, 1), and choices."""
         continuous = np.random.uniform(-1.0, 1.0, (n_agents, self.continuous_size))
         discrete = np.zeros((n_agents, self.discrete_size), dtype=np.int32)
         for branch, choices in enumerate(self.discrete_branches):
@@ -131,10 +131,9 @@ class ActionSpec(NamedTuple):
 
     def _validate_action(self, actions: ActionTuple, n_agents: int, name: str) -> ActionTuple:
         """
-        Return `actions` after a check.
+        Check actions and return them.
 
-        Raises UnityActionException for a shape that does not fit, NaN, or a choice that a branch
-        does not have.
+        Raises UnityActionException for a wrong shape, NaN, or a choice that a branch does not have.
         """
         if not isinstance(actions, _ActionTupleBase):
             raise UnityActionException(
@@ -162,17 +161,17 @@ class ActionSpec(NamedTuple):
 
     @staticmethod
     def create_continuous(continuous_size: int) -> ActionSpec:
-        """Return a spec of continuous actions only."""
+        """Return a spec with continuous actions only."""
         return ActionSpec(continuous_size, ())
 
     @staticmethod
     def create_discrete(discrete_branches: tuple[int, ...]) -> ActionSpec:
-        """Return a spec of discrete actions only."""
+        """Return a spec with discrete actions only."""
         return ActionSpec(0, discrete_branches)
 
     @staticmethod
     def create_hybrid(continuous_size: int, discrete_branches: tuple[int, ...]) -> ActionSpec:
-        """Return a spec of continuous and discrete actions."""
+        """Return a spec with continuous and discrete actions."""
         return ActionSpec(continuous_size, discrete_branches)
 
     def __repr__(self) -> str:
@@ -181,10 +180,11 @@ class ActionSpec(NamedTuple):
 
 def numbers(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
     """
-    Return an array of any shape, [...], in another dtype; itself if it has that dtype.
+    Convert an array of any shape to a dtype; return it unchanged if it has that dtype.
 
-    Floats that are too large become infinite. Raises UnityActionException for what is not an array
-    of numbers, and for values that integers of this dtype cannot be: 1.5, NaN, or too large ones.
+    Floats that are too large become infinite. Raises UnityActionException for anything but an array
+    of numbers, and for values that an integer dtype cannot hold, such as 1.5, NaN or too large
+    ones.
     """
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
         raise UnityActionException(f"Actions are arrays of numbers, not {str(values)[:80]}")

@@ -1,4 +1,4 @@
-"""The environment that trainers step, and the records that it returns."""
+"""The interface of an environment that trainers step."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ class BaseEnv(Sealed, Closing):
     """
     Agents of one or more behaviors, stepped together.
 
-    The agents that report, and their order, change from step to step; an agent is identified by
-    its id. One that ended may be in the same step's decisions again: its next episode has begun.
+    The reported agents and their order change from step to step; an agent is identified by its id.
+    An agent that ended may also be among the decisions of the same step, if its next episode has
+    begun.
     """
 
     @abstractmethod
     def step(self) -> None:
-        """Run until an agent needs an action. Agents that were given none take zeros."""
+        """Run until an agent needs an action. Agents without actions get zeros."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -63,12 +64,12 @@ class BaseEnv(Sealed, Closing):
 
     @abstractmethod
     def close(self) -> None:
-        """End the environment. It cannot be used afterwards. Safe to call again."""
+        """Close the environment for good. Idempotent."""
 
     @property
     @abstractmethod
     def behavior_specs(self) -> Mapping[str, BehaviorSpec]:
-        """The behaviors that have appeared, by name; empty before the first reset or step."""
+        """Behaviors that have appeared, by name; empty before the first reset or step."""
 
     @abstractmethod
     def set_actions(self, behavior_name: BehaviorName, action: ActionTuple) -> None:
@@ -83,11 +84,19 @@ class BaseEnv(Sealed, Closing):
         self, behavior_name: BehaviorName, agent_id: AgentId, action: ActionTuple
     ) -> None:
         """
-        Set the action of one agent, as arrays with one row.
+        Set the action of one agent.
 
-        Raises UnityActionException as `set_actions`, and IndexError for an agent that needs none.
+        Args:
+            behavior_name: Name of the behavior, such as "Ball?team=0".
+            agent_id: Id of the agent, which is in the behavior's DecisionSteps.
+            action: Arrays with one row.
+
+        Raises:
+            UnityActionException: The behavior is unknown, or the action does not fit.
+            IndexError: The agent needs no action.
+
         """
 
     @abstractmethod
     def get_steps(self, behavior_name: BehaviorName) -> tuple[DecisionSteps, TerminalSteps]:
-        """Return the agents of a behavior that need an action, and those that ended."""
+        """Return the agents of a behavior that need an action, and the agents that ended."""

@@ -40,7 +40,7 @@ _PORT = 5004
 
 @dataclass(frozen=True, slots=True)
 class PlayerOptions:
-    """The options of a player; texts are as the user gave them."""
+    """Options of a player; texts are as the user gave them."""
 
     guest: Path
     entry: str | None
@@ -54,7 +54,7 @@ class PlayerOptions:
     seed: int | None
 
     def options(self) -> GuestEnvOptions:
-        """Return the options of the environment. Raises UsageError."""
+        """Return options for the environment. Raises UsageError."""
         return {
             "entry": self.entry,
             "args": self.args,
@@ -157,7 +157,7 @@ def command(
     log_level: options.LogLevel = None,
 ) -> Job:
     """Run a guest for a trainer of ML-Agents, as a Unity player."""
-    del no_graphics, batch_mode, width, height, quality, full_screen  # there is nothing to draw
+    del no_graphics, batch_mode, width, height, quality, full_screen  # a guest does not draw
     read_configuration(configure, configure_numbers)
     player = PlayerOptions(
         guest,
@@ -182,7 +182,7 @@ def _play(
 ) -> int:
     require_grpc()
     logs.start()
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it logs every connection that ends
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # by default it logs every closed connection
     from arkml.envs.llapi.player import PlayerSettings, play
 
     settings = PlayerSettings(port, player.areas, player.seed, patience, player.options())
@@ -194,7 +194,7 @@ def _play(
 
 
 def _write(player: PlayerOptions, folder: Path, logs: LogOptions, as_json: bool) -> int:
-    """Check that the guest runs with these options, and write the folder."""
+    """Check that the guest runs with these options, and write the folder of the player."""
     logs.start()
     from arkml.cli.files import keep_apart
     from arkml.envs.core.guest_env import GuestEnv

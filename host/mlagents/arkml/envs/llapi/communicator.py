@@ -1,4 +1,4 @@
-"""The connection of an environment to its player, as a protocol."""
+"""The interface of a connection between an environment and its player."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProt
 from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
 
 PollCallback = Callable[[], None]
-"""Called now and then while waiting; raises to end the wait."""
+"""Function that is called repeatedly while waiting; it raises to end the wait."""
 
 
 class Communicator:
@@ -27,9 +27,9 @@ class Communicator:
     def exchange(
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto | None:
-        """Send `inputs` and return the player's answer, or None when it has stopped."""
+        """Send `inputs` and return the player's answer, None if it has stopped."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Tell the player to stop and end the line."""
+        """Tell the player to stop, and end the connection."""
         raise NotImplementedError

@@ -28,7 +28,7 @@ def validate_environment_path(env_path: str) -> str | None:
     """
     Return the executable that `env_path` names on this platform, or None.
 
-    The path may have the extension of a player on any platform, or none.
+    The path may have a player's extension for any platform, or none.
     """
     name = env_path.strip()
     for extension in _EXTENSIONS:
@@ -48,10 +48,10 @@ def validate_environment_path(env_path: str) -> str | None:
 
 def launch_executable(file_name: str, args: Sequence[str]) -> subprocess.Popen[bytes]:
     """
-    Start a player in a session of its own, so that an interrupt here does not end it.
+    Start a player in its own session, so that Ctrl-C here does not end it.
 
-    Its output is shown if this package logs debug messages.
-    Raises UnityEnvironmentException if there is none or it cannot be run.
+    Its output is shown if this package logs debug messages. Raises UnityEnvironmentException if it
+    is missing or cannot be run.
     """
     launch_string = validate_environment_path(file_name)
     if launch_string is None:
@@ -71,7 +71,7 @@ def launch_executable(file_name: str, args: Sequence[str]) -> subprocess.Popen[b
             "Error when trying to launch environment - make sure permissions are set correctly. "
             f'For example "chmod -R 755 {launch_string}"'
         ) from error
-    except OSError as error:  # a file that is not a program
+    except OSError as error:  # the file is not a program
         raise UnityEnvironmentException(
             f"Couldn't launch the {file_name} environment."
             f" {launch_string} is not a program: {error}"
@@ -79,12 +79,12 @@ def launch_executable(file_name: str, args: Sequence[str]) -> subprocess.Popen[b
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a player that was started here, and all that it started in its session."""
+    """Kill a player started here, with all processes of its session."""
     if hasattr(os, "killpg"):
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            process.kill()  # it has ended, or the group is not ours any more
+            process.kill()  # the group has ended, or belongs to another user by now
     else:
         process.kill()
     process.wait()
@@ -107,10 +107,10 @@ def _windows(name: str) -> Iterable[str]:
 
 
 def _existing(path: Path) -> list[str]:
-    """Return the path, if there is something; tests of ML-Agents replace `glob.glob`."""
+    """Return a list with the path if it exists. Tests of ML-Agents replace `glob.glob`."""
     return glob.glob(glob.escape(str(path)))  # noqa: PTH207
 
 
 def _within(folder: Path, pattern: str) -> list[str]:
-    """Return the paths in a folder that match, in order."""
+    """Return the matching paths in a folder, in order."""
     return sorted(glob.glob(f"{glob.escape(str(folder))}/{pattern}"))  # noqa: PTH207

@@ -1,4 +1,4 @@
-"""An environment in a player: an executable that is started here, or an editor that connects."""
+"""An environment in a player: an executable that it starts, or a Unity editor that connects."""
 
 from __future__ import annotations
 
@@ -53,19 +53,39 @@ logger = SafeLogger(__name__)
 
 class UnityEnvironment(BaseEnv):
     """
-    Starts the player `file_name`, or waits for an editor, and steps its agents.
+    Starts a player, or waits for an editor, and steps its agents.
 
-    `worker_id` is added to `base_port`, by default 5005 for players and 5004 for editors.
-    `no_graphics_monitor` gives worker 0 graphics and no other. `timeout_wait` is in seconds, for
-    each answer. `log_folder` is for the player's log. `listen` is the address to serve on: other
-    machines reach "" or an address that is not this machine's own, without any authentication.
-    Raises UnityWorkerInUseException, UnityTimeOutException, or UnityEnvironmentException; the
-    player has ended then and the port is free.
+    Args:
+        file_name: Executable of the player; None waits for an editor.
+        worker_id: Number that is added to `base_port`, for parallel environments.
+        base_port: Port of worker 0, by default 5005 for players and 5004 for editors.
+        seed: Seed of the player.
+        no_graphics: Whether the player runs without graphics.
+        no_graphics_monitor: Whether only worker 0 has graphics.
+        timeout_wait: Seconds to wait for each answer.
+        additional_args: Further arguments of the player.
+        side_channels: Side channels to the player.
+        log_folder: Folder for the player's log.
+        num_areas: Number of training areas in the player.
+        listen: Address to listen at. With "" or an external address, other machines can connect,
+            without any authentication.
+
+    Raises:
+        UnityWorkerInUseException: The port is in use.
+        UnityTimeOutException: The player did not answer in time.
+        UnityEnvironmentException: The player cannot be started, or does not fit. In each case it
+            has been ended and the port is free.
+
+    Example:
+        with UnityEnvironment("3DBall", no_graphics=True) as env:
+            env.reset()
+            decisions, terminals = env.get_steps(next(iter(env.behavior_specs)))
+
     """
 
-    API_VERSION = handshake.API_VERSION  # of the messages, not of any package
+    API_VERSION = handshake.API_VERSION  # the version of the messages, not of a package
     DEFAULT_EDITOR_PORT = 5004
-    BASE_ENVIRONMENT_PORT = 5005  # of worker 0; each worker has the next
+    BASE_ENVIRONMENT_PORT = 5005  # port of worker 0; worker k has the port 5005 + k
 
     _PORT_COMMAND_LINE_ARG = "--mlagents-port"
 
@@ -112,7 +132,7 @@ class UnityEnvironment(BaseEnv):
         """
         Send the actions and wait for the next decisions. The first step is a reset.
 
-        Raises UnityEnvironmentException when closed or when the player has ended,
+        Raises UnityEnvironmentException if the environment is closed or the player has ended,
         UnityTimeOutException and UnityCommunicatorStoppedException.
         """
         if self._is_first_message:
@@ -128,18 +148,18 @@ class UnityEnvironment(BaseEnv):
         self._exchange(message)
 
     def reset(self) -> None:
-        """Reset the player. Raises as `step`."""
+        """Reset the player. Raises the errors of `step`."""
         self._assert_loaded()
         self._exchange(UnityRLInputProto(command=RESET))
         self._is_first_message = False
 
     def close(self) -> None:
-        """End the player and free the port. Safe to call again, unlike the original's."""
+        """End the player and free the port. Idempotent, unlike the original's."""
         if self._loaded:
             self._close()
 
     def __del__(self) -> None:
-        """End the player of an environment that was dropped without `close`, and free its port."""
+        """End the player and free the port if the environment was dropped without `close`."""
         if getattr(self, "_loaded", False) and not sys.is_finalizing():
             self._close(0)
             Unclosed(f"<UnityEnvironment at port {self._port}>").warn(self)
@@ -239,7 +259,7 @@ class UnityEnvironment(BaseEnv):
         self._side_channel_manager.process_side_channel_message(output.rl_output.side_channel)
 
     def _update_behavior_specs(self, output: UnityOutputProto) -> None:
-        """Keep the behaviors that are new; without agents a behavior has no observations."""
+        """Store new behaviors, once agents show their observations."""
         infos = output.rl_output.agentInfos
         for brain in output.rl_initialization_output.brain_parameters:
             if brain.brain_name in infos and infos[brain.brain_name].value:
@@ -265,7 +285,7 @@ class UnityEnvironment(BaseEnv):
             )
 
     def _close(self, timeout: float | None = None) -> None:
-        """End the player, the hard way after `timeout` seconds, by default `timeout_wait`."""
+        """End the player, by force after `timeout` seconds, by default `timeout_wait`."""
         self._loaded = False
         atexit.unregister(self._at_exit)
         self._communicator.close()
@@ -290,7 +310,7 @@ class UnityEnvironment(BaseEnv):
     def _check_communication_compatibility(
         unity_com_ver: str, python_api_version: str, unity_package_version: str
     ) -> bool:
-        del unity_package_version  # in the signature of the original
+        del unity_package_version  # an argument of the original
         return handshake.is_compatible(unity_com_ver, python_api_version)
 
     @staticmethod
@@ -301,7 +321,7 @@ class UnityEnvironment(BaseEnv):
 
 
 def _close_at_exit(environment: weakref.ref[UnityEnvironment]) -> None:
-    """Close an environment that is still there at the end of the program."""
+    """Close an environment that still exists at the end of the program."""
     found = environment()
     if found is not None:
         found.close()

@@ -20,7 +20,7 @@ class UnityCommunicationException(UnityException):
 
 
 class UnityCommunicatorStoppedException(UnityException):
-    """The player said that it has stopped."""
+    """The player reported that it has stopped."""
 
 
 class UnityObservationException(UnityException):
@@ -36,7 +36,7 @@ class UnityTimeOutException(UnityException):
 
 
 class UnitySideChannelException(UnityException):
-    """A side channel was used wrongly."""
+    """A side channel is used wrongly."""
 
 
 class UnityPolicyException(UnityException):
@@ -48,7 +48,7 @@ class UnityRegistryException(UnityException):
 
 
 class UnityWorkerInUseException(UnityException):
-    """The port of a worker is taken."""
+    """The port of a worker is in use."""
 
     MESSAGE_TEMPLATE: ClassVar[str] = (
         "Couldn't start socket communication because worker number {} is still in use. "

@@ -1,4 +1,4 @@
-"""The guest's end of the side channels."""
+"""The guest's side of the side channels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from arkml.limits import MIB
 logger = SafeLogger(__name__)
 
 Message: TypeAlias = tuple[uuid.UUID, bytes]
-"""A channel and what it brings."""
+"""The id of a channel, and a message on it."""
 
 ENGINE = EngineConfigurationChannel().channel_id
 PARAMETERS = EnvironmentParametersChannel().channel_id
@@ -35,27 +35,27 @@ ANALYTICS = DefaultTrainingAnalyticsSideChannel.CHANNEL_ID
 
 _Kind = EngineConfigurationChannel.ConfigurationType
 _AS_IT_IS = EngineConfig(None, None, None, None, None, None)
-_HEARD = 1000  # parameters that new instances get again, and channels that were logged
-_PARAMETER_BYTES = 4096  # of a parameter that new instances get again
+_HEARD = 1000  # most parameters that new instances get again, and channels that are logged
+_PARAMETER_BYTES = 4096  # most bytes of a parameter that new instances get again
 
 MOST_MESSAGES, MOST_BYTES = 1_000, 4 * MIB
-"""The messages that a trainer may send with one step or reset, and their bytes."""
+"""Maximum number and size in bytes of the messages that a trainer sends with a step or reset."""
 _WAITING_MESSAGES, _WAITING_BYTES = 10_000, 16 * MIB  # for an instance that is over
 
 
 class GuestChannels:
     """
-    Messages of a trainer: settings of the engine are kept, the rest goes to the guest by `tell`.
+    Messages of a trainer: engine settings are stored, all others go to the guest by `tell`.
 
-    The speed of the clock is set in `pace`; the other settings change nothing. `tell` gets the 16
-    bytes that name the channel and the message; where it returns False that is logged, once for a
-    channel. A new instance gets all parameters of the environment again. While there is none,
-    messages wait, up to a limit.
+    `pace` gets the speed of the clock; other engine settings have no effect. `tell` gets the
+    channel's 16-byte id and the message; if it returns False, that is logged, once for a channel. A
+    new instance gets all environment parameters again. Without an instance, messages wait, up to a
+    limit.
     """
 
     def __init__(self, tell: Callable[[bytes], bool], pace: Pace) -> None:
         self.engine: EngineConfig = _AS_IT_IS
-        """The settings of the engine by the trainer; None where it has set nothing."""
+        """Engine settings by the trainer; None for a setting that it has not set."""
         self._tell = tell
         self._pace = pace
         self._waiting: list[Message] = []
@@ -66,15 +66,15 @@ class GuestChannels:
 
     def hear(self, block: bytes) -> None:
         """
-        Take the messages of one step or reset.
+        Handle the messages of one step or reset.
 
-        Raises UnityEnvironmentException for a block that is cut off or over the limits, of which
-        none is taken.
+        Raises UnityEnvironmentException, before handling any, if the block is cut off or exceeds a
+        limit.
         """
         self.take(messages_of(block))
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Take messages; those over the limits of what may wait are lost, which is logged once."""
+        """Queue messages; messages beyond the limits are dropped, which is logged once."""
         size = sum(len(message) for _, message in messages)
         if (
             len(self._waiting) + len(messages) > _WAITING_MESSAGES
@@ -86,7 +86,7 @@ class GuestChannels:
         self._waiting_bytes += size
 
     def attend(self, *, anew: bool) -> None:
-        """Apply the messages; `anew` if a new instance of the guest follows."""
+        """Apply queued messages; with `anew`, a new instance of the guest follows."""
         if not self._waiting and not anew:
             return
         if anew:
@@ -96,7 +96,7 @@ class GuestChannels:
         for channel_id, message in waiting:
             if channel_id == ENGINE:
                 self._set(message)
-            elif channel_id != ANALYTICS:  # it is about the trainer, for makers of engines
+            elif channel_id != ANALYTICS:  # meant for Unity: it says which trainer is used
                 self._pass_on(channel_id, message)
 
     def _set(self, message: bytes) -> None:
@@ -129,18 +129,18 @@ class GuestChannels:
         try:
             name = IncomingMessage(message).read_string()
         except (struct.error, UnicodeDecodeError):
-            return  # the guest may make sense of it
+            return  # the guest may still understand the message
         if name in self._parameters or len(self._parameters) < _HEARD:
             self._parameters[name] = message
 
     def _log_once(self, text: str, level: int = logging.ERROR) -> None:
-        """Log a message, the first time; a trainer may cause it with every step."""
+        """Log a message only once, since a trainer may cause it in every step."""
         if text not in self._logged and len(self._logged) < _HEARD:
             self._logged.add(text)
             logger.log(level, text)
 
     def _read(self, message: IncomingMessage) -> dict[str, Any]:
-        """Return the settings in a message, none for an unknown kind. Raises struct.error."""
+        """Return the settings in a message, {} for an unknown kind. Raises struct.error."""
         kind = message.read_int32(-1)
         match kind:
             case _Kind.SCREEN_RESOLUTION:
@@ -164,8 +164,8 @@ def messages_of(block: bytes) -> list[Message]:
 
 
 def stats_block(stats: StatsSideChannel) -> bytes:
-    """Take the statistics of a guest, and return them as the messages that a player sends."""
-    # One OutgoingMessage a number would cost more than the step.
+    """Remove a guest's statistics, and return them as a player's messages."""
+    # An OutgoingMessage for each number would cost more than the step.
     block = bytearray()
     for name, values in stats.get_and_reset_stats().items():
         text = name.encode("ascii", "replace")

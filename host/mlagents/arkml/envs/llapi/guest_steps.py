@@ -1,4 +1,4 @@
-"""The rows of a guest as the steps of ML-Agents."""
+"""Conversion of a guest's rows to steps of ML-Agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from arkml.envs.llapi.base_env import (
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A behavior under the name that trainers know, with a batch of ended agents that is empty."""
+    """A behavior under its name for trainers, with an empty batch of ended agents."""
 
     behavior: Behavior
     name: BehaviorName
@@ -31,7 +31,7 @@ class Met:
 
 
 def behavior_spec(behavior: Behavior) -> BehaviorSpec:
-    """Return the spec of a behavior as ML-Agents has it."""
+    """Return the ML-Agents spec of a behavior."""
     seen = [
         ObservationSpec(
             part.shape,
@@ -46,7 +46,7 @@ def behavior_spec(behavior: Behavior) -> BehaviorSpec:
 
 
 def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps]:
-    """Return the rows of a submit in push order, those that ended apart."""
+    """Return the rows of a submit in push order, ended agents separately."""
     ended, declared = decision.ended, decision.behavior.spec
     over = ended.nonzero()[0]
     observations, rewards, agents = decision.observations, decision.rewards, decision.agents
@@ -73,5 +73,5 @@ def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps
 
 
 def _groups(count: int) -> tuple[Any, Any]:
-    """Return ids and rewards of groups, [count]: zeros, since agents are in none."""
+    """Return group ids and group rewards, [count]: zeros, since agents have no groups."""
     return np.zeros(count, np.int32), np.zeros(count, np.float32)

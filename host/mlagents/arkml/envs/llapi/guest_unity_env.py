@@ -1,4 +1,4 @@
-"""A guest as a `BaseEnv`, in this process."""
+"""A guest in this process as a `BaseEnv`."""
 
 from __future__ import annotations
 
@@ -47,16 +47,28 @@ _TEAM = "?team=0"
 
 class GuestUnityEnv(Remade, BaseEnv):
     """
-    Steps a guest as ML-Agents steps a Unity player; `options` are those of `GuestEnv`.
+    Steps a guest as ML-Agents steps a Unity player.
 
-    A behavior is called NAME?team=0 and appears with its first submit. Each submit is a step; the
-    other behaviors have empty steps then. Missing actions are zeros. `reset` makes a new
-    instance, `seed` is that of the first one. A guest that has finished or failed interrupts its
-    agents; the next `step` raises UnityCommunicatorStoppedException.
+    A behavior is called NAME?team=0 and appears with its first submit. Each submit is a step, in
+    which the other behaviors are empty. Missing actions are zeros. `reset` creates a new instance.
+    When a guest finishes or fails, its agents are interrupted, and the next `step` raises
+    UnityCommunicatorStoppedException.
 
-    Metadata of the guest's rows goes to a StatsSideChannel in `side_channels`, if there is one.
-    Messages of the channels go to the guest's export `arkml_side_channel(ptr, len)`: the 16 bytes
-    of the channel's id, little-endian, and the message. Settings of the engine are in `engine`.
+    Metadata of the guest's rows go to a StatsSideChannel in `side_channels`, if there is one.
+    Messages on side channels go to the guest's export `arkml_side_channel(ptr, len)`, as the 16
+    bytes of the channel's id, little-endian, and the message. Engine settings are in `engine`.
+
+    Args:
+        module: Path or bytes of the module.
+        seed: Seed of the first instance.
+        side_channels: Side channels, such as an EnvironmentParametersChannel.
+        **options: Options of `GuestEnv`.
+
+    Example:
+        with GuestUnityEnv("pendulum.wasm", seed=1) as env:
+            env.reset()
+            decisions, terminals = env.get_steps(next(iter(env.behavior_specs)))
+
     """
 
     def __init__(
@@ -84,24 +96,24 @@ class GuestUnityEnv(Remade, BaseEnv):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped. Raises UnityEnvironmentException once it is closed."""
+        """The wrapped environment. Raises UnityEnvironmentException once it is closed."""
         if self._env is None:
             raise UnityEnvironmentException(_CLOSED)
         return self._env
 
     @property
     def engine(self) -> EngineConfig:
-        """The settings of the engine by the side channels; None where they have set nothing."""
+        """Engine settings of the side channels; None for a setting that they have not set."""
         return self._channels.engine
 
     @property
     def is_over(self) -> bool:
-        """True from the end or failure of the guest until the next reset."""
+        """True from the guest's end or failure until the next reset."""
         return self._why_over is not None
 
     @property
     def failure(self) -> GuestError | None:
-        """The error of the guest, until the next reset, or None."""
+        """Error of the guest until the next reset, or None."""
         return self._failure
 
     @property
@@ -109,7 +121,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         return BehaviorMapping(self._specs)
 
     def reset(self) -> None:
-        """Make a new instance. Raises GuestError if it fails before its first submit."""
+        """Create a new instance. Raises GuestError if it fails before its first submit."""
         env = self.guest_env
         self._is_playing = False
         self._attend(anew=True)
@@ -133,7 +145,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         action = self._actions.get(name) or spec.empty_action(len(steps))
         step = env.step(action.continuous if not spec.discrete_size else _columns(action))
         self._show(step)
-        if step.is_cut:  # the next step begins a new instance, as the first one does
+        if step.is_cut:  # the next step begins a new instance, like the first step
             self._is_playing = False
         elif step.is_over:
             self._is_playing = False
@@ -142,18 +154,18 @@ class GuestUnityEnv(Remade, BaseEnv):
 
     def hear(self, block: bytes) -> None:
         """
-        Take messages of side channels from elsewhere, with the next step or reset.
+        Handle a block of side channel messages with the next step or reset.
 
-        Raises UnityEnvironmentException for a block that is cut off, of which none is taken.
+        Raises UnityEnvironmentException, before handling any, if the block is cut off.
         """
         self._channels.hear(block)
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Take messages of side channels, as `hear`."""
+        """Handle side channel messages with the next step or reset."""
         self._channels.take(messages)
 
     def close(self) -> None:
-        """Free the guest. Safe to call again."""
+        """Free the guest. Idempotent."""
         env, self._env = self._env, None
         if env is not None:
             env.close()
@@ -163,7 +175,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         return self._steps[behavior_name]
 
     def set_actions(self, behavior_name: BehaviorName, action: ActionTuple) -> None:
-        """Take a copy of the actions. Raises UnityActionException."""
+        """Set a behavior's actions, which are copied. Raises UnityActionException."""
         self._require(behavior_name)
         spec = self._specs[behavior_name].action_spec
         count = len(self._steps[behavior_name][0])
@@ -173,7 +185,19 @@ class GuestUnityEnv(Remade, BaseEnv):
     def set_action_for_agent(
         self, behavior_name: BehaviorName, agent_id: AgentId, action: ActionTuple
     ) -> None:
-        """Set an agent's action. Raises UnityActionException, IndexError if it decides nothing."""
+        """
+        Set the action of one agent.
+
+        Args:
+            behavior_name: Name of the behavior, such as "pendulum?team=0".
+            agent_id: Id of the agent, which is in the behavior's DecisionSteps.
+            action: Arrays with one row.
+
+        Raises:
+            UnityActionException: The behavior is unknown, or the action does not fit.
+            IndexError: The agent needs no action.
+
+        """
         self._require(behavior_name)
         spec = self._specs[behavior_name].action_spec
         _checked(spec, action, 1, behavior_name)
@@ -217,7 +241,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._steps = shown
 
     def _met(self, behavior: Behavior) -> Met:
-        """Return a behavior; its widths stay as they were when it was first seen."""
+        """Return a behavior; its widths stay as they were at its first submit."""
         if self._last is None or self._last.behavior is not behavior:
             self._last = self._meet(behavior)
         return self._last
@@ -240,7 +264,7 @@ class GuestUnityEnv(Remade, BaseEnv):
 
 
 def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> ActionTuple:
-    """Return an action that fits. Raises UnityActionException, for infinite numbers too."""
+    """Return a valid action. Raises UnityActionException, for example for infinite numbers."""
     is_filled = isinstance(action, ActionTuple) and action.continuous is not None
     fits = (
         is_filled

@@ -17,25 +17,25 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 im
 from arkml.envs.llapi.exception import UnityEnvironmentException
 
 PLAYER_BYTES = 64 << 20
-"""The longest message of a player, which has the observations of all its agents, or images."""
+"""Maximum size of a player's message, which has the observations of all agents, or pictures."""
 TRAINER_BYTES = 16 << 20
-"""The longest message of a trainer; protobuf takes thirty times that to read it, at worst."""
+"""Maximum size of a trainer's message; protobuf may need thirty times as much memory."""
 
 API_VERSION = "1.5.0"
-PACKAGE_VERSION = "3.0.0"  # of the Unity package that our players stand in for
+PACKAGE_VERSION = "3.0.0"  # the Unity package whose players arkml's imitate
 
 _RELEASES = (
     "Please find the versions that work best together from our release page.\n"
     "https://github.com/Unity-Technologies/ml-agents/releases"
 )
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(\.\d{1,9})?([ab]\d{1,9})?", re.ASCII)
-_SHOWN = 40  # characters of a version of the other side
+_SHOWN = 40  # characters of the peer's version in a message
 
 logger = SafeLogger(__name__)
 
 
 def capabilities() -> UnityRLCapabilitiesProto:
-    """All that there are."""
+    """Return all capabilities."""
     return UnityRLCapabilitiesProto(
         baseRLCapabilities=True,
         concatenatedPngObservations=True,
@@ -48,7 +48,7 @@ def capabilities() -> UnityRLCapabilitiesProto:
 
 
 def greeting(seed: int, num_areas: int) -> UnityRLInitializationInputProto:
-    """Return the greeting of a player."""
+    """Return a trainer's greeting to a player."""
     return UnityRLInitializationInputProto(
         seed=seed,
         communication_version=API_VERSION,
@@ -60,9 +60,9 @@ def greeting(seed: int, num_areas: int) -> UnityRLInitializationInputProto:
 
 def check(output: UnityRLInitializationOutputProto) -> None:
     """
-    Check what a player said of itself. Missing base capabilities are warned about.
+    Check a player's version and capabilities; log a warning if base capabilities are missing.
 
-    Raises UnityEnvironmentException if its version of the protocol does not fit.
+    Raises UnityEnvironmentException for an incompatible protocol version.
     """
     if not is_compatible(output.communication_version, API_VERSION):
         raise UnityEnvironmentException(
@@ -88,7 +88,7 @@ def check(output: UnityRLInitializationOutputProto) -> None:
 
 
 def check_trainer(request: UnityRLInitializationInputProto) -> None:
-    """Check a trainer's greeting, for a player. Raises UnityEnvironmentException."""
+    """Check a trainer's greeting, as a player. Raises UnityEnvironmentException."""
     if not is_compatible(API_VERSION, request.communication_version):
         raise UnityEnvironmentException(
             "The communication API version is not compatible between Unity and python. "
@@ -98,12 +98,12 @@ def check_trainer(request: UnityRLInitializationInputProto) -> None:
 
 
 def _shown(version: str) -> str:
-    """Return a version of the other side for display, whatever it is."""
+    """Format the peer's version for a message."""
     return harmless(version[:_SHOWN])
 
 
 def is_compatible(unity: str, python: str) -> bool:
-    """Return whether the major versions are equal; below 1.0, the minor ones as well."""
+    """Return whether major versions are equal and, below 1.0, minor versions as well."""
     theirs, ours = _VERSION.fullmatch(unity), _VERSION.fullmatch(python)
     if theirs is None or ours is None:
         return False

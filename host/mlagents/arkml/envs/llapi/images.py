@@ -1,4 +1,4 @@
-"""Observations that arrive as pictures: one or more PNG files end to end."""
+"""Observations that arrive as pictures, in one or more concatenated PNG files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ def process_pixels(
     image_bytes: bytes, expected_channels: int, mappings: Sequence[int] | None = None
 ) -> NDArray[np.float32]:
     """
-    Return the pixels of all files, 0 to 1: float32, [channels, height, width].
+    Decode the pixels of all files, scaled to 0..1: float32, [channels, height, width].
 
-    With `mappings`, an entry for each channel of the files, an output channel is the mean of the
-    channels that name it, and -1 drops one. Without, one expected channel is the mean of the
-    first file and several are the first ones of all files.
-    Raises UnityObservationException for bytes that are no PNG and for mappings that do not fit.
+    Args:
+        image_bytes: The PNG files.
+        expected_channels: Number of output channels without `mappings`. One channel is the mean of
+            the first file; several are the first channels of all files.
+        mappings: For each channel of the files, the output channel that it is averaged into, -1 to
+            drop it.
+
+    Raises:
+        UnityObservationException: The bytes are not PNG, or the mappings do not fit.
+
     """
     images = [_pixels(file) for file in _files(image_bytes)]
     if mappings:
@@ -59,7 +65,7 @@ def _files(data: bytes) -> Iterator[bytes]:
 
 
 def _pixels(file: bytes) -> NDArray[np.float32]:
-    # Only those who are sent pictures need Pillow.
+    # Imported here, since Pillow is needed for pictures only.
     from PIL import Image
 
     try:
@@ -95,6 +101,6 @@ def _mapped(channels: NDArray[np.float32], mappings: list[int]) -> NDArray[np.fl
             f"Invalid Compressed Channel Mapping: the mapping {mappings} "
             "does not have the correct format."
         )
-    # No index can be above the number of channels: all those below it would have to be there.
+    # Output channels must be numbered without a gap, which also bounds the largest number.
     sources = np.asarray(mappings)
     return np.stack([channels[sources == target].mean(axis=0) for target in range(len(wanted))])

@@ -17,11 +17,7 @@ _log_level = NOTSET
 
 
 def get_logger(name: str) -> logging.Logger:
-    """
-    Return the logger of that name, at the level of `set_log_level`.
-
-    Handlers are left to the program.
-    """
+    """Return a logger at the level of `set_log_level`, without adding handlers."""
     logger = logging.getLogger(name)
     _loggers.add(logger)
     if _log_level != NOTSET:
@@ -31,7 +27,7 @@ def get_logger(name: str) -> logging.Logger:
 
 def set_log_level(log_level: int) -> None:
     """
-    Set the level of this package and of all loggers that `get_logger` returns.
+    Set the level of this package and of all loggers that `get_logger` returned.
 
     At DEBUG, players write to the terminal.
     """

@@ -1,4 +1,4 @@
-"""A player that is not there, under the name of `mlagents_envs.mock_communicator`, for tests."""
+"""A simulated player for tests, under the name of `mlagents_envs.mock_communicator`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ENDED = 2  # the agent that is done in every message
 
 class MockCommunicator(Communicator):
     """
-    A connection whose player answers every message alike, at once.
+    A connection whose player gives every message the same answer at once.
 
-    One behavior, `brain_name`, has `num_agents` agents with reward 1, a picture without bytes for
-    each of `visual_inputs`, and the observation [1, 2, 3], whatever `vec_obs_size` is, as in the
-    original. Agent 2 is done. Actions are two floats, or branches of 3 and 2 choices.
+    One behavior, `brain_name`, has `num_agents` agents with reward 1, an empty picture for each of
+    `visual_inputs`, and the observation [1, 2, 3], regardless of `vec_obs_size`, like the original.
+    Agent 2 is done. Actions are two floats, or branches of 3 and 2 choices.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MockCommunicator(Communicator):
     def initialize(
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto:
-        """Return the greeting of the player, with its behavior and its first agents."""
+        """Return the player's greeting, with its behavior and first agents."""
         del inputs, poll_callback
         spec = ActionSpecProto(num_continuous_actions=2)
         if self.is_discrete:

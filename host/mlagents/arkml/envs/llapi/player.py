@@ -1,4 +1,4 @@
-"""A guest that plays for a trainer of ML-Agents: the whole conversation."""
+"""A guest that plays for a trainer of ML-Agents, from greeting to end."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PATIENCE = 60.0
 @dataclass(frozen=True, slots=True)
 class PlayerSettings:
     """
-    The settings of a player.
+    Settings of a player.
 
-    `areas` and `seed` replace those of the trainer; None takes the trainer's. `patience` is the
-    number of seconds in which a trainer has to come up. `options` are those of `GuestEnv`.
+    `areas` and `seed` override the trainer's values unless they are None. `patience` is the time in
+    seconds to wait for the trainer. `options` are passed to `GuestEnv`.
     """
 
     port: int
@@ -40,7 +40,7 @@ class PlayerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Counts of what a player did for its trainer."""
+    """Statistics of a player."""
 
     areas: int
     resets: int
@@ -49,10 +49,10 @@ class Played:
 
 def play(host: Host, module: Source, settings: PlayerSettings) -> Played:
     """
-    Play until the trainer closes or is gone, or until the guest has finished.
+    Play until the trainer ends the connection, or the guest has finished.
 
-    The module is loaded before the trainer is called. Raises UnityEnvironmentException if no
-    trainer is found, and what `Areas` raises; the trainer is informed then.
+    The module is loaded before connecting. Raises UnityEnvironmentException if no trainer is found,
+    and the errors of `Areas`, which are also reported to the trainer.
     """
     program = host.compile(module)
     Areas(host, module, 1, None, settings.options).close()

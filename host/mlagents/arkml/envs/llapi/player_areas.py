@@ -1,4 +1,4 @@
-"""The instances of a guest that one player steps together."""
+"""Instances of a guest that one player steps together."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from arkml.host import Host, Source
 
 logger = SafeLogger(__name__)
 
-_SHOWN = 200  # characters of a name that is unknown
-_SEEDS = 1 << 32  # what is negative on the wire is a large one: guests have no others
+_SHOWN = 200  # characters of an unknown name in a message
+_SEEDS = 1 << 32  # a negative seed on the wire becomes a large one: guests take no negative ones
 
 
 class Areas(Closing):
     """
-    `count` instances of a guest, whose agents a trainer sees as those of one player.
+    `count` instances of a guest, whose agents appear to a trainer as one player's.
 
-    Instance k starts from `seed` + k. `options` are those of `GuestEnv`. One that is over has
-    no agents until the next reset; the others play on.
+    Instance k has the seed `seed` + k. `options` are passed to `GuestEnv`. An instance that has
+    finished has no agents until the next reset; the others continue.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Areas(Closing):
         self._announced: dict[BehaviorName, BehaviorSpec] = {}
 
     def hear(self, block: bytes) -> None:
-        """Hand a block of side channels to every instance. One that is refused is logged."""
+        """Pass a block of side channel messages to every instance. A refused block is logged."""
         if not block:
             return
         try:
@@ -78,7 +78,7 @@ class Areas(Closing):
                 env.take(messages)
 
     def reset(self) -> None:
-        """Make new instances. Raises GuestError if one does not come to its first submit."""
+        """Create new instances. Raises GuestError if one fails before its first submit."""
         self._live = []
         for env in self._envs:
             env.reset()
@@ -88,8 +88,9 @@ class Areas(Closing):
         """
         Act, and run to the next submits. The first step is a reset.
 
-        Raises UnityCommunicationException, UnityActionException; UnityCommunicatorStoppedException
-        when all guests have finished, and GuestError when the last one has failed.
+        Raises UnityCommunicationException and UnityActionException;
+        UnityCommunicatorStoppedException once all guests have finished, and GuestError once the
+        last one has failed.
         """
         if not self._announced:
             self.reset()
@@ -104,7 +105,7 @@ class Areas(Closing):
                 logger.error("%s", env.failure)
 
     def output(self) -> UnityOutputProto:
-        """Return the observations of the agents, new behaviors, and statistics of the guests."""
+        """Return the agents' observations, new behaviors, and statistics of the guests."""
         output = UnityOutputProto()
         infos = output.rl_output.agentInfos
         for place in self._live:
@@ -120,14 +121,14 @@ class Areas(Closing):
         return output
 
     def close(self) -> None:
-        """Free the instances. Safe to call again."""
+        """Free the instances. Idempotent."""
         envs, self._envs = self._envs, []
         self._live = []
         for env in envs:
             env.close()
 
     def _act(self, name: BehaviorName, protos: Sequence[AgentActionProto]) -> None:
-        """Share the actions of a behavior out, in the order in which its agents were sent."""
+        """Distribute a behavior's actions in the order in which its agents were sent."""
         if name not in self._announced:
             shown = harmless(name[:_SHOWN])
             raise UnityCommunicationException(f"There are actions for {shown}, which is unknown")

@@ -1,4 +1,4 @@
-"""The folder that is launched as a player, as Unity builds are."""
+"""A folder that trainers launch as a player, like a Unity build."""
 
 from __future__ import annotations
 
@@ -32,10 +32,19 @@ def write_bundle(
     folder: Path, module: Path, words: Sequence[str], spec: Path | None = None
 ) -> Path:
     """
-    Write a player of `module` into `folder` and return its executable, for Linux.
+    Write a player of a module into a folder, and return its executable, for Linux.
 
-    `words` are options of `arkml player`, `spec` the file for its --spec. An archive of the folder
-    is what a registry takes. Raises UsageError.
+    An archive of the folder can be listed in a registry.
+
+    Args:
+        folder: Folder to write.
+        module: The guest's module.
+        words: Options of `arkml player`.
+        spec: File for its option --spec, or None.
+
+    Raises:
+        UsageError: A file cannot be read, or the folder cannot be written.
+
     """
     program = folder / f"{module.stem}.x86_64"
     copy = folder / f"{module.stem}.wasm"

@@ -1,4 +1,4 @@
-"""The line from a player to its trainer, which serves it."""
+"""The connection from a player to its trainer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
 logger = SafeLogger(__name__)
 
 _GO_ON, _STOP = 200, 400
-_FAREWELL = 2.0  # seconds for a trainer to hear that its player stops; it answers when it closes
+_FAREWELL = 2.0  # seconds to report the stop: a trainer answers only when it closes
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", TRAINER_BYTES),
@@ -68,9 +68,9 @@ class TrainerLine(Closing):
 
     def greet(self, name: str) -> UnityRLInitializationInputProto | None:
         """
-        Greet the trainer. Returns its first request, or None if it closes at once.
+        Greet the trainer. Returns its first request, None if it closes at once.
 
-        Raises UnityEnvironmentException if the answer is not a trainer's, or of another version.
+        Raises UnityEnvironmentException if the peer is not a trainer, or has another version.
         """
         hello = UnityOutputProto(
             rl_initialization_output=UnityRLInitializationOutputProto(
@@ -94,9 +94,9 @@ class TrainerLine(Closing):
 
     def exchange(self, output: UnityOutputProto) -> UnityInputProto | None:
         """
-        Return the next request of the trainer; None when it has closed, or is gone.
+        Return the trainer's next request, None if it has closed or disappeared.
 
-        Raises UnityCommunicationException if a message, its own or the trainer's, is too long.
+        Raises UnityCommunicationException if either message is too long.
         """
         try:
             answer = self._exchange(_message(output))
@@ -114,7 +114,7 @@ class TrainerLine(Closing):
         return message
 
     def stop(self, reason: str) -> None:
-        """Tell the trainer that the player stops."""
+        """Report to the trainer that the player stops."""
         farewell = UnityMessageProto(header=HeaderProto(status=_STOP, message=reason))
         try:
             self._exchange(farewell, timeout=_FAREWELL)
@@ -122,7 +122,7 @@ class TrainerLine(Closing):
             logger.debug("The trainer on %s did not say goodbye: %s", self._where, _reason(error))
 
     def close(self) -> None:
-        """Close the connection. Safe to call again."""
+        """Close the connection. Idempotent."""
         self._channel.close()
 
 
@@ -131,5 +131,5 @@ def _message(output: UnityOutputProto) -> UnityMessageProto:
 
 
 def _reason(error: grpc.RpcError) -> str:
-    """Return the reason in a few words; gRPC's own text is a page."""
+    """Return the reason in a few words, as gRPC's own text fills a page."""
     return f"{error.code().name}, {str(error.details())[:200]}"

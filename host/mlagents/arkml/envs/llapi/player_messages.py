@@ -1,4 +1,4 @@
-"""The messages of a player: its agents' observations out, their actions in."""
+"""A player's messages: observations of its agents, and actions for them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from arkml.envs.llapi.steps import DecisionSteps, TerminalSteps
 
 
 class AreaIds:
-    """Tells the agents of several instances apart: instance `place` of `count`."""
+    """Numbers the agents of several instances: instance `place` of `count`."""
 
     def __init__(self, place: int, count: int) -> None:
         self._place = place
         self._count = count
 
     def of(self, agents: NDArray[np.int32]) -> list[int]:
-        """Return the ids of agents on the wire, of int32, [n]."""
+        """Return the ids on the wire for agents, int32, [n]."""
         return [agent * self._count + self._place for agent in agents.tolist()]
 
 
@@ -54,7 +54,16 @@ def brain_to_proto(name: BehaviorName, spec: BehaviorSpec) -> BrainParametersPro
 def agents_to_proto(
     decisions: DecisionSteps, terminals: TerminalSteps, spec: BehaviorSpec, ids: AreaIds
 ) -> Iterator[AgentInfoProto]:
-    """Yield a message for each agent, those that ended first: their places may be taken."""
+    """
+    Yield a message for each agent. Ended agents come first, since new ones may take their ids.
+
+    Args:
+        decisions: Agents that need an action.
+        terminals: Agents that ended.
+        spec: Spec of the behavior.
+        ids: Numbering of the agents.
+
+    """
     yield from _agents(terminals, spec, ids, interrupted=terminals.interrupted)
     yield from _agents(decisions, spec, ids, masks=decisions.action_mask)
 
@@ -97,7 +106,7 @@ def _agents(
 
 
 def _observations(spec: ObservationSpec, rows: NDArray[np.float32]) -> list[ObservationProto]:
-    """Return messages for each agent. rows: float32, [agents, ...]."""
+    """Return the messages of each agent. rows: float32, [agents, ...]."""
     properties = [int(flags) for flags in spec.dimension_property]
     kind = ObservationTypeProto.Name(spec.observation_type.value)
     return [
@@ -115,7 +124,7 @@ def _observations(spec: ObservationSpec, rows: NDArray[np.float32]) -> list[Obse
 def actions_from_proto(
     protos: Sequence[AgentActionProto], spec: ActionSpec, name: BehaviorName
 ) -> ActionTuple:
-    """Return the actions of a behavior, a row a message. Raises UnityCommunicationException."""
+    """Return a behavior's actions, one row a message. Raises UnityCommunicationException."""
     floats = _rows([proto.continuous_actions for proto in protos], spec.continuous_size, name)
     choices = _rows([proto.discrete_actions for proto in protos], spec.discrete_size, name)
     return ActionTuple(floats.astype(np.float32), choices.astype(np.int32))

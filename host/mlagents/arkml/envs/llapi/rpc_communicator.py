@@ -1,4 +1,4 @@
-"""The line to a player over gRPC: Python serves, the player calls and is answered."""
+"""The connection to a player over gRPC: Python serves, and the player calls."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _GO_ON = 200
 _STOP = 400
 _GOODBYE = 2.0  # seconds that a player has to take the last answer
 _POLL = 0.2  # seconds between looks at the player's process, or a tenth of the wait
-_THREADS = 2  # one waits with the player's call, one turns others away
-_CALLS = 8  # at once, whose messages gRPC holds; others are turned away unread
+_THREADS = 2  # one waits with the player's call, one refuses others
+_CALLS = 8  # most calls whose messages gRPC buffers; others are refused unread
 
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -45,7 +45,7 @@ _OPTIONS = (
 
 
 class _Call:
-    """One message of the player and the answer that it waits for."""
+    """One message of the player, and the answer that it waits for."""
 
     def __init__(self, request: UnityMessageProto) -> None:
         self.request = request
@@ -53,18 +53,18 @@ class _Call:
         self.ended = threading.Event()
 
     def end(self) -> None:
-        """End the call: the player has its answer, or went away."""
+        """End the call: the player has its answer, or has gone."""
         self.answer.cancel()
         self.ended.set()
 
     def reply(self, message: UnityMessageProto) -> None:
-        """Answer, unless the player went away."""
+        """Answer, unless the player has gone."""
         if self.answer.set_running_or_notify_cancel():
             self.answer.set_result(message)
 
 
 class _Calls:
-    """The calls of the player that were not taken, with the methods of a `Connection`."""
+    """Pending calls of the player, with the methods of a `Connection`."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[_Call] = queue.SimpleQueue()
@@ -75,7 +75,7 @@ class _Calls:
         self._queue.put(call)
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Return whether there is a call, after `timeout` seconds at most."""
+        """Wait at most `timeout` seconds for a call, and return whether there is one."""
         if self._first is None:
             try:
                 self._first = self._queue.get(timeout > 0, timeout)
@@ -84,18 +84,18 @@ class _Calls:
         return True
 
     def recv(self) -> _Call:
-        """Take the first call, or wait for it."""
+        """Wait for the first call and remove it."""
         call, self._first = self._first, None
         return self._queue.get() if call is None else call
 
 
 class UnityToExternalServicerImplementation:
-    """Hands calls over to the environment's thread, one at a time; named as in ML-Agents."""
+    """Hands calls to the environment's thread, one at a time. The name is ML-Agents'."""
 
     def __init__(self) -> None:
         self.parent_conn = _Calls()
         self._one = threading.Lock()
-        self._answer: Future[UnityMessageProto] | None = None  # of the latest call
+        self._answer: Future[UnityMessageProto] | None = None  # answer to the latest call
 
     def Exchange(  # noqa: N802 - the name on the wire
         self, request: UnityMessageProto, context: grpc.ServicerContext
@@ -120,8 +120,8 @@ class RpcCommunicator(Communicator):
     """
     Serves one player on port `base_port + worker_id` until closed.
 
-    `listen` is the address to serve on: "localhost" is this machine only, "" every interface.
-    There is no authentication. Raises UnityWorkerInUseException if the port is taken.
+    `listen` is the address to listen at: "localhost" for this machine only, "" for every interface.
+    There is no authentication. Raises UnityWorkerInUseException if the port is in use.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class RpcCommunicator(Communicator):
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto:
         """
-        Return the player's first message, after its second one, which is empty, has come.
+        Return the player's first message, after its second one, which is empty, has arrived.
 
-        Raises UnityTimeOutException, or what `poll_callback` raises.
+        Raises UnityTimeOutException, or the error of `poll_callback`.
         """
         first = self._next(poll_callback)
         self._answer(inputs)
@@ -169,7 +169,7 @@ class RpcCommunicator(Communicator):
     def exchange(
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto | None:
-        """Return the player's answer, or None if it stopped or fell silent before."""
+        """Return the player's answer, None if it stopped or does not answer any more."""
         if self._current is None:
             return None
         self._answer(inputs)
@@ -177,7 +177,7 @@ class RpcCommunicator(Communicator):
         return message.unity_output if message.header.status == _GO_ON else None
 
     def close(self) -> None:
-        """Answer the player's last call with status 400 and free the port. May be called twice."""
+        """Answer the player's last call with status 400 and free the port. Idempotent."""
         if not self.is_open:
             return
         self.is_open = False
@@ -188,12 +188,12 @@ class RpcCommunicator(Communicator):
             call.ended.wait(_GOODBYE)
             call = self._waiting()
         self._current = None
-        # A grace would be kept by a new thread, which there can be none of at the program's end.
+        # A grace period needs a new thread, which cannot be started at the program's end.
         self._server.stop(None).wait()
         self._threads.shutdown()
 
     def _waiting(self) -> _Call | None:
-        """Return a call that was not taken, of a player that was too late."""
+        """Return a call that arrived too late to be handled."""
         calls = self.unity_to_external.parent_conn
         return calls.recv() if calls.poll() else None
 
@@ -223,7 +223,7 @@ class RpcCommunicator(Communicator):
 
 
 def _addresses(listen: str, port: int, worker_id: int) -> list[str]:
-    """Return the addresses of this machine to serve on."""
+    """Return the addresses of this machine to listen at."""
     wanted = {"localhost": ["127.0.0.1", "[::1]"], "": ["[::]"]}.get(listen, [listen])
     addresses = [address for address in wanted if _can_bind(address, port, worker_id)]
     if not addresses and listen == "" and _can_bind("0.0.0.0", port, worker_id):
@@ -234,7 +234,7 @@ def _addresses(listen: str, port: int, worker_id: int) -> list[str]:
 
 
 def _can_bind(address: str, port: int, worker_id: int) -> bool:
-    """Return whether the machine has the address; without IPv6 it may not."""
+    """Return whether the machine has the address, which it may lack without IPv6."""
     host = address.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -243,7 +243,7 @@ def _can_bind(address: str, port: int, worker_id: int) -> bool:
     except OSError:
         return False
     with probe:
-        if sys.platform != "win32":  # where it would let two servers share a port
+        if sys.platform != "win32":  # on Windows it would let two servers share a port
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(where)

@@ -1,4 +1,4 @@
-"""Between the messages of the wire and the arrays that trainers see."""
+"""Conversion between messages on the wire and a trainer's arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from arkml.envs.llapi.specs import (
 )
 from arkml.envs.llapi.steps import DecisionSteps, TerminalSteps
 
-_PICTURE = 3  # the rank of an observation that is channels, height, width
+_PICTURE = 3  # rank of a picture: channels, height, width
 
 
 def behavior_spec_from_proto(
@@ -42,10 +42,10 @@ def steps_from_proto(
     agent_info_list: Sequence[AgentInfoProto], behavior_spec: BehaviorSpec
 ) -> tuple[DecisionSteps, TerminalSteps]:
     """
-    Return the agents that need an action and those that ended, in the order of the message.
+    Return the agents that need an action and the agents that ended, in order of the message.
 
-    Raises UnityObservationException for an observation that is not as specified, and RuntimeError
-    for NaN or infinity among rewards or observations of rank 1 and 2.
+    Raises UnityObservationException for an observation that does not match its spec, and
+    RuntimeError for NaN or infinity in rewards or observations of rank 1 and 2.
     """
     deciding = [agent for agent in agent_info_list if not agent.done]
     ended = [agent for agent in agent_info_list if agent.done]
@@ -70,7 +70,7 @@ def steps_from_proto(
 
 
 def actions_to_proto(actions: ActionTuple) -> Iterator[AgentActionProto]:
-    """Yield a message for each agent; old players read both kinds of actions as one list."""
+    """Yield a message for each agent. Old players read both kinds of actions as one list."""
     for floats, choices in zip(actions.continuous.tolist(), actions.discrete.tolist(), strict=True):
         yield AgentActionProto(
             vector_actions_deprecated=floats + choices,
@@ -93,7 +93,7 @@ def _action_spec(proto: BrainParametersProto) -> ActionSpec:
     spec = proto.action_spec
     if spec.num_continuous_actions or spec.num_discrete_actions:
         return ActionSpec(spec.num_continuous_actions, tuple(spec.discrete_branch_sizes))
-    # Players below version 1.3.0 fill in these only.
+    # Players before version 1.3.0 set only these.
     sizes = tuple(proto.vector_action_size_deprecated)
     if proto.vector_action_space_type_deprecated == continuous and sizes:
         return ActionSpec(sizes[0], ())
@@ -112,7 +112,7 @@ def _observations(
     return _raise_on_nan_and_inf(observations, "observations")
 
 
-# The names by which the tests of the original reach it.
+# Names that the original's tests use.
 _process_maybe_compressed_observation = _observations
 _process_rank_one_or_two_observation = _observations
 
@@ -192,7 +192,7 @@ def _raise_on_nan_and_inf(values: NDArray[Any], source: str) -> NDArray[Any]:
 def _action_mask(
     agents: Sequence[AgentInfoProto], spec: ActionSpec
 ) -> list[NDArray[np.bool_]] | None:
-    """Return a mask for each branch; agents without a valid one may do everything."""
+    """Return a mask for each branch; agents without a valid mask may choose anything."""
     if not agents or not spec.discrete_size:
         return None
     ends = np.cumsum(spec.discrete_branches)

@@ -26,7 +26,7 @@ class ObservationType(Enum):
     """Kinds of observations."""
 
     DEFAULT = 0
-    GOAL_SIGNAL = 1  # what the agent is to achieve
+    GOAL_SIGNAL = 1  # describes the agent's goal
 
 
 class ObservationSpec(NamedTuple):
@@ -42,7 +42,7 @@ class ObservationSpec(NamedTuple):
 
 
 class BehaviorSpec(NamedTuple):
-    """The observations of a behavior's agents, in order, and their actions."""
+    """The observations of a behavior's agents, in order, and the actions."""
 
     observation_specs: list[ObservationSpec]
     action_spec: ActionSpec
@@ -52,7 +52,7 @@ class BehaviorSpec(NamedTuple):
 
 
 class BehaviorMapping(Sealed, Mapping[BehaviorName, BehaviorSpec]):
-    """The behaviors that are known so far. Read-only; grows while the environment runs."""
+    """Behaviors known so far. Read-only, but grows while the environment runs."""
 
     def __init__(self, specs: dict[BehaviorName, BehaviorSpec]) -> None:
         self._dict = specs

@@ -1,4 +1,4 @@
-"""Steps of a behavior's agents: of those that need an action, and of those that ended."""
+"""Steps of a behavior's agents: agents that need an action, and agents that ended."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class DecisionStep(NamedTuple):
     """
     The step of one agent that needs an action.
 
-    `action_mask` holds a bool array for each discrete branch, True = not available; None without
-    discrete branches. With `group_id` 0 it is in no group.
+    `action_mask` has a bool array for each discrete branch, True = not available; it is None
+    without discrete branches. A `group_id` of 0 means no group.
     """
 
     obs: list[NDArray[np.float32]]
@@ -37,7 +37,7 @@ class DecisionStep(NamedTuple):
 
 
 class TerminalStep(NamedTuple):
-    """The last step of one agent; `interrupted` if a step limit cut it off."""
+    """The last step of one agent; `interrupted` is true if a step limit cut the episode off."""
 
     obs: list[NDArray[np.float32]]
     reward: float
@@ -77,14 +77,18 @@ class _Steps(Sealed, Mapping[AgentId, S]):
         return iter(self.agent_id)
 
     def __getitem__(self, agent_id: AgentId) -> S:
-        """Return the step of one agent. Raises KeyError for one that is not in the batch."""
+        """Return the step of one agent. Raises KeyError if it is not in the batch."""
         row = self.agent_id_to_index.get(agent_id)
         if row is None:
             raise KeyError(f"agent_id {agent_id} is not present in the {type(self).__name__}")
         return self._step(agent_id, row)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether all arrays are equal; to compare mappings would compare arrays."""
+        """
+        Return whether all arrays are equal.
+
+        Comparing as mappings would compare arrays directly.
+        """
         if not isinstance(other, type(self)):
             return NotImplemented
         mine, theirs = vars(self), vars(other)
@@ -98,11 +102,17 @@ class _Steps(Sealed, Mapping[AgentId, S]):
 
 class DecisionSteps(_Steps[DecisionStep]):
     """
-    The agents that need an action.
+    A batch of agents that need an action.
 
-    obs: a float32 [agents, ...] for each observation; reward, group_reward: float32, [agents];
-    agent_id, group_id: int32, [agents]; action_mask: a bool [agents, choices] for each discrete
-    branch, True = not available, or None.
+    Args:
+        obs: float32, [agents, ...], for each observation.
+        reward: float32, [agents].
+        agent_id: int32, [agents].
+        action_mask: bool, [agents, choices], for each discrete branch, True = not available; or
+            None.
+        group_id: int32, [agents].
+        group_reward: float32, [agents].
+
     """
 
     def __init__(
@@ -148,10 +158,16 @@ class DecisionSteps(_Steps[DecisionStep]):
 
 class TerminalSteps(_Steps[TerminalStep]):
     """
-    The agents that ended.
+    A batch of agents that ended.
 
-    obs: a float32 [agents, ...] for each observation; reward, group_reward: float32, [agents];
-    interrupted: bool, [agents]; agent_id, group_id: int32, [agents].
+    Args:
+        obs: float32, [agents, ...], for each observation.
+        reward: float32, [agents].
+        interrupted: bool, [agents]: whether a step limit cut the episode off.
+        agent_id: int32, [agents].
+        group_id: int32, [agents].
+        group_reward: float32, [agents].
+
     """
 
     def __init__(

@@ -15,10 +15,10 @@ _Work = Callable[[], None]
 
 class DaemonThreads(Executor):
     """
-    Runs what is submitted on a few threads.
+    Runs submitted functions in a few threads.
 
-    A ThreadPoolExecutor is waited for when the interpreter ends, before anything could tell the
-    player that waits for its answer that there will be none.
+    The interpreter waits for a ThreadPoolExecutor at its end, before anything could tell the player
+    that its call will not be answered; it does not wait for these threads.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -31,7 +31,7 @@ class DaemonThreads(Executor):
             thread.start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run `fn` when a thread is free."""
+        """Run `fn` as soon as a thread is free."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -46,8 +46,8 @@ class DaemonThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads after what was submitted. Nothing may be submitted afterwards."""
-        del cancel_futures  # nothing waits in the queue for long
+        """End the threads after all submitted functions. Afterwards, nothing can be submitted."""
+        del cancel_futures  # functions never wait in the queue for long
         for _ in self._threads:
             self._work.put(None)
         if wait:

@@ -1,4 +1,4 @@
-"""Timers of sections of code, under the names of `mlagents_envs.timers`, which trainers import."""
+"""Timers for sections of code, under the names of `mlagents_envs.timers`, which trainers import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class TimerNode:
-    """Seconds and number of the runs of one section, with the sections inside it."""
+    """Number and total seconds of a section's runs, with the sections inside it."""
 
     __slots__ = ("children", "count", "is_parallel", "total")
 
@@ -29,7 +29,7 @@ class TimerNode:
         self.is_parallel: bool = False
 
     def get_child(self, name: str) -> TimerNode:
-        """Return the section of that name inside this one; it is made if there is none."""
+        """Return a section inside this one by name, creating it if needed."""
         return self.children.setdefault(name, TimerNode())
 
     def add_time(self, elapsed: float) -> None:
@@ -40,7 +40,7 @@ class TimerNode:
     def merge(
         self, other: TimerNode, root_name: str | None = None, is_parallel: bool = True
     ) -> None:
-        """Add another section, to the one called `root_name` inside this one if that is given."""
+        """Add another section to this one, or to its child `root_name` if that is given."""
         node = self.get_child(root_name) if root_name else self
         node.total += other.total
         node.count += other.count
@@ -50,7 +50,7 @@ class TimerNode:
 
 
 class GaugeNode:
-    """The last value of a quantity, its extremes and the number of its values."""
+    """The latest value of a quantity, its minimum and maximum, and the number of values."""
 
     __slots__ = ("_set_at", "count", "max_value", "min_value", "value")
 
@@ -64,7 +64,7 @@ class GaugeNode:
         self.merge(GaugeNode(new_value))
 
     def merge(self, other: GaugeNode) -> None:
-        """Add the values of another gauge; the later value of both is the last."""
+        """Add the values of another gauge; the later of both latest values is kept."""
         if other._set_at >= self._set_at:
             self.value, self._set_at = other.value, other._set_at
         self.min_value = min(self.min_value, other.min_value)
@@ -72,13 +72,13 @@ class GaugeNode:
         self.count += other.count
 
     def as_dict(self) -> dict[str, float]:
-        """Return the value, its extremes and their number."""
+        """Return the value, its minimum and maximum, and their number."""
         extremes = {"min": self.min_value, "max": self.max_value}
         return {"value": self.value, **extremes, "count": self.count}
 
 
 class TimerStack:
-    """The tree of sections of one thread, and its gauges; `stack` are the sections that run."""
+    """The tree of one thread's sections, and its gauges; `stack` has the running sections."""
 
     __slots__ = ("gauges", "metadata", "root", "stack", "start_time")
 
@@ -99,21 +99,21 @@ class TimerStack:
         }
 
     def push(self, name: str) -> TimerNode:
-        """Enter a section of the one that runs."""
+        """Enter a section within the running one."""
         self.stack.append(self.stack[-1].get_child(name))
         return self.stack[-1]
 
     def pop(self) -> None:
-        """Leave the section that runs."""
+        """Leave the running section."""
         self.stack.pop()
 
     def get_root(self) -> TimerNode:
-        """Return the root, with the time since the stack was made or reset."""
+        """Return the root, with the time since the stack was created or reset."""
         self.root.total, self.root.count = time.perf_counter() - self.start_time, 1
         return self.root
 
     def get_timing_tree(self, node: TimerNode | None = None) -> dict[str, Any]:
-        """Return a section, by default the root with gauges and metadata, as JSON has it."""
+        """Return a section as JSON, by default the root with gauges and metadata."""
         tree: dict[str, Any] = {}
         if node is None:
             node = self.get_root()
@@ -153,7 +153,7 @@ def get_timer_stack_for_thread(t: threading.Thread) -> TimerStack | None:
 
 @contextmanager
 def hierarchical_timer(name: str, timer_stack: TimerStack | None = None) -> Iterator[TimerNode]:
-    """Time a block, as a section of the one that runs on this thread."""
+    """Time a block as a section within the running one of this thread."""
     stack = timer_stack or _get_thread_timer()
     node = stack.push(name)
     begun = time.perf_counter()
@@ -165,7 +165,7 @@ def hierarchical_timer(name: str, timer_stack: TimerStack | None = None) -> Iter
 
 
 def timed(func: Callable[P, T]) -> Callable[P, T]:
-    """Time all calls of a function, as a section with its qualified name."""
+    """Time all calls of a function as a section with its qualified name."""
 
     @functools.wraps(func)
     def timing(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -181,7 +181,7 @@ def set_gauge(name: str, value: float, timer_stack: TimerStack | None = None) ->
 
 
 def merge_gauges(gauges: Mapping[str, GaugeNode], timer_stack: TimerStack | None = None) -> None:
-    """Add gauges, as of another thread, to those of this one."""
+    """Add gauges, for example of another thread, to the gauges of this thread."""
     own = (timer_stack or _get_thread_timer()).gauges
     for name, gauge in gauges.items():
         if own.setdefault(name, gauge) is not gauge:
@@ -194,7 +194,7 @@ def add_metadata(key: str, value: str, timer_stack: TimerStack | None = None) ->
 
 
 def get_timer_tree(timer_stack: TimerStack | None = None) -> dict[str, Any]:
-    """Return the sections of this thread, with gauges and metadata, as JSON has them."""
+    """Return this thread's sections as JSON, with gauges and metadata."""
     return (timer_stack or _get_thread_timer()).get_timing_tree()
 
 

@@ -1,1 +1,1 @@
-"""The messages between Python and a player, generated from the `.proto` files beside them."""
+"""Messages between Python and a player, generated from the `.proto` files in this folder."""

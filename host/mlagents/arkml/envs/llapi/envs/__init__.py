@@ -1,8 +1,8 @@
 """
-The environments of the default registry for PettingZoo: `from … import Basic`, then `Basic.env()`.
+PettingZoo environments of the default registry: `from … import Basic`, then `Basic.env()`.
 
-The registry is fetched when the first of them is asked for. A name that is not an identifier
-has its 3 written out: 3DBall is ThreeDBall.
+The registry is fetched at the first access. In names that are not identifiers the 3 is written out:
+3DBall, for example, is ThreeDBall.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    # Also asked for submodules and by inspections of modules: neither may fetch anything.
+    # Also called for submodules and by tools that inspect modules: neither may fetch anything.
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from arkml.envs.llapi.envs.pettingzoo_env_factory import PettingZooEnvFactory
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
     key = _key_of(name)
     if key is None:
-        default_registry.get(name)  # reads again what could not be read, and raises if it cannot be
+        default_registry.get(name)  # retries failed manifests, and raises their errors
         key = _key_of(name)
     if key is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _key_of(name: str) -> str | None:
-    """Return the entry of the registry that is imported by this name."""
+    """Return the registry entry that this name imports."""
     from arkml.envs.llapi.registry import default_registry
 
     for key in default_registry:

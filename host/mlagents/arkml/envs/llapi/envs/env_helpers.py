@@ -1,4 +1,4 @@
-"""The agents of a behavior by name, as PettingZoo wants them."""
+"""A behavior's agents by name, as PettingZoo needs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARK = "?agent_id="
 
 @dataclass(frozen=True, slots=True)
 class NamedSteps:
-    """One step of one behavior, by the names of its agents; `rows` are of the decisions."""
+    """One step of one behavior, by agent name; `rows` are the rows of the decisions."""
 
     agents: list[str]
     observations: dict[str, Any]
@@ -29,7 +29,7 @@ def behavior_to_agent_id(behavior_name: str, unique_id: int) -> str:
 
 
 def agent_id_to_behavior(agent_id: str) -> str:
-    """Return the behavior of an agent from its name."""
+    """Return the behavior in an agent's name."""
     return agent_id.split(_MARK)[0]
 
 
@@ -37,10 +37,10 @@ def unwrap_batch_steps(
     batch_steps: tuple[DecisionSteps, TerminalSteps], behavior_name: str
 ) -> NamedSteps:
     """
-    Return both batches, agent by agent; the decision of one that is in both.
+    Return both batches by agent; for an agent in both, its decision.
 
-    An observation is an array or the list of them; with masks, those that decide have a dict
-    of that list and the list of masks.
+    An observation is one array or a list of arrays; with masks, the observation of an agent that
+    acts is a dict with that list and the list of masks.
     """
     decisions, terminals = batch_steps
     deciding = [behavior_to_agent_id(behavior_name, number) for number in decisions.agent_id]

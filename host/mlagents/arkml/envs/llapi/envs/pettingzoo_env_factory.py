@@ -1,4 +1,4 @@
-"""Makes PettingZoo environments of what the default registry has."""
+"""A factory of PettingZoo environments from the default registry."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class PettingZooEnvFactory:
         self, seed: int | None = None, *, legacy_api: bool = False, **kwargs: Any
     ) -> UnityAECEnv:
         """
-        Return the environment, running. `kwargs` are UnityEnvironment's.
+        Start the environment and return it. `kwargs` are passed to UnityEnvironment.
 
-        `seed` is of the action spaces. Without `base_port`, the first free port from 6000 on;
-        without `side_channels`, those of the engine, the parameters and the statistics.
+        `seed` is for the action spaces. Defaults are the first free port from 6000 on, and the side
+        channels of the engine, the parameters and the statistics.
         """
         kwargs.setdefault(
             "side_channels",

@@ -12,14 +12,23 @@ from arkml.envs.llapi.envs.unity_pettingzoo_base_env import UnityPettingzooBaseE
 
 
 class UnityAECEnv(UnityPettingzooBaseEnv, AECEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
-    """One agent after the other acts; the environment moves after the last."""
+    """
+    A PettingZoo AEC environment: agents act in turn, and the environment steps after the last.
+
+    Args:
+        env: Environment to wrap, which is closed with this one.
+        seed: Seed of the action spaces.
+        legacy_api: Whether to return values of PettingZoo before it distinguished terminations from
+            truncations.
+
+    """
 
     def __init__(self, env: BaseEnv, seed: int | None = None, *, legacy_api: bool = False) -> None:
         super().__init__(env, seed, legacy_api=legacy_api)
 
     def step(self, action: Any) -> None:
         """
-        Act as the agent whose turn it is. One that ended takes None, and is gone.
+        Act as the agent whose turn it is. An agent that ended takes None and leaves.
 
         Raises gymnasium's Error before a reset and for an action that does not fit.
         """
@@ -31,7 +40,7 @@ class UnityAECEnv(UnityPettingzooBaseEnv, AECEnv[str, Any, Any]):  # type: ignor
             if action is not None:
                 raise error.Error(f"The agent {agent} has ended: its action is None.")
             self._remove(agent)
-        elif action is not None:  # and None is zeros
+        elif action is not None:  # None stands for zeros
             self._set_action(agent, self._checked(agent, action))
         self._agent_index += 1
         self._rewards = dict.fromkeys(self._rewards, 0.0)
@@ -47,7 +56,7 @@ class UnityAECEnv(UnityPettingzooBaseEnv, AECEnv[str, Any, Any]):  # type: ignor
         return observation, rewards[agent_id], dones[agent_id], infos[agent_id]
 
     def last(self, observe: bool = True) -> Any:
-        """Return observation, reward, termination, truncation and info of the agent in turn."""
+        """Return observation, reward, termination, truncation and info of the selected agent."""
         agent = self.agent_selection
         observation = self._observations[agent] if observe else None
         reward, info = self._cumm_rewards[agent], self._infos[agent]
@@ -57,7 +66,7 @@ class UnityAECEnv(UnityPettingzooBaseEnv, AECEnv[str, Any, Any]):  # type: ignor
 
     @property
     def agent_selection(self) -> str:
-        """The agent whose turn it is; the first one after all have ended."""
+        """The agent whose turn it is; after all have ended, the first one."""
         return self._agents[self._agent_index if self._live_agents else 0]
 
     def _remove(self, agent: str) -> None:

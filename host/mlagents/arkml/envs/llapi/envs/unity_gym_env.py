@@ -1,4 +1,4 @@
-"""One agent of an ML-Agents environment as a Gymnasium environment."""
+"""A single-agent ML-Agents environment as a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -25,24 +25,33 @@ from arkml.envs.llapi.exception import UnityActionException
 
 logger = SafeLogger(__name__)
 
-_PICTURE = 3  # the rank of an observation that is channels, height, width
+_PICTURE = 3  # rank of a picture: channels, height, width
 
 
 class UnityGymException(error.Error):
-    """An environment cannot be wrapped, or was used wrongly."""
+    """An environment cannot be wrapped, or is used wrongly."""
 
 
 class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
     """
     Wraps an environment with one behavior and one agent.
 
-    The observation is the first picture, or all vectors in one if there is none; with
-    `allow_multiple_obs`, the list of all pictures and then the vectors. `uint8_visual` gives
-    pictures as 0 to 255. `flatten_branched` makes one choice of all discrete branches.
-    `legacy_api` returns what Gym did: the observation of a reset, four values of a step.
+    Args:
+        unity_env: Environment to wrap, which is closed with this one.
+        uint8_visual: Whether pictures are uint8, 0 to 255, instead of float32, 0 to 1.
+        flatten_branched: Whether all discrete branches are combined into one choice.
+        allow_multiple_obs: Whether an observation is the list of all pictures and then all vectors.
+            By default it is the first picture or, without pictures, all vectors in one.
+        action_space_seed: Seed of the action space.
+        legacy_api: Whether to return values of OpenAI Gym: an observation from `reset`, and four
+            values from `step`.
+
+    Raises:
+        UnityGymException: The environment has more than one behavior or agent.
+
     """
 
-    # Both spellings: Gymnasium's, and the one of the Gym that this wrapper was made for.
+    # Both spellings: Gymnasium's, and OpenAI Gym's, for which the original was written.
     metadata = {"render_modes": ["rgb_array"], "render.modes": ["rgb_array"]}  # noqa: RUF012
     reward_range = (-float("inf"), float("inf"))
 
@@ -56,10 +65,10 @@ class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
         *,
         legacy_api: bool = False,
     ) -> None:
-        """Reset `unity_env`, which is closed with this. Raises UnityGymException."""
+        """Reset `unity_env` to learn its spaces. Raises UnityGymException."""
         self._env = unity_env
         if not unity_env.behavior_specs:
-            unity_env.step()  # which brings the specification
+            unity_env.step()  # the first step reports the behavior's spec
         if len(unity_env.behavior_specs) != 1:
             raise UnityGymException(
                 "There can only be one behavior in a UnityEnvironment if it is wrapped in a gym."
@@ -89,9 +98,9 @@ class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """
-        Begin anew. Returns the observation and `info`.
+        Begin a new episode. Returns the observation and `info`.
 
-        `seed` is of this object's generator: the environment has got its own.
+        `seed` only seeds this object's generator, since the environment is already running.
         """
         super().reset(seed=seed, options=options)
         self._env.reset()
@@ -103,9 +112,12 @@ class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         """
-        Act. Returns observation, reward, terminated, truncated and `info["step"]`, the batch.
+        Act in the environment.
 
-        Raises UnityGymException after an end, and UnityActionException for what is not an action.
+        Returns observation, reward, terminated, truncated and info, in which "step" is the batch.
+
+        Raises UnityGymException after the end of an episode, and UnityActionException for an
+        invalid action.
         """
         if self.game_over:
             raise UnityGymException(
@@ -133,8 +145,8 @@ class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
         return observation, reward, terminated or truncated, info
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Return the latest picture that was observed, or None. No new one is drawn."""
-        del mode  # there is one
+        """Return the latest observed picture, or None, without drawing a new one."""
+        del mode  # there is only one
         return self.visual_obs
 
     def close(self) -> None:
@@ -142,7 +154,7 @@ class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
         self._env.close()
 
     def seed(self, seed: Any = None) -> None:
-        """Do nothing but log that: an environment is seeded when it is made."""
+        """Log a warning only: an environment is seeded when it is created."""
         del seed
         logger.warning("Could not seed environment %s", self.name)
 
@@ -177,7 +189,7 @@ class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):
 
 
 class ActionFlattener:
-    """Numbers the combinations of discrete branches, the last branch first."""
+    """Numbers all combinations of discrete branches; the last branch varies fastest."""
 
     def __init__(self, branched_action_space: Sequence[int]) -> None:
         combinations = itertools.product(*(range(size) for size in branched_action_space))
@@ -186,9 +198,9 @@ class ActionFlattener:
 
     def lookup_action(self, action: Any) -> list[int]:
         """
-        Return the choice of each branch. `action` is a number, or an array of one.
+        Return the choice of each branch. `action` is a number, or an array with one.
 
-        Raises UnityActionException for a combination that there is not.
+        Raises UnityActionException for an unknown combination.
         """
         number = action.item() if isinstance(action, np.ndarray) and action.size == 1 else action
         try:

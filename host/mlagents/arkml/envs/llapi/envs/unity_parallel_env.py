@@ -12,13 +12,22 @@ from arkml.envs.llapi.envs.unity_pettingzoo_base_env import UnityPettingzooBaseE
 
 
 class UnityParallelEnv(UnityPettingzooBaseEnv, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
-    """All agents that need an action act at once; those left out take zeros."""
+    """
+    A PettingZoo parallel environment: all agents act at once; agents without actions get zeros.
+
+    Args:
+        env: Environment to wrap, which is closed with this one.
+        seed: Seed of the action spaces.
+        legacy_api: Whether to return values of PettingZoo before it distinguished terminations from
+            truncations.
+
+    """
 
     def __init__(self, env: BaseEnv, seed: int | None = None, *, legacy_api: bool = False) -> None:
         super().__init__(env, seed, legacy_api=legacy_api)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin anew. Returns the observations and infos by agent."""
+        """Begin new episodes. Returns the observations and infos by agent."""
         super().reset(seed, options)
         return self._observations if self._legacy_api else (self._observations, self._infos)
 
@@ -26,8 +35,8 @@ class UnityParallelEnv(UnityPettingzooBaseEnv, ParallelEnv[str, Any, Any]):  # t
         """
         Act. Returns observations, rewards, terminations, truncations and infos by agent.
 
-        Those that ended are in them once more. Raises gymnasium's Error before a reset, and for
-        an action that does not fit or of an agent that needs none; nothing has moved then.
+        Agents that ended appear once more. Raises gymnasium's Error, without stepping, before a
+        reset, for an invalid action, and for an agent that needs no action.
         """
         self._loaded()
         if not self._live_agents and actions:

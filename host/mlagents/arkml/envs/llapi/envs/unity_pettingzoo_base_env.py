@@ -1,4 +1,4 @@
-"""The base of the two PettingZoo wrappers: agents by name, their spaces and their actions."""
+"""The base of both PettingZoo wrappers: agents by name, with their spaces and actions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
     """
     An environment whose agents are named `behavior?agent_id=N`.
 
-    Agents come and go; a name is an agent's for its life. `legacy_api` returns what PettingZoo
-    did before it told terminations from truncations.
+    Agents come and go; each has its name for life. With `legacy_api`, values are as in PettingZoo
+    before it distinguished terminations from truncations.
     """
 
     def __init__(
@@ -30,12 +30,12 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
         *,
         legacy_api: bool = False,
     ) -> None:
-        """Wrap `env`, which is closed with this. `seed` is of the action spaces."""
+        """Wrap `env`, which is closed with this one. `seed` is for the action spaces."""
         super().__init__()
         self._env: BaseEnv | None = env
         self.metadata = metadata or {"name": "unity", "render_modes": []}
         self.render_mode = None
-        self.max_cycles: int | None = None  # which PettingZoo's tests set; the player decides
+        self.max_cycles: int | None = None  # PettingZoo's tests set it; the player decides
         self._seed = seed
         self._legacy_api = legacy_api
         self._side_channel_dict = _channels(env)
@@ -45,11 +45,11 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
         self._agent_index = 0
         self._forget()
         if not env.behavior_specs:
-            env.step()  # which brings the specifications
+            env.step()  # the first step reports the behaviors' specs
         self._update_spaces()
 
     def _forget(self) -> None:
-        self._agents: list[str] = []  # all of this step, in the order in which they take turns
+        self._agents: list[str] = []  # all agents of this step, in order of their turns
         self._live_agents: list[str] = []
         self._observations: dict[str, Any] = {}
         self._rewards: dict[str, float] = {}
@@ -62,7 +62,7 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
 
     @property
     def observation_spaces(self) -> dict[str, spaces.Space[Any]]:
-        """The observation space of each agent since the last reset."""
+        """Observation space of each agent since the last reset."""
         return {agent: self.observation_space(agent) for agent in self._possible_agents}
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
@@ -71,27 +71,27 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
 
     @property
     def action_spaces(self) -> dict[str, spaces.Space[Any]]:
-        """The action space of each agent since the last reset."""
+        """Action space of each agent since the last reset."""
         return {agent: self.action_space(agent) for agent in self._possible_agents}
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Return the action space of an agent, one object for all of its behavior."""
+        """Return the action space of an agent, an object shared by its behavior's agents."""
         return self._action_spaces[agent_id_to_behavior(agent)]
 
     @property
     def side_channel(self) -> dict[str, Any]:
-        """The side channels of the environment, by the names of their classes."""
+        """Side channels of the environment, by class name."""
         self._loaded()
         return self._side_channel_dict
 
     @property
     def agents(self) -> list[str]:
-        """Those that take part."""
+        """Agents that take part now."""
         return sorted(self._live_agents)
 
     @property
     def possible_agents(self) -> list[str]:
-        """All agents since the last reset. There may be more."""
+        """All agents since the last reset. More may appear."""
         return sorted(self._possible_agents)
 
     @property
@@ -108,7 +108,7 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
 
     @property
     def dones(self) -> dict[str, bool]:
-        """The agents, and True for those that ended one way or the other."""
+        """Agents, with True if they have ended by termination or truncation."""
         return {
             agent: ended or self._truncations[agent] for agent, ended in self._terminations.items()
         }
@@ -122,8 +122,12 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
         return self._cumm_rewards
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin anew. `seed` is of the action spaces: the environment has got its own."""
-        del options  # there are none
+        """
+        Begin new episodes.
+
+        `seed` is for the action spaces, since the environment is already running.
+        """
+        del options  # an environment has no options
         env = self._loaded()
         if seed is not None:
             self.seed(seed)
@@ -143,10 +147,10 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
         """Do nothing: a player shows itself."""
 
     def state(self) -> None:
-        """There is no state beside the observations."""
+        """Return None: there is no state besides the observations."""
 
     def close(self) -> None:
-        """Close the environment. May be called twice."""
+        """Close the environment. Idempotent."""
         env, self._env = self._env, None
         if env is not None:
             env.close()
@@ -193,7 +197,7 @@ class UnityPettingzooBaseEnv(Sealed, Closing):
         self._possible_agents |= set(self._agents)
 
     def _update_spaces(self) -> None:
-        """Add the spaces of behaviors that are new."""
+        """Add the spaces of new behaviors."""
         for name, spec in self._loaded().behavior_specs.items():
             if name not in self._action_spaces:
                 self._observation_spaces[name] = observation_space(spec)

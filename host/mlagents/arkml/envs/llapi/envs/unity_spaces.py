@@ -1,4 +1,4 @@
-"""The spaces of a behavior, and actions from them as the environment takes them."""
+"""The spaces of a behavior, and conversion of their actions for the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arkml.envs.llapi.exception import UnityActionException
 
 
 def observation_space(spec: BehaviorSpec) -> spaces.Space[Any]:
-    """Return a box for each observation, in a tuple unless there is one."""
+    """Return a box, or a tuple with a box for each observation if there are several."""
     boxes = [
         spaces.Box(-np.inf, np.inf, each.shape, dtype=np.float32) for each in spec.observation_specs
     ]
@@ -23,9 +23,9 @@ def observation_space(spec: BehaviorSpec) -> spaces.Space[Any]:
 
 def action_space(spec: ActionSpec) -> spaces.Space[Any]:
     """
-    Return the box of continuous actions, the discrete choices, or a tuple of both.
+    Return a box of continuous actions, the discrete choices, or a tuple of both.
 
-    Raises gymnasium's Error for a behavior that does not act.
+    Raises gymnasium's Error for a behavior without actions.
     """
     if spec.continuous_size == 0 and spec.discrete_size == 0:
         raise error.Error("No actions found")
@@ -43,7 +43,7 @@ def action_row(space: spaces.Space[Any], action: Any) -> tuple[NDArray[Any], NDA
     """
     Return the parts of an action: float32, [continuous_size], and int32, [branches].
 
-    Raises gymnasium's Error for one that is not of the space.
+    Raises gymnasium's Error for an action outside of the space.
     """
     try:
         checked = (

@@ -1,4 +1,4 @@
-"""Environments by name, downloaded when they are first made."""
+"""Environments by name, downloaded at their first use."""
 
 from arkml.envs.llapi.registry.unity_env_registry import UnityEnvRegistry, default_registry
 

@@ -1,4 +1,4 @@
-"""Unpacks archives that may be hostile."""
+"""Extraction of untrusted archives."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 
 from arkml.envs.llapi.exception import UnityRegistryException
 
-_EXECUTABLE = 0o755  # players are started from where they were unpacked
+_EXECUTABLE = 0o755  # players are started from the folder
 _ENCRYPTED = 0x1
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """The most that an archive may be and become."""
+    """Limits of an archive and its contents."""
 
     archive_bytes: int = 4 << 30
     members: int = 100_000
@@ -33,11 +33,12 @@ _SMALL = 1 << 20
 
 def extract(archive: Path, folder: Path, limits: ArchiveLimits) -> None:
     """
-    Unpack the zip file `archive` into `folder`, which is made.
+    Extract a zip file into a new folder.
 
-    Nothing is written if a member is refused: one outside of the folder, a link or a device, one
-    that is encrypted or there twice, or more or larger ones than `limits` allows.
-    Raises UnityRegistryException then, and zipfile.BadZipFile for other files.
+    Nothing is written if a member is refused: for example one outside of the folder, a link, a
+    device, an encrypted or duplicate member, or more or larger members than `limits` allow.
+
+    Raises UnityRegistryException in these cases, and zipfile.BadZipFile for other files.
     """
     with zipfile.ZipFile(archive) as packed:
         members = packed.infolist()
@@ -83,7 +84,7 @@ def _check_names(archive: Path, files: list[PurePosixPath]) -> None:
 
 
 def _target(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
-    """Return the path of a member in the folder."""
+    """Return the path of a member within the folder."""
     name = member.orig_filename
     path = PurePosixPath(name)
     unsafe = path.is_absolute() or ".." in path.parts or not path.parts

@@ -1,4 +1,4 @@
-"""The entry of a registry that others derive from."""
+"""The base class of registry entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arkml.envs.llapi.base_env import BaseEnv
 
 
 class BaseRegistryEntry:
-    """An environment that can be made."""
+    """An environment that the registry can create."""
 
     def __init__(
         self, identifier: str, expected_reward: float | None, description: str | None
@@ -19,20 +19,20 @@ class BaseRegistryEntry:
 
     @property
     def identifier(self) -> str:
-        """Its name in the registry."""
+        """Name in the registry."""
         return self._identifier
 
     @property
     def expected_reward(self) -> float | None:
-        """The sum of rewards from which on the task counts as solved."""
+        """Sum of rewards at which the task counts as solved."""
         return self._expected_reward
 
     @property
     def description(self) -> str | None:
-        """A text for people: its task, its rewards, and the arguments of `make`."""
+        """Description of the task, its rewards, and the arguments of `make`."""
         return self._description
 
     def make(self, **kwargs: Any) -> BaseEnv:
-        """Return the environment, running. `kwargs` are the entry's own."""
+        """Start the environment and return it. `kwargs` depend on the entry."""
         del kwargs
         raise NotImplementedError(f"The make() method not implemented for entry {self.identifier}")

@@ -1,4 +1,4 @@
-"""The players that were downloaded, each in a folder of its own."""
+"""Downloaded players, each in its own folder."""
 
 from __future__ import annotations
 
@@ -37,10 +37,20 @@ def get_local_binary_path(
     limits: ArchiveLimits | None = None,
 ) -> str:
     """
-    Return the player of the archive at `url`, downloaded unless it was before.
+    Return the player in the archive at `url`, which is downloaded once.
 
-    Raises FileNotFoundError if there is no player in it, ConnectionError if it cannot be had, and
-    UnityRegistryException if it is refused or its SHA-256 is another than `sha256`.
+    Args:
+        name: Name of the environment.
+        url: URL of the archive.
+        tmp_dir: Folder for downloads, by default the system's temporary folder.
+        sha256: Expected SHA-256 of the archive, or None.
+        limits: Limits of the archive.
+
+    Raises:
+        FileNotFoundError: The archive has no player.
+        ConnectionError: The archive cannot be downloaded.
+        UnityRegistryException: The archive is refused, or its SHA-256 differs.
+
     """
     path = get_local_binary_path_if_exists(name, url, tmp_dir, sha256=sha256)
     attempt = 0
@@ -65,7 +75,7 @@ def get_local_binary_path(
 def get_local_binary_path_if_exists(
     name: str, url: str, tmp_dir: str | None = None, *, sha256: str | None = None
 ) -> str | None:
-    """Return the player of the archive at `url` if it was downloaded, with that digest if any."""
+    """Return the player in the archive at `url` if it was downloaded, with this digest if given."""
     extension = _EXTENSIONS.get(sys.platform)
     if extension is None:
         raise NotImplementedError("No extensions found for this platform.")
@@ -80,9 +90,9 @@ def get_local_binary_path_if_exists(
 
 def get_tmp_dirs(tmp_dir: str | None = None) -> tuple[str, str]:
     """
-    Make and return the folders of archives and of players.
+    Create and return the folders of archives and of players.
 
-    Raises UnityRegistryException if another user owns them: their contents are run.
+    Raises UnityRegistryException if another user owns them, since their contents are executed.
     """
     top = Path(tmp_dir or tempfile.gettempdir()) / "ml-agents-binaries"
     folders = (top, top / "tmp", top / "binaries")
@@ -102,10 +112,10 @@ def download_and_extract_zip(
     limits: ArchiveLimits | None = None,
 ) -> None:
     """
-    Download the archive at `url` and unpack it in the place of what was there of it.
+    Download the archive at `url` and extract it, replacing an earlier extraction.
 
-    Another process may do the same at once. Raises zipfile.BadZipFile and as
-    `get_local_binary_path`; nothing is left behind then.
+    Another process may do the same at once. Raises zipfile.BadZipFile and the errors of
+    `get_local_binary_path`, leaving nothing behind.
     """
     limits = limits or ArchiveLimits()
     archives, _ = get_tmp_dirs(tmp_dir)
@@ -123,7 +133,7 @@ def download_and_extract_zip(
         try:
             (scratch / "player").rename(folder)
         except OSError:
-            if not folder.exists():  # and if it does, another process was faster
+            if not folder.exists():  # otherwise another process was faster
                 raise
 
 
@@ -140,7 +150,7 @@ def _scratch(parent: Path) -> Iterator[Path]:
 def _folder(name: str, url: str, tmp_dir: str | None) -> Path:
     if not _NAME.fullmatch(name):
         raise UnityRegistryException(f"{name!r} cannot be the name of a folder.")
-    # The digest tells URLs apart, nothing more.
+    # The digest only distinguishes URLs: it has no security purpose.
     key = hashlib.md5(url.encode(), usedforsecurity=False).hexdigest()
     return Path(get_tmp_dirs(tmp_dir)[1]) / f"{name}-{key}"
 

@@ -1,4 +1,4 @@
-"""Fetches files, over https or from this machine, up to a number of bytes."""
+"""Downloads over https, or copies from this machine, with a limit on bytes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _REDIRECTS = 5
 _BLOCK = 1 << 16
 _TIMEOUT = 30.0  # seconds without a byte
 _SECONDS = 60.0
-"""Seconds of one download, beside those that its bytes take at `_RATE`."""
+"""Seconds for one download, in addition to the time of its bytes at `_RATE`."""
 _RATE = 16 << 10  # bytes a second
 _SHOWN = 100  # characters
 
 
 def read(url: str, limit: int, transport: httpx.AsyncBaseTransport | None = None) -> bytes:
-    """Return the file at `url`, of at most `limit` bytes. Raises as `copy`."""
+    """Return the file at `url`, of at most `limit` bytes. Raises the errors of `copy`."""
     content = io.BytesIO()
     copy(url, content, limit, transport)
     return content.getvalue()
@@ -37,11 +37,11 @@ def copy(
     url: str, target: BinaryIO, limit: int, transport: httpx.AsyncBaseTransport | None = None
 ) -> str:
     """
-    Write the file at `url` to `target`. Returns its SHA-256, in hexadecimal.
+    Write the file at `url` to `target`. Returns its SHA-256 in hexadecimal.
 
-    Raises UnityRegistryException for any scheme but https and file, for more than `limit` bytes and
-    for an answer that is packed, and ConnectionError or FileNotFoundError if there is no such file
-    or it does not arrive in time. A file of this machine is a plain one.
+    Raises UnityRegistryException for a scheme other than https and file, for more than `limit`
+    bytes and for a compressed answer, and ConnectionError or FileNotFoundError if the file is
+    missing or does not arrive in time. A local file must be a regular one.
     """
     digest = hashlib.sha256()
     total = 0
@@ -78,7 +78,7 @@ def _opened(url: str, path: Path) -> IO[bytes]:
 async def _fetch(
     url: str, take: Callable[[bytes], int], transport: httpx.AsyncBaseTransport | None
 ) -> None:
-    """Give what an answer holds to `take`, in the time that its bytes may need."""
+    """Pass the body of an answer to `take`, within the time that its bytes may take."""
     client = httpx.AsyncClient(
         timeout=_TIMEOUT, transport=transport, headers={"accept-encoding": "identity"}
     )
@@ -100,7 +100,7 @@ async def _fetch(
 
 
 async def _response(url: str, client: httpx.AsyncClient) -> httpx.Response:
-    """Return the answer after redirections, none of which leaves https, with its body to read."""
+    """Return the answer after redirections, all of them https, with its body unread."""
     request = client.build_request("GET", url)
     for _ in range(_REDIRECTS):
         response = await client.send(request, stream=True, follow_redirects=False)
@@ -119,7 +119,7 @@ async def _response(url: str, client: httpx.AsyncClient) -> httpx.Response:
 
 
 def _refuse_packed(url: str, response: httpx.Response) -> None:
-    """Refuse an encoding, which was not asked for: a small answer may be large when unpacked."""
+    """Refuse a compressed body, which was not requested: it may be large when unpacked."""
     packed = response.headers.get("content-encoding", "identity")
     if packed != "identity":
         raise UnityRegistryException(f"{url} answered in the encoding {packed[:_SHOWN]!r}.")
@@ -132,9 +132,9 @@ def _refuse_unless_https(url: str) -> None:
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """
-    Run a coroutine to its end in a thread, as the caller's may have a loop that runs.
+    Run a coroutine in a new thread, since the caller's may have a running loop.
 
-    Raises what it raised. Ctrl-C cancels it.
+    Raises its exception. Ctrl-C cancels it.
     """
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)

@@ -1,4 +1,4 @@
-"""Reads manifests: YAML files that list environments."""
+"""Manifests, which are YAML files that list environments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def entries(source: str) -> list[RemoteRegistryEntry]:
     """
     Return the entries of the manifest at a path, a file URL or an https URL.
 
-    Raises OSError if it cannot be had, and UnityRegistryException if it is not a manifest.
+    Raises OSError if it cannot be read, and UnityRegistryException if it is not a manifest.
     """
     document = load_remote_manifest(source) if "://" in source else load_local_manifest(source)
     listed = document.get("environments")
@@ -55,7 +55,7 @@ def load_local_manifest(path: str) -> dict[str, Any]:
 
 
 def _parsed(source: str, text: bytes) -> dict[str, Any]:
-    # Only those who read manifests need a parser of YAML.
+    # Imported here, since a YAML parser is needed for manifests only.
     import yaml
 
     try:

@@ -1,4 +1,4 @@
-"""A player that is downloaded, once, and started."""
+"""A player that is downloaded once, and started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = SafeLogger(__name__)
 
 
 class RemoteRegistryEntry(BaseRegistryEntry):
-    """An archive with a player for each platform. A digest is of the archive, in hexadecimal."""
+    """An archive with a player for each platform, with optional SHA-256 digests in hexadecimal."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class RemoteRegistryEntry(BaseRegistryEntry):
 
     def make(self, **kwargs: Any) -> BaseEnv:
         """
-        Return a UnityEnvironment of the player; `kwargs` are its own, without `file_name`.
+        Return a UnityEnvironment of the player; `kwargs` are its arguments except `file_name`.
 
-        Raises FileNotFoundError if there is none for this platform or the archive has none, and
-        UnityRegistryException for an archive that is refused.
+        Raises FileNotFoundError if there is no archive for this platform or no player in it, and
+        UnityRegistryException if the archive is refused.
         """
         url, sha256 = self._sources.get(sys.platform, (None, None))
         if url is None:
@@ -60,7 +60,7 @@ class RemoteRegistryEntry(BaseRegistryEntry):
         path = get_local_binary_path(
             self.identifier, url, tmp_dir=self._tmp_dir_override, sha256=sha256
         )
-        # To read the registry takes no gRPC.
+        # Imported here, so that the registry can be read without gRPC.
         from arkml.envs.llapi.environment import UnityEnvironment
 
         arguments = [*(kwargs.pop("additional_args", None) or ()), *(self._add_args or ())]

@@ -1,4 +1,4 @@
-"""The environments that are known by name."""
+"""The registry of environments."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ logger = SafeLogger(__name__)
 
 class UnityEnvRegistry(Sealed, Mapping[str, BaseRegistryEntry]):
     """
-    Entries by identifier. Manifests are read when an entry is first asked for.
+    Entries by identifier. Manifests are read at the first access to an entry.
 
-    The entry that came last counts; those of a manifest come when it is read, as in the original.
-    While a manifest cannot be read, the other entries are there all the same. It is tried again
-    when an unknown entry is asked for, or where there are no entries at all; its own error, an
-    OSError or UnityRegistryException, is raised then.
+    The latest entry with an identifier counts; a manifest's entries are added when it is read, like
+    in the original. While a manifest cannot be read, the other entries are still available. It is
+    tried again at an access to an unknown entry, or if there are no entries; its own error, an
+    OSError or UnityRegistryException, is then raised.
     """
 
     def __init__(self) -> None:
         self._registered: dict[str, BaseRegistryEntry] = {}
-        self._manifests: list[str] = []  # that were not read yet
-        self._failed: set[str] = set()  # that were tried
+        self._manifests: list[str] = []  # manifests that are not read yet
+        self._failed: set[str] = set()  # manifests that could not be read
 
     def register(self, new_entry: BaseRegistryEntry) -> None:
-        """Add an entry, in the place of one with the same identifier."""
+        """Add an entry, replacing one with the same identifier."""
         self._registered[new_entry.identifier] = new_entry
 
     def register_from_yaml(self, path_to_yaml: str) -> None:
@@ -55,7 +55,7 @@ class UnityEnvRegistry(Sealed, Mapping[str, BaseRegistryEntry]):
         self._failed.clear()
 
     def __getitem__(self, identifier: str) -> BaseRegistryEntry:
-        """Return the entry of that name. Raises KeyError, or the error of a manifest."""
+        """Return the entry with a name. Raises KeyError, or the error of a manifest."""
         error = self._read_until(lambda: identifier in self._registered)
         if identifier in self._registered:
             return self._registered[identifier]
@@ -81,9 +81,9 @@ class UnityEnvRegistry(Sealed, Mapping[str, BaseRegistryEntry]):
 
     def _read_until(self, is_found: Callable[[], bool]) -> Exception | None:
         """
-        Read the manifests that were not tried yet and, unless that is enough, those that failed.
+        Read new manifests and, unless they suffice, the failed ones again.
 
-        Returns the first failure.
+        Returns the first error.
         """
         failed = [source for source in self._manifests if source in self._failed]
         new = [source for source in self._manifests if source not in self._failed]
@@ -91,7 +91,7 @@ class UnityEnvRegistry(Sealed, Mapping[str, BaseRegistryEntry]):
         return error if is_found() else self._read(failed) or error
 
     def _read(self, sources: Iterable[str]) -> Exception | None:
-        """Register the entries of manifests. Returns the first failure."""
+        """Register the entries of manifests. Returns the first error."""
         first: Exception | None = None
         for source in sources:
             try:
@@ -109,7 +109,7 @@ class UnityEnvRegistry(Sealed, Mapping[str, BaseRegistryEntry]):
 
 
 default_registry: UnityEnvRegistry = UnityEnvRegistry()
-"""The example environments of ML-Agents. Nothing is fetched before one of them is asked for."""
+"""The example environments of ML-Agents. Nothing is downloaded before the first access."""
 
 default_registry.register_from_yaml(
     "https://storage.googleapis.com/mlagents-test-environments/1.1.0/manifest.yaml"

@@ -1,4 +1,4 @@
-"""Side channels: bytes that travel beside observations and actions."""
+"""Side channels, which carry bytes besides observations and actions."""
 
 from arkml.envs.llapi.side_channel.default_training_analytics_side_channel import (
     DefaultTrainingAnalyticsSideChannel,

@@ -1,4 +1,4 @@
-"""Tells the player what trains it, once."""
+"""The channel that reports the trainer's versions to the player, once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arkml.envs.llapi.side_channel.side_channel import SideChannel
 
 
 class DefaultTrainingAnalyticsSideChannel(SideChannel):
-    """Added to every UnityEnvironment that was given no channel of this id."""
+    """Added to every UnityEnvironment without a channel of this id."""
 
     CHANNEL_ID = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
 
@@ -28,7 +28,7 @@ class DefaultTrainingAnalyticsSideChannel(SideChannel):
 
     def environment_initialized(self) -> None:
         """Send the versions with the next step or reset."""
-        # Only those who talk to a player need protobuf.
+        # Imported here, since protobuf is needed only to talk to a player.
         from google.protobuf.any_pb2 import Any
 
         from arkml.envs.llapi.communicator_objects.training_analytics_pb2 import (

@@ -1,4 +1,4 @@
-"""The channel of the engine's settings: screen, quality and time."""
+"""The channel for engine settings, such as screen size, quality and time scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class EngineConfig(NamedTuple):
-    """Settings of the engine. None leaves a setting as it is."""
+    """Engine settings. None leaves a setting unchanged."""
 
     width: int | None
     height: int | None
@@ -22,12 +22,12 @@ class EngineConfig(NamedTuple):
 
     @staticmethod
     def default_config() -> EngineConfig:
-        """Return the defaults: a small window, 20 times as fast, 60 frames a game second."""
+        """Return the defaults, such as a small window and 20 times real time."""
         return EngineConfig(80, 80, 1, 20.0, -1, 60)
 
 
 class EngineConfigurationChannel(SideChannel):
-    """Sends settings of the engine, a message for each."""
+    """Sends engine settings, one message each."""
 
     class ConfigurationType(IntEnum):
         """Kinds of settings in messages."""
@@ -57,11 +57,19 @@ class EngineConfigurationChannel(SideChannel):
         capture_frame_rate: int | None = None,
     ) -> None:
         """
-        Set what is not None with the next step or reset.
+        Send settings with the next step or reset; None leaves a setting unchanged.
 
-        `time_scale` is game time per time, `target_frame_rate` is per second of the clock,
-        `capture_frame_rate` is per second of game time whatever the clock says.
-        Raises UnitySideChannelException for a width without a height, or the reverse.
+        Args:
+            width: Width of the window in pixels.
+            height: Height of the window in pixels.
+            quality_level: Unity's quality level.
+            time_scale: Seconds of game time for each second, such as 20.0.
+            target_frame_rate: Frames for each second of real time.
+            capture_frame_rate: Frames for each second of game time.
+
+        Raises:
+            UnitySideChannelException: Only one of `width` and `height` is given.
+
         """
         kinds = self.ConfigurationType
         if width is not None and height is not None:
@@ -84,7 +92,7 @@ class EngineConfigurationChannel(SideChannel):
             self._send(kinds.CAPTURE_FRAME_RATE, capture_frame_rate)
 
     def set_configuration(self, config: EngineConfig) -> None:
-        """Set all of `config` that is not None with the next step or reset."""
+        """Send the settings of `config` that are not None with the next step or reset."""
         self.set_configuration_parameters(**config._asdict())
 
     def _send(self, kind: ConfigurationType, *values: int) -> None:

@@ -1,4 +1,4 @@
-"""Named parameters of the environment: floats, and distributions to draw them from."""
+"""The channel for named parameters of the environment: floats, or distributions of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class EnvironmentParametersChannel(SideChannel):
-    """Sends parameters, a message for each."""
+    """Sends parameters, one message each."""
 
     class EnvironmentDataTypes(IntEnum):
         """Kinds of parameters."""
@@ -36,7 +36,7 @@ class EnvironmentParametersChannel(SideChannel):
         )
 
     def set_float_parameter(self, key: str, value: float) -> None:
-        """Set a parameter with the next step or reset."""
+        """Send a parameter with the next step or reset."""
         msg = OutgoingMessage()
         msg.write_string(key)
         msg.write_int32(self.EnvironmentDataTypes.FLOAT)
@@ -46,7 +46,16 @@ class EnvironmentParametersChannel(SideChannel):
     def set_uniform_sampler_parameters(
         self, key: str, min_value: float, max_value: float, seed: int
     ) -> None:
-        """Have the player draw a parameter from [min_value, max_value]."""
+        """
+        Let the player draw a parameter from a uniform distribution.
+
+        Args:
+            key: Name of the parameter, for example "gravity".
+            min_value: Smallest value.
+            max_value: Largest value.
+            seed: Seed of the draws.
+
+        """
         msg = self._sampler(key, seed, self.SamplerTypes.UNIFORM)
         msg.write_float32(min_value)
         msg.write_float32(max_value)
@@ -55,7 +64,16 @@ class EnvironmentParametersChannel(SideChannel):
     def set_gaussian_sampler_parameters(
         self, key: str, mean: float, st_dev: float, seed: int
     ) -> None:
-        """Have the player draw a parameter from a normal distribution."""
+        """
+        Let the player draw a parameter from a normal distribution.
+
+        Args:
+            key: Name of the parameter, for example "gravity".
+            mean: Mean of the distribution.
+            st_dev: Standard deviation of the distribution.
+            seed: Seed of the draws.
+
+        """
         msg = self._sampler(key, seed, self.SamplerTypes.GAUSSIAN)
         msg.write_float32(mean)
         msg.write_float32(st_dev)
@@ -64,7 +82,15 @@ class EnvironmentParametersChannel(SideChannel):
     def set_multirangeuniform_sampler_parameters(
         self, key: str, intervals: Sequence[tuple[float, float]], seed: int
     ) -> None:
-        """Have the player draw a parameter from one of the intervals, each [min, max]."""
+        """
+        Let the player draw a parameter from one of several intervals.
+
+        Args:
+            key: Name of the parameter, for example "gravity".
+            intervals: Pairs of the smallest and largest value.
+            seed: Seed of the draws.
+
+        """
         msg = self._sampler(key, seed, self.SamplerTypes.MULTIRANGEUNIFORM)
         msg.write_float32_list([bound for interval in intervals for bound in interval])
         self.queue_message_to_send(msg)

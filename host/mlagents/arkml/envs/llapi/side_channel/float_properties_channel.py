@@ -1,4 +1,4 @@
-"""Named floats that both sides may set."""
+"""The channel for named floats that both sides may set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class FloatPropertiesChannel(SideChannel):
-    """The floats as last set by either side."""
+    """The floats, as set last by either side."""
 
     def __init__(self, channel_id: uuid.UUID | None = None) -> None:
         super().__init__(channel_id or uuid.UUID("60ccf7d0-4f7e-11ea-b238-784f4387d1f7"))
@@ -19,7 +19,7 @@ class FloatPropertiesChannel(SideChannel):
         self._float_properties[key] = msg.read_float32()
 
     def set_property(self, key: str, value: float) -> None:
-        """Set a float here now, and in the player with the next step or reset."""
+        """Set a float here at once, and in the player with the next step or reset."""
         msg = OutgoingMessage()
         msg.write_string(key)
         msg.write_float32(value)
@@ -27,7 +27,7 @@ class FloatPropertiesChannel(SideChannel):
         self.queue_message_to_send(msg)
 
     def get_property(self, key: str) -> float | None:
-        """Return the float of that name, or None."""
+        """Return the float with a name, or None."""
         return self._float_properties.get(key)
 
     def list_properties(self) -> list[str]:

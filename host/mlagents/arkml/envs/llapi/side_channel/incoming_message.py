@@ -1,4 +1,4 @@
-"""Reads the values of a message in the order in which they were written."""
+"""A reader of a message's values, in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class IncomingMessage(Sealed):
     """
     A message from the player.
 
-    Reading past the end gives the default value; a value that is cut off raises struct.error.
+    Reading past the end returns the default value; an incomplete value raises struct.error.
     """
 
     def __init__(self, buffer: bytes | bytearray, offset: int = 0) -> None:
@@ -29,7 +29,7 @@ class IncomingMessage(Sealed):
         return float(self._read("<f", default_value))
 
     def read_float32_list(self, default_value: list[float] | None = None) -> list[float]:
-        """Read a count and that number of floats."""
+        """Read a count and as many floats."""
         if self._at_end_of_buffer():
             return [] if default_value is None else default_value
         count = self.read_int32()
@@ -41,7 +41,7 @@ class IncomingMessage(Sealed):
         return [self.read_float32() for _ in range(count)]
 
     def read_string(self, default_value: str = "") -> str:
-        """Read a number of bytes and ASCII text. Raises UnicodeDecodeError for other text."""
+        """Read a size and ASCII text. Raises UnicodeDecodeError for other text."""
         if self._at_end_of_buffer():
             return default_value
         size = self.read_int32()

@@ -1,4 +1,4 @@
-"""Writes the values of a message, little-endian."""
+"""A writer of a message's values, little-endian."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OutgoingMessage(Sealed):
         self.buffer += encoded
 
     def set_raw_bytes(self, buffer: bytes | bytearray) -> None:
-        """Replace all that was written by a copy of `buffer`."""
+        """Replace the whole message by a copy of `buffer`."""
         if self.buffer:
             logger.warning(
                 "Called set_raw_bytes but the message already has been written to. "

@@ -1,4 +1,4 @@
-"""Any bytes, both ways."""
+"""The channel for raw bytes in both directions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class RawBytesChannel(SideChannel):
-    """Sends bytes and collects those that come."""
+    """Sends bytes and collects received ones."""
 
     def __init__(self, channel_id: uuid.UUID) -> None:
         super().__init__(channel_id)

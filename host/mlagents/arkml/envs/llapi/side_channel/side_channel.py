@@ -1,4 +1,4 @@
-"""The side channel that others derive from."""
+"""The base class of side channels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arkml.envs.llapi.side_channel.outgoing_message import OutgoingMessage
 
 
 class SideChannel(Sealed, ABC):
-    """A pair of queues between Python and the player, known to both by the same id."""
+    """A pair of queues between Python and the player, with the same id on both sides."""
 
     def __init__(self, channel_id: uuid.UUID) -> None:
         self._channel_id = channel_id
@@ -23,9 +23,9 @@ class SideChannel(Sealed, ABC):
 
     @abstractmethod
     def on_message_received(self, msg: IncomingMessage) -> None:
-        """Take a message of the player, in the step or reset that brought it."""
+        """Handle a message of the player, during the step or reset that brought it."""
 
     @property
     def channel_id(self) -> uuid.UUID:
-        """The id that both sides know the channel by."""
+        """Id of the channel on both sides."""
         return self._channel_id

@@ -1,4 +1,4 @@
-"""Packs the messages of all side channels into one block of bytes, and takes such a block apart."""
+"""Packing of all side channels' messages into one block of bytes, and unpacking."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class SideChannelManager:
 
     def process_side_channel_message(self, data: bytes) -> None:
         """
-        Hand each message in `data` to its channel, in order. Unknown channels are warned about.
+        Pass each message in `data` to its channel, in order; log a warning for unknown channels.
 
-        Raises UnityEnvironmentException, and hands over nothing, for a block that is cut off.
+        Raises UnityEnvironmentException, before passing any, if the block is cut off.
         """
         for channel_id, message in frames(data):
             channel = self._side_channels_dict.get(channel_id)
@@ -36,7 +36,7 @@ class SideChannelManager:
                 channel.on_message_received(IncomingMessage(message))
 
     def generate_side_channel_messages(self) -> bytearray:
-        """Take all queued messages, channel by channel, as a block."""
+        """Remove all queued messages, and return them as a block, channel by channel."""
         block = bytearray()
         for channel_id, channel in self._side_channels_dict.items():
             for message in channel.message_queue:
@@ -60,7 +60,7 @@ class SideChannelManager:
 
 
 def frame(channel_id: uuid.UUID, message: bytes | bytearray) -> bytes:
-    """Return a message as it stands in a block."""
+    """Return a message in the format of a block."""
     return channel_id.bytes_le + struct.pack("<i", len(message)) + message
 
 
@@ -68,9 +68,10 @@ def frames(
     data: bytes, *, most: float = math.inf, most_bytes: float = math.inf
 ) -> list[tuple[uuid.UUID, bytes]]:
     """
-    Return the messages of a block with their channels, at most `most` in `most_bytes`.
+    Return the messages of a block with their channels.
 
-    Raises UnityEnvironmentException for more of them, and for a block that is cut off.
+    Raises UnityEnvironmentException for more than `most` messages or `most_bytes` bytes, and if the
+    block is cut off.
     """
     found: list[tuple[uuid.UUID, bytes]] = []
     offset = 0

@@ -1,4 +1,4 @@
-"""Numbers that the player reports, for the trainer's log."""
+"""The channel for numbers that the player reports for the trainer's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, SideChannel
 
 
 class StatsAggregationMethod(Enum):
-    """Ways to combine the values of a summary period."""
+    """Methods to combine the values of a summary period."""
 
     AVERAGE = 0
     MOST_RECENT = 1
@@ -31,7 +31,7 @@ class StatsSideChannel(SideChannel):
         self.stats: defaultdict[str, StatList] = defaultdict(list)
 
     def on_message_received(self, msg: IncomingMessage) -> None:
-        """Keep one number. Raises ValueError for an aggregation that is unknown."""
+        """Store one number. Raises ValueError for an unknown aggregation method."""
         key = msg.read_string()
         value = msg.read_float32()
         method = StatsAggregationMethod(msg.read_int32())
