@@ -1,4 +1,4 @@
-"""The services between clients and a server, over the network or in one process."""
+"""The services between clients and a server, over the network or in one process (decision 18)."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class PlayersService(Protocol):
         """
         Play an actor of a trial until either side ends the stream.
 
-        The messages are those of an actor that joins. Raises ActorTaken if the actor has another
-        player.
+        The stream carries the same messages as for `TrialService.join`. Raises ActorTaken if the
+        actor has another player.
 
         Args:
             trial_id: Id of the trial.

@@ -29,7 +29,11 @@ class TrialClock:
         self._active_at: float | None = None
 
     def start(self, now: float) -> None:
-        """Start to measure the time without messages."""
+        """
+        Start to measure the time without messages.
+
+        That is when the environment is called, so that a trial can wait for people (decision 18).
+        """
         self._active_at = now
 
     def note_activity(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Ticks of a hosted trial: players act in time, or stand-ins act for them."""
+"""Ticks of a hosted trial: players act in time, or stand-ins act for them (decision 19)."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class HostedTurn:
             self._missing.pop(index, None)
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Stop waiting for late players. None of them is lost, so the list is empty."""
+        """Stop waiting for late players. Players are never lost by this, so the list is empty."""
         if self._pacing.rate:
             self._is_time = self.due is not None and self.due <= now
         else:

@@ -105,7 +105,7 @@ class Entry(NamedTuple):
 
 class Entries(NamedTuple):
     """
-    Entries of one kind, tick and time as columns; the fields are those of Entry.
+    Entries of one kind, tick and time as columns, with the fields of Entry.
 
     `names` and `contents` have equal length; `notes` and `origins` do, too, unless they are empty.
     """

@@ -99,8 +99,8 @@ class ServedEndpoint:
     """
     The port on which a context serves its implementations, 0 for a free one.
 
-    There is no login, so `host` is the loopback interface by default; `"[::]"` means all
-    interfaces. Raises TrialError for an invalid port.
+    There is no login, so `host` is the loopback interface by default (decision 18); `"[::]"` means
+    all interfaces. Raises TrialError for an invalid port.
     """
 
     __slots__ = ("host", "port")
