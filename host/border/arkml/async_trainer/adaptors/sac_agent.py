@@ -40,7 +40,7 @@ _TOGETHER = 16
 
 class SacModel(NamedTuple):
     """
-    A policy without critics, as it is sent to the actors.
+    A policy without critics, for sending to the actors.
 
     The network takes scaled features and has 2 * A outputs: means, then logarithms of deviations.
     """

@@ -79,7 +79,7 @@ class GenericTransitionBatch(TransitionBatch, Generic[ObsBatch, ActBatch]):
 
 
 def samples_of(item: object) -> int:
-    """Return the number of samples of an item."""
+    """Return the number of samples in an item: its length, or 1 if it is not a TransitionBatch."""
     return len(item) if isinstance(item, TransitionBatch) else 1
 
 

@@ -25,7 +25,7 @@ class Recorder(Sealed, ABC):
 
     @abstractmethod
     def write(self, record: Record) -> None:
-        """Receive a record as it is."""
+        """Receive a record without summarizing it."""
 
     def store(self, record: Record) -> None:
         """Store a record until the next flush."""
