@@ -1,5 +1,5 @@
 """
-The exceptions of the package; `(LimitError)` marks those that are that as well.
+The exceptions of the package; `(LimitError)` marks errors that are one as well.
 
     ArkmlError
     ├── AbiError
@@ -188,6 +188,7 @@ class Frame:
 
     Args:
         function: Its demangled name, otherwise the name of its export or its index.
+        module: Name of the module.
         offset: Byte offset in the original module, None after a stack overflow.
         places: Source files with lines, innermost inlined function first. They need DWARF in the
             module and the environment variable WASMTIME_BACKTRACE_DETAILS=1.
