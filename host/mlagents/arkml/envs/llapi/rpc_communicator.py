@@ -169,7 +169,7 @@ class RpcCommunicator(Communicator):
     def exchange(
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto | None:
-        """Return the player's answer, None if it stopped or does not answer any more."""
+        """Return the player's answer, None if it stopped or no longer answers."""
         if self._current is None:
             return None
         self._answer(inputs)

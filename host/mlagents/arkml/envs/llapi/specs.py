@@ -30,7 +30,16 @@ class ObservationType(Enum):
 
 
 class ObservationSpec(NamedTuple):
-    """One observation of an agent; `dimension_property` has an entry for each entry of `shape`."""
+    """
+    One observation of an agent.
+
+    Args:
+        shape: Shape of the array.
+        dimension_property: Property of each dimension.
+        observation_type: Kind of the observation, for example a goal.
+        name: Name of the observation.
+
+    """
 
     shape: tuple[int, ...]
     dimension_property: tuple[DimensionProperty, ...]

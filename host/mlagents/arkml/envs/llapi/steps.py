@@ -21,8 +21,15 @@ class DecisionStep(NamedTuple):
     """
     The step of one agent that needs an action.
 
-    `action_mask` has a bool array for each discrete branch, True = not available; it is None
-    without discrete branches. A `group_id` of 0 means no group.
+    Args:
+        obs: A float32 array for each observation.
+        reward: Reward of the agent.
+        agent_id: Id of the agent.
+        action_mask: A bool array for each discrete branch, True = not available; None without
+            branches.
+        group_id: Id of the agent's group, 0 for none.
+        group_reward: Reward of the group.
+
     """
 
     obs: list[NDArray[np.float32]]
@@ -37,7 +44,18 @@ class DecisionStep(NamedTuple):
 
 
 class TerminalStep(NamedTuple):
-    """The last step of one agent; `interrupted` is true if a step limit cut the episode off."""
+    """
+    The last step of one agent.
+
+    Args:
+        obs: A float32 array for each observation.
+        reward: Reward of the agent.
+        interrupted: Whether a step limit cut the episode off.
+        agent_id: Id of the agent.
+        group_id: Id of the agent's group, 0 for none.
+        group_reward: Reward of the group.
+
+    """
 
     obs: list[NDArray[np.float32]]
     reward: float

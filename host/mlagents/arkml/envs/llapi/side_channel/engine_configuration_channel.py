@@ -11,7 +11,18 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class EngineConfig(NamedTuple):
-    """Engine settings. None leaves a setting unchanged."""
+    """
+    Engine settings. None leaves a setting unchanged.
+
+    Args:
+        width: Width of the window in pixels.
+        height: Height of the window in pixels.
+        quality_level: Unity's quality level.
+        time_scale: Seconds of game time for each second, such as 20.0.
+        target_frame_rate: Frames for each second of real time.
+        capture_frame_rate: Frames for each second of game time.
+
+    """
 
     width: int | None
     height: int | None
