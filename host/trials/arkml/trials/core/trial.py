@@ -35,9 +35,9 @@ the environment 60 s to do so; a late one turns this into a hard end: `cut` send
 to all at once, without final observations.
 
 Actors and the environment each have a Phase. A message that their table does not allow is a
-breach of the protocol. It never raises from an input: a breach, a timeout or a lost stream of a
-required actor or of the environment cuts the trial; an optional actor is dropped, and in a hosted
-trial its stand-in takes over.
+breach of the protocol. It never raises from an input. A breach, a timeout or a lost stream of the
+environment or of a required actor cuts the trial, and an optional actor is dropped; in a hosted
+trial the stand-in of any lost actor takes over instead.
 """
 
 from __future__ import annotations

@@ -20,17 +20,17 @@ the time of their last entries, with the reason "cut off" (`operations.cut_off`)
 
 If a write fails, for example because the disk is full, the batch is kept and tried again every
 second. Meanwhile `failure` holds a sentence for the operator, and the queue grows. Once it
-reaches `most_entries` or `most_waiting`, the log gives up each trial that adds to it: the trial
-is marked as ended in the log, with the reason, and its later entries are dropped, since a log
-with a gap would be misleading. The trial itself continues.
+reaches `most_entries` or `most_waiting`, the log takes no new trials and gives up each trial that
+adds to it: the trial is marked as ended in the log, with the reason, and its later entries are
+dropped, since a log with a gap would be misleading. The trial itself continues.
 
 After its writes a turn removes trials that are no longer kept (`retention.py`): beyond
 `kept_trials`, or while the file uses more than `most_bytes`, the trial that ended first is marked
 and then deleted a few rows at a time, for some hundredths of a second a turn. If the file is too
-large and every trial in it still runs, that is a failure like a full disk, which the operator can
-resolve by removing trials.
+large and every trial in it still runs, that is a failure like a full disk; it passes once a trial
+ends, or the server is started with a larger limit.
 
-A server locks its directory (`database.lock`), so a log has one writer at a time. Readers
+A server locks its directory (`database.lock`), so that no two servers write to one log. Readers
 (`reader.py`) and `arkml trials remove` open the file while a server writes: SQLite's write-ahead
 log lets them read a consistent state. An entry belongs to the tick that it is about. A reward
 that arrives late is therefore appended at the end of the file, but read with its tick
