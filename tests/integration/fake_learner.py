@@ -84,7 +84,16 @@ class FakeLearner:
             message = self.next()
             if self.misbehavior == "dies" and message["kind"] == "rows":
                 raise ZeroDivisionError("my loss divides by zero")
+            if self.misbehavior == "dies once" and message["kind"] == "rows":
+                self.die_once()
             self.handle(message)
+
+    def die_once(self):
+        try:
+            (self.directory / "died").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        raise ZeroDivisionError("my loss divides by zero")
 
     def wait_for(self, word):
         """With "waits", say nothing before a file of that name is in the run's directory."""

@@ -1,5 +1,6 @@
 """The ends of trainings whose guest waits, whose run is stopped, or whose learner dies."""
 
+import math
 import socket
 from pathlib import Path
 
@@ -49,10 +50,11 @@ def train(hive, tmp_path, monkeypatch):
     monkeypatch.setattr(outcome, "_PATIENCE_GONE", outcome._PATIENCE)
     address = hive.locate()
 
-    def train(misbehavior, guest=REACH, **options):
+    def train(misbehavior, guest=REACH, settings=(), **options):
         return arkml.train(
             guest, hive=f"{address.host}:{address.port}", token=address.token,
-            settings={"misbehavior": misbehavior}, directory=tmp_path / "out", **options,
+            settings={"misbehavior": misbehavior, **dict(settings)}, directory=tmp_path / "out",
+            **options,
         )  # fmt: skip
 
     return train
@@ -138,6 +140,15 @@ def test_a_training_that_learned_nothing_has_failed(train):
     assert isinstance(failed.value.__cause__, NothingLearned)
     assert failed.value.result.updates == 0
     assert failed.value.result.last.path.exists()
+
+
+def test_a_learner_that_died_without_an_update_is_not_waited_for(train, monkeypatch):
+    monkeypatch.setattr(outcome, "_PATIENCE_UPDATE", math.inf)
+    with pytest.raises(TrainingFailed, match=r"made no update of .* my loss divides") as failed:
+        train("dies once", settings={"memory_min_size": 64}, frames=60)
+
+    assert isinstance(failed.value.__cause__, NothingLearned)
+    assert failed.value.result.updates == 0
 
 
 @pytest.fixture

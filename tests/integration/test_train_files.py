@@ -110,6 +110,37 @@ def test_an_update_that_a_learner_makes_at_its_end_is_learned(grounded, last, re
     assert bool(outcome.unlearned) == bool(reason)
 
 
+class Late(Ended):
+    """A client of a hive that does not answer a question about its run in time, but the next."""
+
+    def __init__(self, *infos):
+        super().__init__(*infos)
+        self._late = [Future()]
+
+    def run(self, _):
+        return self._late.pop() if self._late else super().run(_)
+
+
+def test_an_answer_that_comes_too_late_does_not_hide_that_nothing_was_learned(
+    grounded, monkeypatch
+):
+    monkeypatch.setattr("arkml.training.outcome._PATIENCE_UPDATE", 0.1)
+    client = Late(replace(RUN, rows=5_000))
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        outcome = gather(client, RUN, grounded.load(ACTOR), monitor, wants_update=True)
+
+    assert outcome.unlearned == "nothing was learned: the learner has made no update of 5,000 rows"
+
+
+def test_updates_that_a_dead_learner_has_lost_were_made(grounded):
+    died = replace(RUN, rows=5_000, reason="killed", latest={"hive/learner_ends": 1.0})
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        monitor.updates = 3
+        outcome = gather(Ended(died), RUN, grounded.load(ACTOR), monitor, wants_update=True)
+
+    assert outcome.unlearned == ""
+
+
 def test_a_run_whose_learner_had_not_begun_is_told_once(grounded):
     with (
         RunMonitor(hives_of(grounded), lambda _: None) as monitor,

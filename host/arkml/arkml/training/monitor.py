@@ -60,14 +60,14 @@ class RunMonitor(Closing):
 
     `on_run` is called with the run once there is one; the ArkmlError that it raises is a warning.
     `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
-    the last answers of the hive. `verdict` is the error that ends the training, or None;
-    an exception out of `progress` is one. `learner_end` is why a learner of the run has ended last,
-    empty while none has. `is_stopped` says that `progress` returned False.
-    `evaluations` and `warnings` are all that came up. `is_own_end` says whether the guest itself
-    has stopped the run: a run that anything else stops ends its training. `session_failure` says
-    why the session of the guest takes no rows any more, or nothing: the hive is asked at once, and
-    a guest that does not join again ends its training. `workers` gives the states of the rollout
-    workers, from the frames of the first.
+    the last answers of the hive, `updates` the most that it told of. `verdict` is the error that
+    ends the training, or None; an exception out of `progress` is one. `learner_end` is why a
+    learner of the run has ended last, empty while none has. `is_stopped` says that `progress`
+    returned False. `evaluations` and `warnings` are all that came up. `is_own_end` says whether
+    the guest itself has stopped the run: a run that anything else stops ends its training.
+    `session_failure` says why the session of the guest takes no rows any more, or nothing: the hive
+    is asked at once, and a guest that does not join again ends its training. `workers` gives the
+    states of the rollout workers, from the frames of the first.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RunMonitor(Closing):
         on_run: Callable[[RunInfo], None],
         progress: ProgressFunction | None = None,
     ) -> None:
-        self.frames = 0
+        self.frames = self.updates = 0
         self.metrics: dict[str, float] = {}
         self.info: RunInfo | None = None
         self.curves: dict[str, dict[int, float]] = {TRAINING_RETURN: {}, EVALUATION_RETURN: {}}
@@ -258,6 +258,7 @@ class RunMonitor(Closing):
                 curve.update((point.step, point.value) for point in points)
         self._judge(info, self.info)
         self.info = info
+        self.updates = max(self.updates, info.n_opts)  # a learner that died may have lost some
         newest = client.metrics(run.id).result(_ANSWERED_WITHIN)
         self.metrics = {name: value for name, value, _ in newest}
         for name, value, step in newest:

@@ -14,7 +14,13 @@ from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
 from arkml.hive.protocol.runs import OVER
 from arkml.training.monitor import RunMonitor
-from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN, PolicyKind, Series
+from arkml.training.results import (
+    EVALUATION_RETURN,
+    LEARNER_ENDS,
+    TRAINING_RETURN,
+    PolicyKind,
+    Series,
+)
 
 if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.results import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo
+    from arkml.hive.protocol.settings import Settings
     from arkml.runs.membership import RunMembership
 
 T = TypeVar("T")
@@ -124,10 +131,10 @@ def gather(
     `subject` is the guest or the fleet that took part in it. Raises NotFound if there is no policy
     yet, neither at the hive nor here.
     """
-    unlearned = ""
+    settings: Settings | None = None
+    told: RunInfo | None = None
     if wants_update:
-        with suppress(HiveError):
-            unlearned = _unlearned(client, run, subject, monitor, is_hurried)
+        settings, told = _wait_for_update(client, run, subject, is_hurried)
     answers = PatientClient(client, is_hurried)
     curves: dict[str, Series] = {n: sorted(c.items()) for n, c in monitor.curves.items()}
     metrics, info, missing = monitor.metrics, monitor.info or run, ""
@@ -162,52 +169,70 @@ def gather(
             newest = {point.step: point.value for point in points}  # updates without new rows
             curves[name] = sorted(newest.items())
         metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
-        info = answers.wait(client.run(run.id))
+        info = told = answers.wait(client.run(run.id))
     except HiveError as error:
         missing = missing or f"{error}; the curve may lack its end"
-    if info.n_opts > run.n_opts:
-        unlearned = ""  # the update came with the end of the learner
+    unlearned = ""
+    if wants_update and told is not None and max(told.n_opts, monitor.updates) <= run.n_opts:
+        unlearned = _unlearned(run, told, settings, monitor)
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
         kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned
     )
 
 
-def _unlearned(
-    client: HiveClient,
-    run: RunInfo,
-    subject: Guest | Fleet,
-    monitor: RunMonitor,
-    is_hurried: Callable[[], bool],
-) -> str:
+def _wait_for_update(
+    client: HiveClient, run: RunInfo, subject: Guest | Fleet, is_hurried: Callable[[], bool]
+) -> tuple[Settings | None, RunInfo | None]:
     """
-    Return why the learner of a run has made no update since this training began, empty if it has.
+    Wait for the first update of a training if one is due, and no learner has died in it.
 
-    Waits for one that is due. Raises HiveError.
+    Returns the settings and the last state of the run, None for what the hive did not say.
     """
     answers = PatientClient(client, is_hurried, _PATIENCE_UPDATE)
     membership = membership_of(subject)
     if membership is not None:
         answers.until(membership.deliver, _PATIENCE_ROWS)
-    settings = answers.wait(client.details(run.id)).settings
+    settings: Settings | None = None
+    info: RunInfo | None = None
+    with suppress(HiveError):  # the time is over, or the hive is gone: it is asked once more
+        settings = answers.wait(client.details(run.id)).settings
+        needed, _ = _rows_needed(settings)
+        while not answers.is_over:
+            info = answers.wait(client.run(run.id))
+            is_due = info.rows >= needed and info.status not in OVER
+            if info.n_opts > run.n_opts or not is_due or _deaths(run, info):
+                break
+            answers.until(lambda: False, _SLICE)
+    return settings, info
+
+
+def _unlearned(run: RunInfo, info: RunInfo, settings: Settings | None, monitor: RunMonitor) -> str:
+    """Return why the learner of a run, now like `info`, has made no update in this training."""
+    end = info.reason or monitor.learner_end
+    reason = f" (it ended: {harmless(end)})" if end else ""
+    needed, name = (0, "") if settings is None else _rows_needed(settings)
+    if settings is not None and info.rows < needed:
+        return (
+            f"nothing was learned: {settings.learner} begins with {needed:,} rows ({name}), and"
+            f" there are {info.rows:,}: train for longer{reason}"
+        )
+    new = info.rows - run.rows
+    return f"nothing was learned: the learner has made no update of {new:,} rows{reason}"
+
+
+def _rows_needed(settings: Settings) -> tuple[int, str]:
+    """Return the rows with which a learner begins, and the setting that says so."""
     first = math.ceil(1 / settings.updates_per_row)
-    needed, name = {
+    return {
         "sac": (settings.memory_min_size + first, "memory_min_size"),
         "ppo": (settings.rollout_rows, "rollout_rows"),
     }.get(settings.learner, (1, ""))
-    while (info := answers.wait(client.run(run.id))).n_opts <= run.n_opts:
-        new = info.rows - run.rows
-        end = info.reason or monitor.learner_end
-        reason = f" (it ended: {harmless(end)})" if end else ""
-        if info.rows < needed:
-            return (
-                f"nothing was learned: {settings.learner} begins with {needed:,} rows ({name}), and"
-                f" there are {info.rows:,}: train for longer{reason}"
-            )
-        if info.status in OVER or answers.is_over:
-            return f"nothing was learned: the learner has made no update of {new:,} rows{reason}"
-        answers.until(lambda: False, _SLICE)
-    return ""
+
+
+def _deaths(run: RunInfo, info: RunInfo) -> int:
+    """Return how many learners of a run, now like `info`, have died in this training."""
+    return round(info.latest.get(LEARNER_ENDS, 0.0) - run.latest.get(LEARNER_ENDS, 0.0))
 
 
 def fetch(

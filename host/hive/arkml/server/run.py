@@ -51,6 +51,7 @@ from arkml.server.usage import CpuShares, learner_points
 _log = SafeLogger(__name__)
 
 _SYNC_TIMEOUT = 40.0
+_LEARNER_ENDS = "hive/learner_ends"
 
 
 class Run:
@@ -377,6 +378,8 @@ class Run:
                 await self._try_save()
             case LearnerEnded(reason=reason):
                 self.document.reason = reason
+                before, _ = self.metrics.latest.get(_LEARNER_ENDS, (0.0, 0))
+                await self.record([(_LEARNER_ENDS, self._log.rows, before + 1)])
                 await self._try_save()
             case LearnerGivenUp(reason=reason):
                 await self._abort(reason)

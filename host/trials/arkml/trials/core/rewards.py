@@ -17,7 +17,7 @@ _SOURCE_BYTES = 512
 
 def aggregate(tick: int, receiver: str, sources: Iterable[RewardSource]) -> Reward:
     """
-    Return one reward from all sources, with their mean weighted by confidence (CG-25).
+    Return one reward from all sources, with their mean weighted by confidence.
 
     The value is sum(value * confidence) / sum(confidence) over all sources with a confidence above
     0; for example 1 at confidence 1 and 4 at confidence 0.5 give 2. It is 0 without such sources.
