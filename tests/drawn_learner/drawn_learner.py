@@ -26,6 +26,11 @@ def make(settings, normalizer):
     return (DrawnPpo if settings.branches else DrawnSac)(settings, normalizer)
 
 
+def refuse(settings, _normalizer):
+    """Raise an error whose message has two lines: the algorithm "refusing"."""
+    raise ValueError(f"{settings.features} features are no good:\nnone is shaped")
+
+
 class DrawnSac(Sac):
     """Soft actor-critic whose updates draw."""
 

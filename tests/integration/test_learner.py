@@ -621,6 +621,15 @@ def test_an_error_in_the_loop_is_told_before_the_process_ends(tmp_path, start):
     assert fatal["retry"] is True
 
 
+def test_an_algorithm_that_cannot_be_made_is_told_by_the_first_line_of_its_error(tmp_path, start):
+    worker = start(write_run(tmp_path / "run", replace(SETTINGS, algorithm="refusing")))
+    fatal = worker.wait("fatal")
+
+    assert worker.ended() == 1
+    assert fatal["reason"] == "ValueError: 2 features are no good:"
+    assert fatal["retry"] is True
+
+
 WIDE = replace(SETTINGS, memory_max_size=1 << 32, features=4_096)
 
 

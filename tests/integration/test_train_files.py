@@ -5,6 +5,7 @@ import logging
 import shlex
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -151,6 +152,44 @@ def test_a_run_whose_learner_had_not_begun_is_told_once(grounded):
     assert str(error.value) == (
         "run 'run' has no policy yet: its learner had not begun, train for longer"
     )
+
+
+def test_a_run_whose_learner_died_before_its_first_policy_names_the_reason(grounded):
+    died = Ended(replace(RUN, reason="ValueError: no\x1b[2J good"), policy=None)
+    with (
+        RunMonitor(hives_of(grounded), lambda _: None) as monitor,
+        pytest.raises(NotFound) as error,
+    ):
+        gather(died, RUN, grounded.load(ACTOR), monitor, wants_update=True)
+
+    assert str(error.value) == (
+        r"run 'run' has no policy yet: its learner ended: ValueError: no\x1b[2J good"
+    )
+
+
+class Packaged(Ended):
+    """A client of a hive whose run learns by the algorithm of a package."""
+
+    def details(self, _):
+        return done(RunDetails(RUN, Settings(3, 2, algorithm="mine"), None))
+
+
+@pytest.mark.parametrize(
+    ("rejection", "reason"),
+    [
+        ("", "there are no rows: train for longer"),
+        ("version 1 of run r1 is not used: no model", "version 1 of run r1 is not used: no model"),
+    ],
+)
+def test_an_algorithm_of_a_package_that_got_no_rows_is_told_with_the_reason(
+    grounded, monkeypatch, rejection, reason
+):
+    membership = SimpleNamespace(deliver=lambda: True, latest=None, rejection=rejection)
+    monkeypatch.setattr("arkml.training.outcome.membership_of", lambda _: membership)
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        outcome = gather(Packaged(RUN), RUN, grounded.load(ACTOR), monitor, wants_update=True)
+
+    assert outcome.unlearned == f"nothing was learned: {reason}"
 
 
 def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):

@@ -1,6 +1,8 @@
 """The policy of a run, with real onnxruntime and rows worked out by hand."""
 
 import logging
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -10,6 +12,7 @@ from onnx import TensorProto, helper
 from arkml.abi.codes import EpisodeState
 from arkml.batches import ROW, Batch, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, ModelRejected, Unavailable
+from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.ppo_export import PpoWeights, to_onnx
@@ -17,6 +20,7 @@ from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.step_limit import StepLimit
 from arkml.policies.training import PolicyVersion, TrainingPolicy
+from arkml.runs.membership import RunMembership
 
 RUNNING, TERMINAL, INITIAL = EpisodeState.RUNNING, EpisodeState.TERMINAL, EpisodeState.INITIAL
 INTERRUPTED = EpisodeState.INTERRUPTED
@@ -306,6 +310,38 @@ def test_a_version_that_is_no_model_is_refused():
 
     with pytest.raises(ModelRejected):
         world.library.load_version(b"no model", world.policy)
+
+
+class Joined:
+    """A client of a hive whose runs are joined at once, which then publish as they are told."""
+
+    def join(self, *_, on_policy, **__):
+        self.publish = on_policy
+        session = Future()
+        session.set_result(SimpleNamespace(index=0, failure=None, loaded=lambda _: None))
+        return session
+
+
+class AtOnce:
+    """An executor that has done what it is given when `submit` returns."""
+
+    def submit(self, work):
+        work()
+
+
+def test_a_membership_says_why_the_newest_version_is_not_used():
+    client = Joined()
+    part = RunMembership(
+        client, RunInfo("r1", "run", "game", Status.RUNNING, 2, 2, 0), PolicyLibrary(ModelCache()),
+        block=False, sync=False, loaders=AtOnce(), farewells=set(),
+    )  # fmt: skip
+    client.publish(1, b"no model")
+    rejection = part.rejection
+    client.publish(2, network(0.1))
+
+    assert rejection.startswith("version 1 of run r1 is not used: not an ONNX model")
+    assert part.rejection == ""
+    assert part.latest[0] == 2
 
 
 def test_nothing_is_asked_of_the_policy_for_an_empty_submit():

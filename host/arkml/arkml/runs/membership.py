@@ -47,8 +47,9 @@ class RunMembership:
 
     It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session
     ends when the last guest leaves. `limit` cuts episodes off, or None. `latest` is the version
-    that was loaded last, and its ONNX file; None before the first. `has_stopped` says that a guest
-    of this host has stopped the run.
+    that was loaded last, and its ONNX file; None before the first. `rejection` says why the newest
+    version is not used, empty if it is. `has_stopped` says that a guest of this host has stopped
+    the run.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class RunMembership:
         self._farewells = farewells
         self._limit = limit
         self.latest: tuple[int, bytes] | None = None
+        self.rejection = ""
         self._lock = threading.RLock()  # a finalizer may find it taken
         self.has_stopped = False
         self._users = 1
@@ -292,11 +294,12 @@ class RunMembership:
             loaded = self._library.load_version(data, policy)
         except ArkmlError as error:
             sentence = f"version {version} of run {self._run.id} is not used: {error}"
-            log.warning("%s", presentable(sentence, _WARNING_BYTES))
+            self.rejection = presentable(sentence, _WARNING_BYTES)
+            log.warning("%s", self.rejection)
             if not self._acting.done():
                 self._acting.set_exception(Unavailable(str(error)))
             return
-        self.latest = version, data
+        self.latest, self.rejection = (version, data), ""
         policy.offer(PolicyVersion(version, loaded))
         session.loaded(version)
         if not self._acting.done():

@@ -39,6 +39,7 @@ _PATIENCE_UPDATE = 120.0  # of a first update, which is compiled before
 _PATIENCE_ROWS = 5.0  # of rows that are on their way
 _SLICE = 0.1
 _POLL = 0.01
+_NOT_BEGUN = "its learner had not begun, train for longer"
 _ABSENT = (404, 503)  # there is no such policy yet; there is no learner
 
 
@@ -147,7 +148,8 @@ def gather(
     except (HiveError, NotFound) as error:
         if held is None:
             if isinstance(error, NotFound):
-                why = "its learner had not begun, train for longer"
+                end = _end(told or info, monitor)
+                why = f"its learner ended: {end}" if end else _NOT_BEGUN
                 raise NotFound(f"run {run.name!r} has no policy yet: {why}") from error
             raise NotFound(f"run {run.name!r} has no policy that is known: {error}") from error
         kind, (version, best) = "held", held
@@ -174,7 +176,8 @@ def gather(
         missing = missing or f"{error}; the curve may lack its end"
     unlearned = ""
     if wants_update and told is not None and max(told.n_opts, monitor.updates) <= run.n_opts:
-        unlearned = _unlearned(run, told, settings, monitor)
+        rejection = "" if membership is None else membership.rejection
+        unlearned = _unlearned(run, told, settings, rejection, _end(told, monitor))
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
         kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned
@@ -207,22 +210,34 @@ def _wait_for_update(
     return settings, info
 
 
-def _unlearned(run: RunInfo, info: RunInfo, settings: Settings | None, monitor: RunMonitor) -> str:
-    """Return why the learner of a run, now like `info`, has made no update in this training."""
-    end = info.reason or monitor.learner_end
-    reason = f" (it ended: {harmless(end)})" if end else ""
-    needed, name = (0, "") if settings is None else _rows_needed(settings)
-    if settings is not None and info.rows < needed:
-        return (
-            f"nothing was learned: {settings.learner} begins with {needed:,} rows ({name}), and"
-            f" there are {info.rows:,}: train for longer{reason}"
-        )
+def _unlearned(
+    run: RunInfo, info: RunInfo, settings: Settings | None, rejection: str, end: str
+) -> str:
+    """
+    Return why the learner of a run, now like `info`, has made no update in this training.
+
+    `rejection` is why the newest policy is not used, `end` why a learner has ended.
+    """
+    reason = f" (it ended: {end})" if end else ""
+    if settings is not None:
+        needed, name = _rows_needed(settings)
+        if info.rows < needed and rejection:
+            return f"nothing was learned: {rejection}{reason}"
+        if info.rows < needed:
+            begins = f"{settings.learner} begins with {needed:,} rows ({name}), and "
+            there = f"{begins}there are {info.rows:,}" if name else "there are no rows"
+            return f"nothing was learned: {there}: train for longer{reason}"
     new = info.rows - run.rows
     return f"nothing was learned: the learner has made no update of {new:,} rows{reason}"
 
 
+def _end(info: RunInfo, monitor: RunMonitor) -> str:
+    """Return why a learner of a run, now like `info`, has ended last, empty if none has."""
+    return harmless(info.reason or monitor.learner_end)
+
+
 def _rows_needed(settings: Settings) -> tuple[int, str]:
-    """Return the rows with which a learner begins, and the setting that says so."""
+    """Return the rows with which a learner begins, and the setting that says so, if one does."""
     first = math.ceil(1 / settings.updates_per_row)
     return {
         "sac": (settings.memory_min_size + first, "memory_min_size"),

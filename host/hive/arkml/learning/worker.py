@@ -104,6 +104,9 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
     except (HiveError, InvalidSettings, MemoryError) as error:
         server.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
         return MISCONFIGURED
+    except Exception as error:
+        server.send("fatal", reason=_described(error), retry=True)
+        raise
     reporter = Reporter(learner, server)
     _report_progress(reporter)
     try:
@@ -117,9 +120,15 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
     except ServerGone:
         raise
     except Exception as error:
-        server.send("fatal", reason=f"{type(error).__name__}: {error}", retry=True)
+        server.send("fatal", reason=_described(error), retry=True)
         raise
     return STOPPED
+
+
+def _described(error: Exception) -> str:
+    """Return the type of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _report_progress(reporter: Reporter) -> None:
