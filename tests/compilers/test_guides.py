@@ -37,8 +37,10 @@ def build_lines(language):
 def programs(tmp_path_factory):
     """A folder of programs under the names that the documents call them by."""
     folder = tmp_path_factory.mktemp("bin")
-    clang = shutil.which("clang") or shutil.which("clang-14")
-    for name, path in {"rustc": regenerate.rust_compiler(), "clang": clang}.items():
+    paths = {"rustc": regenerate.rust_compiler()}
+    for name in ("clang", "clang++"):
+        paths[name] = shutil.which(name) or shutil.which(f"{name}-14")
+    for name, path in paths.items():
         (folder / name).symlink_to(path)
     arkml = folder / "arkml"
     arkml.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m arkml "$@"\n')
@@ -139,6 +141,42 @@ ARK_EXPORT("copy") float *copy(uint32_t n) { __builtin_memcpy(copies, rows, n); 
     assert unexported == ()
     with pytest.raises(AssertionError, match=r"undefined symbol: mem(cpy|set)"):
         shell(build_lines("c").replace("-mbulk-memory ", ""))
+
+
+DESTROYED = """
+#include "ark_ml.h"
+extern "C" const uint64_t ARK_API_ML = ARK_ML_V1_ID;
+struct Body { virtual ~Body() { at = -1; } virtual float place() = 0; float at = 3; };
+struct Ball : Body { Ball(float x) { at = x; } float place() override { return at; } };
+struct World { float x; World() : x(2) {} ~World() { x = -1; } };
+static World world;
+static Body &ball() { static Ball made(world.x); return made; }
+ARK_EXPORT("ark_applet_update") void frame(void) { world.x += 1; ball().at += 1; }
+ARK_EXPORT("position") float position(void) { return world.x + ball().place(); }
+"""
+"""Objects with destructors, static and in a function, of a class that is abstract."""
+
+
+@pytest.mark.compilers
+def test_a_guest_in_cpp_whose_objects_have_destructors_is_built_by_the_guide(shell, tmp_path):
+    (flags,) = re.findall(r"^\| C\+\+ \|.*`clang\+\+ (.*?)`", GUIDE, re.MULTILINE)
+    (stubs,) = blocks(GUIDE, "cpp")
+    lines = build_lines("c").replace("clang ", f"clang++ {flags} ").replace("npc.c", "npc.cpp")
+    (tmp_path / "npc.cpp").write_text(DESTROYED + stubs)
+    shell(lines)
+    with Host() as host:
+        guest = host.load(tmp_path / "npc.wasm")
+        guest.update()
+        guest.update()
+
+        assert guest.call("position") == 4 + 5
+
+    for flag, symbol in (
+        ("-fno-c++-static-destructors ", "__cxa_atexit"),
+        ("-fno-rtti ", "vtable"),
+    ):
+        with pytest.raises(AssertionError, match=f"undefined symbol: {symbol}"):
+            shell(lines.replace(flag, ""))
 
 
 def test_the_guide_names_what_the_host_calls_with_its_type():
