@@ -84,7 +84,7 @@ class FakeLearner:
             message = self.next()
             if self.misbehavior == "dies" and message["kind"] == "rows":
                 raise ZeroDivisionError("my loss divides by zero")
-            if self.misbehavior == "dies once" and message["kind"] == "rows":
+            if "dies once" in self.misbehavior and message["kind"] == "rows":
                 self.die_once()
             self.handle(message)
 

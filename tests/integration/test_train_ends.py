@@ -151,6 +151,18 @@ def test_a_learner_that_died_without_an_update_is_not_waited_for(train, monkeypa
     assert failed.value.result.updates == 0
 
 
+def test_how_often_a_learner_died_is_told_with_the_reason(train):
+    result = train("learns, dies once", minutes=LONG, progress=lambda state: not state.updates)
+
+    reason = "the learner ended with status 1: ZeroDivisionError: my loss divides by zero"
+    assert result.ended == "stopped"
+    assert (result.learner_ends, result.learner_end) == (1, reason)
+    assert (
+        f"the learner ended once, and another one took its place, at last with: {reason}"
+        in result.health
+    )
+
+
 @pytest.fixture
 def mute():
     """The address of a hive that takes connections and answers nothing."""

@@ -464,6 +464,8 @@ class GuestTrainer(Closing):
             errors=errors,
             workers=() if self._actors is None else self._actors.result(loop.frames, loop.seconds),
             statistics=self._runner.statistics,
+            learner_ends=outcome.learner_ends,
+            learner_end=outcome.learner_end,
         )
 
 

@@ -50,7 +50,8 @@ class RunOutcome:
 
     `best` and `last` are ONNX files, `kind` and `last_kind` their origins. `missing` is the reason
     why the hive did not give all of it, empty if it did. `unlearned` is why the learner has made no
-    update in this training, empty if it has, or if the hive did not say.
+    update in this training, empty if it has, or if the hive did not say. `learner_ends` is how many
+    learners have ended in it, and were replaced, `learner_end` why the last one has.
     """
 
     kind: PolicyKind
@@ -63,6 +64,8 @@ class RunOutcome:
     info: RunInfo
     missing: str = ""
     unlearned: str = ""
+    learner_ends: int = 0
+    learner_end: str = ""
 
 
 class PatientClient:
@@ -174,14 +177,15 @@ def gather(
         info = told = answers.wait(client.run(run.id))
     except HiveError as error:
         missing = missing or f"{error}; the curve may lack its end"
-    unlearned = ""
+    unlearned, end = "", _end(info, monitor)
     if wants_update and told is not None and max(told.n_opts, monitor.updates) <= run.n_opts:
         rejection = "" if membership is None else membership.rejection
-        unlearned = _unlearned(run, told, settings, rejection, _end(told, monitor))
+        unlearned = _unlearned(run, told, settings, rejection, end)
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
-        kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned
-    )
+        kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned,
+        learner_ends=_deaths(run, info), learner_end=end,
+    )  # fmt: skip
 
 
 def _wait_for_update(
@@ -233,7 +237,8 @@ def _unlearned(
 
 def _end(info: RunInfo, monitor: RunMonitor) -> str:
     """Return why a learner of a run, now like `info`, has ended last, empty if none has."""
-    return harmless(info.reason or monitor.learner_end)
+    own = "" if info.status in OVER else info.reason  # that of a run which is over is of its end
+    return harmless(own or monitor.learner_end or info.reason)
 
 
 def _rows_needed(settings: Settings) -> tuple[int, str]:

@@ -220,7 +220,8 @@ class TrainingResult:
     "curve"; one that could not be written is missing. `warnings` are sentences for people, and
     `errors` what went wrong, in the order of its weight: both are empty as a rule. `workers` are
     the rollout workers, empty without `actors`. `statistics` are the counts of the guests of this
-    host, in which `refusals` has the pushes and submits that were refused.
+    host, in which `refusals` has the pushes and submits that were refused. `learner_ends` learners
+    ended by themselves, and another one took the place of each; `learner_end` is why the last did.
     """
 
     __repr__ = short_repr
@@ -247,11 +248,17 @@ class TrainingResult:
     errors: tuple[Exception, ...] = ()
     workers: tuple[WorkerProgress, ...] = ()
     statistics: Statistics = field(default_factory=Statistics)
+    learner_ends: int = 0
+    learner_end: str = ""
 
     @property
     def health(self) -> tuple[str, ...]:
-        """Sentences about the rows that make it hard to learn from them; empty as a rule."""
+        """Sentences about the rows and the learner that made it hard to learn; empty as a rule."""
         found = []
+        if self.learner_ends:
+            times = "once" if self.learner_ends == 1 else f"{self.learner_ends:,} times"
+            reason = f", at last with: {self.learner_end}" if self.learner_end else ""
+            found.append(f"the learner ended {times}, and another one took its place{reason}")
         if not len(self.training_curve):
             found.append("no episode ended: there is no return to rate a policy by")
         if self.metrics.get(EQUAL_REWARDS):
