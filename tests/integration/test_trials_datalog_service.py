@@ -129,7 +129,8 @@ async def test_a_trial_goes_on_with_one_warning_after_its_datalog_left(caplog):
 
     assert len(logger.samples) == 2
     (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert f"its datalog {datalog.endpoint} is lost: " in warning.getMessage()
+    lost = f"its datalog {datalog.endpoint} is lost: {datalog.endpoint.removeprefix('grpc://')}"
+    assert f"{lost} ended its stream" in warning.getMessage()
 
 
 async def test_a_trial_waits_for_a_datalog_that_is_slow():

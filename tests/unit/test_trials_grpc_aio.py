@@ -1,8 +1,12 @@
-"""Threads of gRPC end with the process, and no finalizer waits for them."""
+"""Threads of gRPC end with the process, no finalizer waits for them, and failures say what came."""
 
 import os
 
+import grpc
+import pytest
 from tests import prefork
+
+from arkml.trials.grpc_streams import failure
 
 DROPPED = """
 import asyncio, gc, threading
@@ -23,3 +27,20 @@ def test_a_channel_and_a_server_that_are_dropped_end_no_thread():
     done = prefork.run("-c", DROPPED, env=dict(os.environ))
 
     assert (done.returncode, done.stdout) == (0, "2 True\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "said"),
+    [
+        ("UNAVAILABLE", "no route", "failed: UNAVAILABLE: no route"),
+        (
+            "INTERNAL",
+            "Internal error from Core",
+            "ended its stream while more was being sent to it",
+        ),
+    ],
+)
+def test_a_failure_says_what_the_other_end_did(code, details, said):
+    none = grpc.aio.Metadata()
+
+    assert failure(grpc.aio.AioRpcError(grpc.StatusCode[code], none, none, details)) == said

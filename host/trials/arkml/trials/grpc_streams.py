@@ -17,6 +17,9 @@ ENDED = "ended its stream"
 """End of a sentence about a peer that has ended its stream."""
 
 
+_FAILED_WRITE = "Internal error from Core"
+"""What grpc.aio gives for a call whose end a write met, in the place of what the other end gave."""
+
 MOST_WAITING = 100_000
 """Messages that wait for an end that does not read them; with one more the stream is over."""
 
@@ -98,6 +101,8 @@ async def read_all(stream: Any, receive: Callable[[Any], object]) -> str:
 
 def failure(error: grpc.aio.AioRpcError) -> str:
     """Return the end of a sentence about the peer of a failed call."""
+    if error.details() == _FAILED_WRITE:
+        return "ended its stream while more was being sent to it"
     return f"failed: {error.code().name}: {error.details()}"
 
 
