@@ -29,6 +29,7 @@ def aggregate(tick: int, receiver: str, sources: Iterable[RewardSource]) -> Rewa
 
     Its value is the mean of all values weighted by their confidence, sum(value * confidence) /
     sum(confidence), over those with a confidence above 0; it is 0 if there are none.
+
     """
     listed = list(sources)
     weight = sum(source.confidence for source in listed if source.confidence > 0)
