@@ -36,17 +36,36 @@ Source = str | os.PathLike[str] | BytesLike
 
 class Host(Sealed, Unique, Closing):
     """
-    Loads guests and answers them.
+    A compiler of modules and a loader of guests, which share limits, grants and a policy.
 
-    `policy` takes the place of the snapshots that guests load: the path or the bytes of an ONNX or
-    Cervo file, a `Policy`, or a function `(observations) -> actions` (float32, [n, F], and
-    float32, [n, A]). A file that cannot act is refused here, with ModelRejected. `outputs` names
-    those of its outputs that act, where names and shapes do not tell; of several, the columns one
-    after another are the actions. Training sessions act with the policy of their run all the same.
-    `seed` and `deterministic` rule the noise of stochastic policies. `wasi` grants WASI, `hive`
-    what guests may train on; `stub_missing` links unknown `ark-*` functions to stubs.
-    Guests may be used from any thread, each from one at a time, and keep their host alive. One
-    that is dropped without `close` gives a ResourceWarning, as guests, fleets and environments do.
+    Guests may be used from any thread, each from one thread at a time. They keep their host alive.
+    A host, guest, fleet or environment that is dropped without `close` gives a ResourceWarning.
+
+    A policy file that cannot act is refused when the host is made. Sessions of a training act with
+    the policy of their run, whatever `policy` is.
+
+    Args:
+        policy: Acts in place of the snapshots that guests load: the path or the bytes of an ONNX or
+            Cervo file, a `Policy`, or a function `(observations) -> actions` (float32, [n, F], and
+            float32, [n, A]). None lets each guest use its own snapshots.
+        outputs: The names of the outputs of a policy file that hold its actions, needed where names
+            and shapes leave a choice. The columns of several outputs are joined in this order.
+        seed: Seed of the noise of stochastic policies, any whole number.
+        deterministic: True leaves out the noise of stochastic policies.
+        limits: Limits of each guest; None takes the defaults of `Limits`.
+        wasi: The access of guests through WASI. None refuses modules that import WASI.
+        stub_missing: True links unknown `ark-*` functions to stubs instead of refusing the module.
+        hive: The permission to train. None lets no guest train.
+
+    Raises:
+        UsageError: An argument has a wrong type or value.
+        ModelRejected: The policy file is malformed or cannot act.
+
+    Example:
+        with arkml.Host(policy="walker.onnx") as host:
+            guest = host.load("walker.wasm")
+            guest.update()
+
     """
 
     _is_read_only = True
@@ -87,10 +106,22 @@ class Host(Sealed, Unique, Closing):
 
     def compile(self, source: Source, *, name: str | None = None) -> CompiledModule:
         """
-        Check and compile a module: a path, bytes, or wasm text in bytes.
+        Check and compile a module, without making a guest.
 
-        Raises ModuleError (with all imports that are missing), MemoryLimitExceeded and
-        TableLimitExceeded, which name the file.
+        Args:
+            source: The path or the bytes of a module, in the binary or the text format.
+            name: Name of the module in messages; None takes the file name.
+
+        Returns:
+            The compiled module, from which `load` and `fleet` make guests.
+
+        Raises:
+            ModuleError: The module is not valid, or imports functions that the host does not
+                provide; the message names the file and lists all of these functions.
+            MemoryLimitExceeded: The module needs more memory than `Limits.memory_bytes`.
+            TableLimitExceeded: The module needs more than `Limits.tables` or
+                `Limits.table_elements`.
+
         """
         _require_name(name)
         data, label = read_source(source, name)
@@ -112,9 +143,28 @@ class Host(Sealed, Unique, Closing):
         self, source: Source | CompiledModule, *, name: str | None = None, initialize: bool = True
     ) -> Guest:
         """
-        Make a guest and, with `initialize`, run its initializers.
+        Make a guest and run its initializers.
 
-        Raises what they fail with, and ModuleError and UsageError; nothing is left then.
+        If an initializer fails, its error is raised and the guest is closed.
+
+        Args:
+            source: A compiled module, or the path or the bytes of a module.
+            name: Name of the guest in messages; None takes the name of the module.
+            initialize: False leaves the initializers to `Guest.initialize`.
+
+        Returns:
+            The guest, which belongs to the caller. Close it, or use it in a `with` statement.
+
+        Raises:
+            ModuleError: The module cannot be loaded.
+            UsageError: An argument has a wrong type.
+            GuestError: An initializer failed.
+
+        Example:
+            with arkml.Host() as host, host.load("walker.wasm") as guest:
+                for _ in range(60):
+                    guest.update()
+
         """
         module = self._compiled(source, name)
         loader = self._loader
@@ -136,11 +186,30 @@ class Host(Sealed, Unique, Closing):
         initialize: bool = True,
     ) -> Fleet:
         """
-        Make `instances` guests of one module that are stepped together.
+        Make guests of one module that are stepped together, and run their initializers in lockstep.
 
-        With `initialize` their initializers run, in lockstep; if one fails its error is raised and
-        nothing is left. Raises InstanceLimitExceeded, before anything is made, if the machine has
-        no room for all of them.
+        If an initializer fails, its error is raised and all guests are closed.
+
+        Args:
+            source: A compiled module, or the path or the bytes of a module.
+            instances: Number of guests, 1 at least.
+            name: Name of the fleet in messages; None takes the name of the module.
+            initialize: False leaves the initializers to `Fleet.initialize`.
+
+        Returns:
+            The fleet, which belongs to the caller.
+
+        Raises:
+            InstanceLimitExceeded: The machine has no room for all guests; no guest was made.
+            ModuleError: The module cannot be loaded.
+            UsageError: An argument has a wrong type or value.
+            GuestError: An initializer failed.
+
+        Example:
+            with arkml.Host() as host, host.fleet("walker.wasm", 64) as fleet:
+                for index, error in fleet.update().items():
+                    print(index, error)
+
         """
         count = number_of_guests(instances, "a fleet of {} guests")
         module = self._compiled(source, name)
@@ -156,10 +225,10 @@ class Host(Sealed, Unique, Closing):
     @property
     def account(self) -> Usage:
         """
-        Time and memory that all guests are charged with, by kind.
+        Time and memory charged to all guests together, by kind.
 
-        The times are those of closed guests too. Models that are kept after their use, and column
-        memory that no guest has at present, are not in it.
+        The times include closed guests. The memory leaves out models that are kept after their use,
+        and column memory that no guest has at present.
         """
         return self._loader.account
 
@@ -215,7 +284,11 @@ def _require_name(name: str | None) -> None:
 
 
 def own_source(source: Source, what: str = "module") -> str | os.PathLike[str] | bytes:
-    """Return a path, or a copy of bytes that can change. Raises UsageError for anything else."""
+    """
+    Return a path, or a copy of bytes that can change.
+
+    Raises UsageError for a value of another type.
+    """
     if isinstance(source, bytes):
         return source
     if isinstance(source, str | os.PathLike):

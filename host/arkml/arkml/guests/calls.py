@@ -1,4 +1,4 @@
-"""Loop that serves a guest's calls: it joins the wasm of `runtime` and the ML of `sessions`."""
+"""The loop that serves a guest's calls: it joins the wasm of `runtime` and the ML of `sessions`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ _SUBMITS = (Pause.SUBMIT, Pause.SUBMIT_NON_FINITE)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of an entry point that takes bytes: its status, and what it gave to `return_slice`."""
+    """
+    Answer of an entry point that takes bytes: its status, and the bytes passed to `return_slice`.
+    """
 
     __repr__ = short_repr
 

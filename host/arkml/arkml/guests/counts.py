@@ -12,11 +12,12 @@ class Statistics:
     """
     Counts since a guest was loaded.
 
-    `submits` counts submits that were answered, `rows` the rows in them; `non_finite_features`
-    values that were passed on as they are, `non_finite_actions` values that were answered as zero;
-    `errors` import calls that were refused, by the name of their code; `limits` those of them that
-    reached one of `Limits`, by the name of the error; `refusals` the pushes and submits among them,
-    by a sentence that names function, code and why, with the numbers of the last one of its kind.
+    `submits` counts answered submits and `rows` their rows. `non_finite_features` counts values
+    that reached the policy as they were, `non_finite_actions` values that were answered as zero.
+    `errors` counts refused import calls by the name of their code, and `limits` the refusals that
+    reached one of `Limits`, by the name of the error. `refusals` counts refused pushes and submits,
+    by a sentence that names the function, the code and the reason, with the numbers of the latest
+    refusal of its kind.
     """
 
     submits: int = 0

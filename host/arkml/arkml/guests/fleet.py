@@ -1,4 +1,4 @@
-"""Many guests of one module, stepped together, their submits answered by one policy run."""
+"""Guests of one module that are stepped together, with their submits answered by one policy run."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ from arkml.runtime.interrupts import GUARD
 
 class Fleet(Sealed, Unique, Closing):
     """
-    Guests of one module in one thread.
+    Guests of one module that are stepped together on one thread.
 
-    A call runs in rounds: each guest runs until it submits or ends, then one policy run answers
-    all that submitted. A guest that fails, or does not submit, changes nothing for the others.
-    The guests share one call guard: while the fleet, or one of them, is in a call, another call
-    raises GuestBusy, and so does `join`, `replace` or `remove` beside another thread's.
+    A call runs in rounds: each guest runs until it submits or ends, then one policy run answers all
+    submits of the round. A guest that fails, or does not submit, does not affect the others.
+
+    The guests share one call guard: while the fleet or one of its guests is in a call, another call
+    raises GuestBusy, as do `join`, `replace` and `remove` on another thread. `Host.fleet` makes
+    fleets.
     """
 
     _is_read_only = True
@@ -95,7 +97,9 @@ class Fleet(Sealed, Unique, Closing):
 
     @property
     def guests(self) -> tuple[Guest, ...]:
-        """The guests in the order of their indices, a closed one until another takes its place."""
+        """
+        The guests in the order of their indices; a closed guest stays until another replaces it.
+        """
         return self._members.guests
 
     def call(
@@ -106,10 +110,24 @@ class Fleet(Sealed, Unique, Closing):
         only: Iterable[int] | None = None,
     ) -> FleetResult:
         """
-        Call an exported function of every guest, or of those whose indices are in `only`.
+        Call an exported function of every guest.
 
-        Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and KeyboardInterrupt
-        after Ctrl-C, with every call dropped.
+        Args:
+            function: Name of the export.
+            arguments: Numbers, one for each parameter; all guests get the same.
+            budget: Seconds that may be charged to each guest, None for no limit; see `Guest`.
+            only: Indices of the guests to call; None calls all.
+
+        Returns:
+            The results, and the errors of guests that failed.
+
+        Raises:
+            EntryPointMissing: The module does not export the function.
+            UsageError: The arguments do not fit the function, or an index does not exist or comes
+                twice.
+            GuestBusy: The fleet or one of its guests is in a call already.
+            KeyboardInterrupt: Ctrl-C came; every call was dropped.
+
         """
         require_function(function)
         wanted = _Wanted(function, None if only is None else _indices(only))
@@ -121,24 +139,26 @@ class Fleet(Sealed, Unique, Closing):
         """
         Run one frame of every guest and return the errors of failed guests, by index.
 
-        Frame after frame this is cheaper than `call`: a guest stays in one call, parked at the end
-        of its frame, where nothing of the next one has run. Ctrl-C drops the guests that are inside
-        of a frame; the others live. Raises what `call` raises.
+        Repeated frames cost less than calls of `call`: a guest stays in one call, parked at the end
+        of its frame, before any instruction of the next frame. Ctrl-C drops the guests that are
+        inside a frame; the others live. Raises the errors of `call`.
         """
         return self._run(self._frame, (), budget).failures
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
-        """Run the initializers of every guest, once, and return the errors of failed ones."""
+        """
+        Run the initializers of every guest, once, and return the errors of failed guests, by index.
+        """
         waiting = {i: g for i, g in enumerate(self.guests) if not calls_of(g).is_initialized}
         failures = self._initialize(list(waiting.values()), budget)
         return {index: failures[place] for place, index in enumerate(waiting) if place in failures}
 
     def join(self, count: int = 1) -> list[Guest]:
         """
-        Add new guests, initialized, and return them.
+        Add `count` new guests, initialized, and return them.
 
-        They take the places of guests that were closed, the first ones first, and then new places
-        at the end. Raises the error of one whose initializers fail; the fleet is as before then.
+        They take the indices of closed guests first, in order, and then new indices at the end. If
+        the initializers of a new guest fail, its error is raised and the fleet stays unchanged.
         Raises UsageError once the fleet is closed.
         """
         self._require_open()
@@ -149,12 +169,23 @@ class Fleet(Sealed, Unique, Closing):
 
     def replace(self, guest: Guest, *, seed: int | None = None) -> Guest:
         """
-        Put a new guest, initialized, in the place of one of this fleet, and close that one.
+        Replace a guest of this fleet by a new one, initialized, and close the old one.
 
-        `seed` goes to the export `arkml_seed`, if the module has it. A guest that is failed is
-        closed before anything else; another one lives if the initializers of the new one fail,
-        whose error is raised, as is UsageError for a guest of no place here, and once the fleet is
-        closed.
+        A guest that has failed is closed first. Otherwise it stays in the fleet if the initializers
+        of the new guest fail.
+
+        Args:
+            guest: A guest of this fleet.
+            seed: Any whole number for the export `arkml_seed` of the new guest, if the module has
+                it.
+
+        Returns:
+            The new guest, at the same index.
+
+        Raises:
+            UsageError: The guest is not in this fleet, or the fleet is closed.
+            GuestError: An initializer of the new guest failed.
+
         """
         self._require_open()
         seed = None if seed is None else require_seed(seed)
@@ -165,9 +196,10 @@ class Fleet(Sealed, Unique, Closing):
 
     def remove(self, guest: Guest) -> None:
         """
-        Close a guest and take it out of the fleet; those after it move up by one index.
+        Close a guest and take it out of the fleet; the guests after it move up by one index.
 
-        Raises UsageError for a guest of no place here, and GuestBusy while the fleet is in a call.
+        Raises UsageError for a guest that is not in this fleet, and GuestBusy while the fleet is in
+        a call.
         """
         with self._changing():
             self._require_member(guest)
@@ -175,16 +207,16 @@ class Fleet(Sealed, Unique, Closing):
 
     @property
     def statistics(self) -> Statistics:
-        """Counts of all guests together, of those that left the fleet too."""
+        """Counts of all guests together, including guests that left the fleet."""
         members = self._members
         return sum((guest.statistics for guest in members.guests), members.past)
 
     @property
     def account(self) -> Usage:
         """
-        Time and memory that the guests are charged with, of all together and by kind.
+        Time and memory charged to all guests together, by kind.
 
-        The times are those of guests that left the fleet too.
+        The times include guests that left the fleet.
         """
         members = self._members
         return sum((guest.account for guest in members.guests), members.past_usage)
@@ -209,14 +241,14 @@ class Fleet(Sealed, Unique, Closing):
             raise UsageError(f"{self!r} is closed: make another one by Host.fleet")
 
     def _require_member(self, guest: Guest) -> None:
-        """Raise UsageError for a guest that is not one of this fleet."""
+        """Raise UsageError for a guest of another fleet, or of none."""
         if not isinstance(guest, Guest) or guest not in self._members.labels:
             raise UsageError(
                 f"{guest!r} is not in {self!r}: it takes one of its guests, as fleet.guests[0]"
             )
 
     def _start_before(self, function: str, only: tuple[int, ...] | None, budget: Budget) -> None:
-        """Start guests that may as well be run as commands, before another call of them."""
+        """Start guests that may also be run as commands, before another call of them."""
         start = deferred_start(self._module, function)
         if start is None and not is_start(self._module, function):
             return
@@ -229,7 +261,7 @@ class Fleet(Sealed, Unique, Closing):
         """
         Put new guests, initialized, in the places of others, or at the end for None.
 
-        Raises as `join`, but for the room, which is asked for before.
+        Raises the errors of `join`, except for the room, which the caller has checked.
         """
         added: list[Guest] = []
         try:
@@ -257,7 +289,7 @@ class Fleet(Sealed, Unique, Closing):
 
     def _free_labels(self, formers: Sequence[Guest | None]) -> list[int]:
         """
-        Return the numbers in the names of new guests: those of the former ones, then others.
+        Return the numbers in the names of new guests: reused numbers, then unused ones.
 
         Raises GuestBusy as `_require_there`.
         """
@@ -358,9 +390,10 @@ class Fleet(Sealed, Unique, Closing):
 
 class _Members(NamedTuple):
     """
-    The guests of a fleet, and what goes with them.
+    The guests of a fleet, with their numbers, counts and kept calls.
 
-    A change replaces it in one step, so that a signal handler that raises finds it whole or not.
+    A change replaces it in one step, so that a signal handler that raises finds the old or the new
+    one.
     """
 
     guests: tuple[Guest, ...]
@@ -374,7 +407,9 @@ class _Members(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """Kinds of calls: a function of guests by their indices, None for all; or frames of it."""
+    """
+    A kind of call: a function, the indices of its guests (None for all), and whether it is a frame.
+    """
 
     function: str
     only: tuple[int, ...] | None = None
@@ -385,7 +420,11 @@ _FRAME = _Wanted("ark_applet_update", is_frame=True)
 
 
 def _indices(only: Iterable[SupportsIndex]) -> tuple[int, ...]:
-    """Return indices as a tuple. Raises UsageError for what is not some whole numbers."""
+    """
+    Return indices as a tuple.
+
+    Raises UsageError for anything other than an iterable of whole numbers.
+    """
     try:
         indices = tuple(map(whole_number, only))
     except TypeError:  # of what holds nothing

@@ -30,9 +30,12 @@ class FleetResult:
     """
     Results of one call of many guests.
 
-    `values` are those that the calls returned, in the order of the guests, None where a call
-    failed or returns nothing. `failures` are the errors of guests that failed, in this call or
-    before, by their place in `values`; that of a guest which was closed is in the first call since.
+    Attributes:
+        values: The results of the calls, in the order of the guests; None for a call that failed or
+            returns nothing.
+        failures: The errors of guests that failed, in this call or before, by their index in
+            `values`. The error of a closed guest appears in the first call after it was closed.
+
     """
 
     __repr__ = short_repr

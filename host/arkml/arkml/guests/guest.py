@@ -37,9 +37,14 @@ class Guest(Sealed, Unique, Closing):
     """
     One sandboxed instance of a module.
 
-    One call at a time: a second one, from any thread or from inside the first, raises GuestBusy.
-    A guest that trapped, ran out of time or was cancelled is failed: `failure` says why, its
-    handles are freed, and every later call raises GuestFailed.
+    A guest takes one call at a time: a second call, from any thread or from inside the first,
+    raises GuestBusy. A guest that trapped, ran out of time or was cancelled has failed: `failure`
+    holds the error, its handles are freed, and every later call raises GuestFailed.
+
+    Methods that run the guest take a `budget`: the seconds that may be charged to the guest for
+    this call. The charge covers its wasm and the work of the host on its behalf, and leaves out
+    policies of the embedder and waits. The default is `Limits.run_seconds`. None lifts this limit
+    and `Limits.call_seconds`.
     """
 
     _is_read_only = True
@@ -54,12 +59,14 @@ class Guest(Sealed, Unique, Closing):
 
     @property
     def name(self) -> str:
-        """Name of the guest in messages: that of its module, in a fleet with its index."""
+        """
+        Name of the guest in messages: the name of its module, in a fleet followed by its index.
+        """
         return self._instance.name
 
     @property
     def module(self) -> CompiledModule:
-        """The compiled module that this is an instance of."""
+        """The compiled module of this instance."""
         return self._instance.module
 
     @property
@@ -79,7 +86,7 @@ class Guest(Sealed, Unique, Closing):
 
     @property
     def account(self) -> Usage:
-        """Time since loading and memory at present that the guest is charged with, by kind."""
+        """Time since loading and present memory charged to the guest, by kind."""
         return self._instance.usage
 
     @property
@@ -97,11 +104,24 @@ class Guest(Sealed, Unique, Closing):
         """
         Call an exported function and return its result.
 
-        Integers come back signed, several results as a tuple. `budget` is the number of seconds
-        that the guest may be charged with: its wasm and what the host does for it, without policies
-        of the embedder and waits; None lifts that limit and `Limits.call_seconds`. Raises
-        GuestBusy, GuestFailed, EntryPointMissing, UsageError, GuestTrap, GuestTimeout, GuestExit,
-        and KeyboardInterrupt after Ctrl-C.
+        Args:
+            function: Name of the export.
+            arguments: Numbers, one for each parameter of the function.
+            budget: Seconds that may be charged to the guest, None for no limit; see `Guest`.
+
+        Returns:
+            The result: a float or a signed integer, a tuple of several results, or None.
+
+        Raises:
+            GuestBusy: The guest is in a call already.
+            GuestFailed: The guest failed in an earlier call.
+            EntryPointMissing: The module does not export the function.
+            UsageError: The arguments do not fit the function.
+            GuestTrap: The guest trapped.
+            GuestTimeout: The guest used up its budget.
+            GuestExit: The guest called `proc_exit`.
+            KeyboardInterrupt: Ctrl-C came; the guest has failed.
+
         """
         if type(function) is not str:
             require_function(function)
@@ -115,8 +135,8 @@ class Guest(Sealed, Unique, Closing):
         """
         Call an exported function while other tasks of the event loop run.
 
-        They run where the guest waits, and after each 10 ms that it ran. Takes, returns and raises
-        what `call` does.
+        Other tasks get a turn whenever the guest waits, and after each 10 ms of its run time.
+        Arguments, result and errors are as for `call`.
         """
         require_function(function)
         if self._waits_for_start and (start := self._start_of(function)) is not None:
@@ -124,7 +144,9 @@ class Guest(Sealed, Unique, Closing):
         return await self._calls.call_async(function, arguments, budget)
 
     def cancel(self) -> None:
-        """Let the call in progress raise GuestCancelled when it next gives way. From any thread."""
+        """
+        Make the call in progress raise GuestCancelled when it next yields. Safe from any thread.
+        """
         self._calls.fiber.call_guard.cancel()
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> None:
@@ -143,11 +165,21 @@ class Guest(Sealed, Unique, Closing):
         self, arguments: str | Sequence[str] = "", *, budget: Budget = RUN_SECONDS
     ) -> bytes:
         """
-        Run a cmdlet with its arguments: a sequence, or a text that separates them by single spaces.
+        Run a cmdlet with its arguments.
 
-        Returns what it gave to `return_slice`. Raises CmdletFailed if its status is not 0, and
-        UsageError for an argument of a sequence that holds a space, at which guests split, and for
-        half of a surrogate pair, which UTF-8 does not have.
+        Args:
+            arguments: A sequence of texts, or one text that separates the arguments by single
+                spaces.
+            budget: Seconds that may be charged to the guest, None for no limit; see `Guest`.
+
+        Returns:
+            The bytes that the cmdlet passed to `return_slice`.
+
+        Raises:
+            CmdletFailed: The status of the cmdlet is not 0.
+            UsageError: An argument of a sequence is empty or holds a space, at which guests split,
+                or a text holds half of a surrogate pair, which UTF-8 cannot encode.
+
         """
         reply = self.invoke("ark_cmdlet_run", _joined(arguments), budget=budget)
         if reply.status:
@@ -170,7 +202,7 @@ class Guest(Sealed, Unique, Closing):
         """
         Run a WASI command and return its exit status.
 
-        A command that has exited cannot be run again. Raises what `call` raises.
+        A command that has exited cannot be run again. Raises the errors of `call`.
         """
         if isinstance(self.failure, GuestExit):
             raise GuestFailed(
@@ -190,8 +222,18 @@ class Guest(Sealed, Unique, Closing):
         """
         Call a function that takes bytes: `(ptr, len) -> status`.
 
-        The bytes lie in memory from `ark_alloc` while the function runs. Raises EntryPointMissing
-        if the module does not export the function or, with bytes to give, the allocator.
+        Args:
+            function: Name of the export.
+            data: The input. It lies in memory from `ark_alloc` while the function runs.
+            budget: Seconds that may be charged to the guest, None for no limit; see `Guest`.
+
+        Returns:
+            The status, and the bytes that the function passed to `return_slice`.
+
+        Raises:
+            EntryPointMissing: The module does not export the function, or exports no allocator
+                although there are bytes to pass.
+
         """
         require_function(function)
         if self._waits_for_start:
@@ -199,7 +241,11 @@ class Guest(Sealed, Unique, Closing):
         return self._calls.invoke(function, bytes_of(data), budget)
 
     def request(self, data: BytesLike, *, budget: Budget = RUN_SECONDS) -> bytes:
-        """Send a request to a servlet and return its answer. Raises CmdletFailed for a status."""
+        """
+        Send a request to a servlet and return its answer.
+
+        Raises CmdletFailed if the status is not 0.
+        """
         return self._successful("ark_servlet_request", data, budget)
 
     def persist(self) -> bytes:
@@ -212,11 +258,13 @@ class Guest(Sealed, Unique, Closing):
         return self.return_slice or b""
 
     def restore(self, state: BytesLike) -> None:
-        """Give a guest the state that `persist` returned."""
+        """Restore the state that `persist` returned."""
         self._successful("ark_state_restore", state, RUN_SECONDS)
 
     def allocations(self) -> tuple[int, int, int, int] | None:
-        """Return allocations, bytes allocated, frees and bytes freed; None if none are counted."""
+        """
+        Return allocations, bytes allocated, frees and bytes freed; None if they are not counted.
+        """
         if "ark_get_alloc_stats" not in self.module.functions:
             return None
         words = self.read_memory(self.call("ark_get_alloc_stats"), 32)
@@ -230,7 +278,7 @@ class Guest(Sealed, Unique, Closing):
         Return a copy of `size` bytes of guest memory.
 
         `pointer` is an address as a guest returns it: an i32, signed or unsigned. Raises
-        InvalidArguments for what lies outside of the memory, TooManyBytes and GuestBusy.
+        InvalidArguments for a range that reaches beyond the memory, TooManyBytes, and GuestBusy.
         """
         address, count = address_of(pointer), size_of(size)
         with self._instance.memory() as memory:
@@ -240,8 +288,8 @@ class Guest(Sealed, Unique, Closing):
         """
         Write bytes to guest memory, at an address as `read_memory` takes it.
 
-        Raises InvalidArguments for what lies outside of the memory, and then nothing is written,
-        and GuestBusy.
+        Raises InvalidArguments for a range that reaches beyond the memory, in which case no byte is
+        written, and GuestBusy.
         """
         address, content = address_of(pointer), bytes_of(data)
         with self._instance.memory() as memory:
@@ -252,7 +300,7 @@ class Guest(Sealed, Unique, Closing):
         self._instance.close()
 
     def _start_before(self, function: str, budget: Budget) -> None:
-        """Start a module that may as well be run as a command, before another call."""
+        """Start a module that may also be run as a command, before another call."""
         if (start := self._start_of(function)) is not None:
             self._calls.call(start, (), budget)
 
@@ -321,13 +369,13 @@ def deferred_start(module: CompiledModule, function: str) -> str | None:
 
 
 def require_function(function: str) -> None:
-    """Raise UsageError for what is not the name of an export."""
+    """Raise UsageError for a value that cannot be the name of an export."""
     if not isinstance(function, str):
         raise UsageError(f"function is {cut_repr(function)}: it takes the name of an export")
 
 
 def _joined(arguments: str | Sequence[str]) -> bytes:
-    """Return the arguments of a cmdlet as it is given them. Raises UsageError."""
+    """Return the arguments of a cmdlet as the bytes of its input. Raises UsageError."""
     text = arguments if isinstance(arguments, str) else _with_spaces(arguments)
     return utf8(text, "arguments")
 
