@@ -25,9 +25,9 @@ ROW = np.dtype(
 """
 The scalars of one pushed observation. The shim writes them at the offsets of `ROW.fields`.
 
-`moved` has the bits of `runtime.shim.control.Moved` beside the two of the state. It is zero where
-the agent runs on: the row has the state RUNNING, and the one before in its place had the same id,
-did not end its episode, and was in a submit that is followed (`Region.follow`).
+`moved` has the bits of `runtime.shim.control.Moved` beside the two of the state. It is zero while
+the agent continues: the row has the state RUNNING, and the previous row in its place had the same
+id, did not end its episode, and was in a submit that is followed (`Region.follow`).
 """
 
 
@@ -40,24 +40,24 @@ def row_offset(field: str) -> int:
 
 class Batch:
     """
-    Rows to act on, those of one session in the order in which they were pushed.
+    Rows to act on, the rows of one session in the order in which they were pushed.
 
-    Its arrays are views that live until `Policy.act` returns. `n` is `len(batch)`.
+    The arrays are views that live until `Policy.act` returns. `n` is `len(batch)`.
 
     - `rows`: records, [n], with the fields `id` (uint64, of the agent), `state` (uint32: 0 Running,
       1 Terminal, 2 Interrupted, 3 Initial), `reward` and `length` (float32), `given` and
       `metadata` (uint32: actions and items of metadata that came with the row).
-    - `features`: float32, [n, num_features]. Those that are not finite are passed on.
-    - `actions`: float32, [n, num_actions], to be filled; they hold those of an earlier batch.
-      Agents whose episode ended get zeros, and so do numbers that are not finite, which are counted
-      in `Statistics.non_finite_actions`.
+    - `features`: float32, [n, num_features]. Values that are not finite are passed on.
+    - `actions`: float32, [n, num_actions], to be filled; at first they hold values of an earlier
+      batch. Agents whose episode ended get zeros, and so do numbers that are not finite, which
+      `Statistics.non_finite_actions` counts.
     - `values`: float32, [n], to be filled by a policy that has values, else left alone as zeros.
-    - `keys`: uint64, [n], or [] where all rows are of one session: the key of each row's session,
+    - `keys`: uint64, [n], or [] if all rows are of one session: the key of each row's session,
       unique in its host.
-    - `given`: float32, [n, num_actions], actions that came with the rows, or None where the
-      session takes none.
-    - `scratch`: anything that the policy wants to find again: the same object comes again while
-      the same memory holds the same number of rows.
+    - `given`: float32, [n, num_actions], actions that came with the rows, or None if the session
+      takes none.
+    - `scratch`: an object of the policy's choice, which is kept while the same memory holds the
+      same number of rows.
     """
 
     __slots__ = ("actions", "features", "given", "keys", "rows", "scratch", "values")

@@ -19,7 +19,7 @@ PLAYER_AREAS: Final = 1_024
 
 
 TIMES = frozenset({"run_seconds", "call_seconds"})
-"""The limits that are times in seconds, None for no limit; the others are whole numbers."""
+"""The limits that are times in seconds, None for no limit; all others are whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,34 @@ class Limits:
     """
     Limits of one guest.
 
-    Sizes are in bytes, times in seconds. `run_seconds` is the time budget of one call: the time of
-    its wasm and of what the host does for it, without policies of the embedder and waits; None
-    means no budget. `call_seconds` is the time of one call with the waits that the guest asks for,
-    None for no limit; it does not hold for cmdlets. `compile_seconds` is the wall time that
-    compiling one module may take. Raises UsageError for a value of a wrong type or range.
+    Sizes are in bytes, times in seconds. Raises UsageError for a value of a wrong type or range.
+
+    Attributes:
+        module_bytes: Size of a module.
+        function_bytes: Size of one function body.
+        memory_bytes: Wasm memory of the guest.
+        tables: Number of tables.
+        table_elements: Elements of the tables.
+        instances: Number of guests of a host.
+        handles: Live handles of the guest.
+        futures: Live futures of the guest.
+        rows: Rows of one batch.
+        metadata_bytes: Metadata of one batch.
+        column_bytes: Column memory of the sessions of the guest.
+        snapshot_bytes: Size of a snapshot, of all snapshots in use together, and of the bytes that
+            the guest hands over in one call.
+        wasm_stack: Stack of the guest.
+        run_seconds: Time budget of one call: its wasm and the work of the host on its behalf,
+            without policies of the embedder and waits. None sets no budget.
+        text_bytes: Size of one text.
+        call_seconds: Time of one call including the waits that the guest asks for; it does not hold
+            for cmdlets. None sets no limit.
+        compile_seconds: Wall time to compile one module.
+
+    Example:
+        limits = arkml.Limits(memory_bytes=64 << 20, run_seconds=0.1)
+        host = arkml.Host(limits=limits)
+
     """
 
     module_bytes: int = 64 * MIB
@@ -53,19 +76,19 @@ class Limits:
 
     descriptors: int = 256
     call_seconds: float | None = 30.0
-    """Seconds of one call with the waits that the guest asks for; None: no limit."""
+    """Seconds of one call including the waits that the guest asks for; None: no limit."""
     guest_bytes: int = 1536 * MIB
     """Bytes of one guest: wasm memory, columns, models in use and their work space, brains, states
     of agents, requests to hives with their results, and vectors that calls leave, together."""
     host_bytes: int | None = None
-    """Bytes of all guests of a host: what their memories may have and what else they have."""
+    """Bytes of all guests of a host: their largest possible memories and all their other memory."""
     frames_over_share: int = 5
     """Frames of the last 20 in which a guest of a fleet may be over its share of the time."""
     compile_seconds: float = 30.0
     nnef_processes: int = 4
-    """Processes of a host in which models of NNEF run, each for one model that is in use."""
+    """Processes of a host that run NNEF models, each for one model in use."""
     requests: int = 32
-    """Requests of one guest to hives that are not done, also those whose future it dropped."""
+    """Unfinished requests of one guest to hives, including requests whose future it dropped."""
 
     def __post_init__(self) -> None:
         """Check every limit, and keep it as a number of Python."""
@@ -108,7 +131,7 @@ Budget: TypeAlias = float | Literal[DefaultBudget.RUN_SECONDS] | None
 
 
 def budget_seconds(budget: Budget) -> float | None:
-    """Return a budget that was given for one call. Raises UsageError for a negative one."""
+    """Return the budget of one call in seconds. Raises UsageError for a negative budget."""
     if budget is None:
         return None
     seconds = real_number(budget)
@@ -121,9 +144,9 @@ def budget_seconds(budget: Budget) -> float | None:
 
 def whole_number(value: object) -> int | None:
     """
-    Return a whole number as an int, be it one of Python or numpy; None for anything else.
+    Return a whole number of Python or numpy as an int, None for anything else.
 
-    A bool is none: it stands where another argument was meant.
+    A bool does not count: it usually stands in for another argument.
     """
     if isinstance(value, bool):
         return None
@@ -147,9 +170,10 @@ def real_number(value: object) -> float | None:
 
 def number_of_guests(value: SupportsIndex, sentence: str) -> int:
     """
-    Return a number of guests as an int, which no sum or product wraps around.
+    Return a number of guests as an int, so that no sum or product wraps around.
 
-    Raises UsageError for what is not a whole number from 1; `sentence` says it by {}.
+    Raises UsageError for anything but a whole number from 1, with the value at the {} of
+    `sentence`.
     """
     count = whole_number(value)
     if count is None or count < 1:
@@ -181,10 +205,10 @@ def require_seed(value: SupportsIndex) -> int:
 
 def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | None]:
     """
-    Return the seconds that a call may run, and those that it may take with its waits.
+    Return the seconds that a call may run, and the seconds that it may take with its waits.
 
-    A budget that was given for the call raises the second number to itself, and None lifts both.
-    Raises UsageError as `budget_seconds`.
+    A budget given for the call raises the second number to itself, and None lifts both. Raises
+    UsageError as `budget_seconds`.
     """
     if budget is RUN_SECONDS:
         return limits.run_seconds, limits.call_seconds

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = SafeLogger(__name__)
 
 EMBEDDED: Final = "embedded"
-"""Stands for a hive of the host's own instead of the address of another one."""
+"""Takes the place of an address, for a hive that the host starts itself."""
 
 _LOCAL = "localhost"
 _OWN = ((_LOCAL, DEFAULT_PORT), ("", 0))
@@ -64,7 +64,7 @@ _LEAVING_GONE = 1.0  # the wait where no hive is there: one may be back
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Game, name and widths of a run, in which the guests that resume it must agree."""
+    """Game, name and widths of a run, which every guest that resumes it must match."""
 
     game: str
     name: str
@@ -81,21 +81,36 @@ class HiveGrant:
     """
     The permission to train, and the hive to train on.
 
-    `hive` is "embedded", a hive that starts with the first use and ends with this process, or the
-    address of one that `arkml hive serve` runs, "HOST:PORT" or a URL, with its `token`. `allowed`
-    are addresses of further hives that guests may name. `data` is the directory in which an
-    embedded hive keeps its runs; without it they are deleted with the host. `settings` override
-    what guests ask for. `block` says whether a submit waits while the learner's pace admits no more
-    rows; None lets applets drop rows instead and everything else wait. With `shared` all guests of
-    the host that start a run of one game and name take part in one run, which `resume` continues if
-    the hive has one, and an embedded hive keeps no learner ready for another; otherwise each starts
-    its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, which runs start from in the place
-    of what guests ask for, with `shared` the first one only. `expected` is the run that the first
-    of them has to start, any other one is NotTrainable. With `join`, the id of a run of the hive,
-    guests take part in that run, whatever run and hive they name, and get none of the remote
-    workers that they ask for. `upload_modules` allows guests to have remote workers: the hive then
-    gets their module. `page` is the port at which an embedded hive shows its page, 0 for any that
-    is free.
+    Attributes:
+        hive: "embedded" for a hive that starts with its first use and ends with this process, or
+            the address of a hive that `arkml hive serve` runs, "HOST:PORT" or a URL.
+        token: The token of the hive at that address.
+        allowed: Addresses of further hives that guests may name.
+        data: Directory in which an embedded hive keeps its runs; None deletes them with the host.
+        settings: Settings of the learner, which override the wishes of guests.
+        block: True lets a submit wait while the learner's pace admits no more rows; False drops the
+            rows. None drops rows of applets only.
+        shared: True lets all guests of the host that start a run of one game and name take part in
+            one run; an embedded hive then keeps no spare learner. False gives each guest its own
+            run.
+        resume: True continues the run of that game and name, if the hive has one.
+        checkpoint: "RUN" or "RUN@UPDATES" of the hive, from which runs start instead of the guest's
+            choice; with `shared`, only the first run.
+        expected: The run that the first guest has to start. Any other run is refused as
+            NotTrainable.
+        join: Id of a run of the hive in which all guests take part, whatever run and hive they
+            name; they get no remote workers.
+        upload_modules: True allows guests to have remote workers, for which the hive gets their
+            module.
+        page: Port at which an embedded hive shows its page, 0 for any free port, None for no page.
+
+    Example:
+        grant = arkml.HiveGrant(data="runs", settings={"gamma": 0.995}, shared=True)
+        with arkml.Host(hive=grant) as host:
+            guest = host.load("walker.wasm")
+            for _ in range(10_000):
+                guest.update()
+
     """
 
     __repr__ = short_repr
@@ -115,7 +130,7 @@ class HiveGrant:
     page: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError for values of other kinds, and InvalidSettings."""
+        """Raise UsageError for values of a wrong type, and InvalidSettings."""
         for name in ("hive", "checkpoint", "join"):
             self._require(name, isinstance(getattr(self, name), str), "a text")
         self._require(
@@ -142,7 +157,7 @@ class HiveGrant:
             object.__setattr__(self, "page", page)
 
     def _require(self, name: str, is_valid: bool, expected: str, *, is_shown: bool = True) -> None:
-        """Raise UsageError for a field whose value is not one of those that it takes."""
+        """Raise UsageError for a field with an invalid value."""
         if not is_valid:
             value = getattr(self, name)
             shown = cut_repr(value) if is_shown else f"a {type(value).__name__}"
@@ -158,9 +173,9 @@ def named_address(url: str, port: int) -> tuple[str, int]:
     """
     Return the host and the port that a guest means by `url`, a host name or a URL, and `port`.
 
-    The host is in lower case, and every name of this machine's loopback is "localhost". A port in
-    the URL wins; port 0 beside a host is the default one, 443 for https. Raises Unavailable for
-    text that is not an address.
+    The host is in lower case, and every name of this machine's loopback becomes "localhost". A port
+    in the URL wins; port 0 beside a host means the default port, 443 for https. Raises Unavailable
+    for text that is not an address.
     """
     try:
         bare = f"[{url}]" if ipaddress.ip_address(url).version == 6 else url
@@ -187,13 +202,20 @@ class HiveAccess(Closing):
     """
     The clients of one host, each made when a guest first asks for its hive.
 
-    `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
-    sessions that are being left, which `close` gives some seconds. `is_asked` says whether a guest
-    has asked for a run, `is_training` whether one has had a session of a policy that learns, and
-    `failure` why the last guest that asked for one has not. `feed` has the demonstrations that the
-    first run gets, None without any. `limit` cuts off the episodes of training, or None; `kept` are
-    the memberships that are kept until `close` for the guests that take the places of those that
-    were cut off.
+    Attributes:
+        grant: The permission of the host.
+        threads: Threads that wait for hives.
+        loaders: Threads that load policies, for which others wait.
+        farewells: Sessions that are being left, which `close` gives some seconds.
+        is_asked: True once a guest has asked for a run.
+        is_training: True once a guest has had a session of a policy that learns.
+        failure: The error of the last guest that asked for such a session in vain.
+        feed: Demonstrations for the first run, or None.
+        limit: Cuts off the episodes of training, or None.
+        kept: Memberships that are kept until `close` for the guests that replace the ones that were
+            cut off.
+        page: Link to the page of the embedded hive, empty before `open_page`.
+
     """
 
     def __init__(self, grant: HiveGrant) -> None:
@@ -221,7 +243,7 @@ class HiveAccess(Closing):
 
     def client(self, address: HiveAddress | None = None) -> HiveClient:
         """
-        Return the client of the hive at an address; None is the one of the host's configuration.
+        Return the client of the hive at an address, or of the configured hive for None.
 
         Raises Unavailable for an address that is not allowed.
         """
@@ -237,10 +259,10 @@ class HiveAccess(Closing):
 
     def start(self, client: HiveClient, request: RunRequest) -> Future[RunInfo]:
         """
-        Create a run; with `shared`, return the one created before for this game and name.
+        Create a run; with `shared`, return the run created earlier for this game and name.
 
         With `join` return that run; the future raises RunGone if it is over. Raises NotTrainable if
-        another one is expected.
+        another run is expected.
         """
         if self.grant.join:
             found = client.run(self.grant.join)

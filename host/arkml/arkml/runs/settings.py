@@ -13,9 +13,9 @@ _WIDTHS = ("features", "actions", "branches")  # compared with the guest's when 
 
 class LearnerSettings(TypedDict, total=False):
     """
-    Settings of a learner; a missing key keeps the value that the guest asks for, or the default.
+    Settings of a learner; a missing key keeps the guest's value, or the default.
 
-    docs/training.md explains each key. Names and types are those of the fields of
+    docs/training_settings.md explains each key. Names and types are the same as in
     `arkml.hive.protocol.settings.Settings`.
     """
 
@@ -62,8 +62,9 @@ def doubts(settings: Settings) -> dict[str, str]:
     """
     Return a sentence for each setting that a guest asks for and that makes it learn badly, by name.
 
-    They are honored all the same. docs/training_defaults.md measures what `rollout_length` does.
-    Under the name "other" are those that the learner does not have, if it is one of this package.
+    Such settings are honored all the same. docs/training_defaults.md measures the effect of
+    `rollout_length`. The name "other" lists settings that the learner does not have, if it is one
+    of this package.
     """
     found = {}
     unknown = [name for name in settings.other if name not in _OF_THE_GUEST]

@@ -31,7 +31,7 @@ _processor_clock = time.thread_time
 
 
 class WorkKind(Enum):
-    """Kinds of work that the host does for a guest, beside the wasm that it runs."""
+    """Kinds of work that the host does for a guest, in addition to running its wasm."""
 
     IMPORTS = "imports"
     COPIES = "copies"
@@ -42,20 +42,29 @@ class WorkKind(Enum):
 @dataclass(frozen=True, slots=True)
 class Usage:
     """
-    The time and the memory that a guest has used, or several together.
+    The time and the memory that one guest has used, or several guests together.
 
-    Times are in seconds since loading, sizes in bytes at present. `run_seconds` counts towards
-    `Limits.run_seconds`: the time of wasm, of imports that Python answered, of `copies` to larger
-    columns, of `vetting` models and of runs of `models`, both of those that the guest brought.
-    `policy_seconds`, of policies that the embedder gave, is not charged. `wait_seconds` are waits
-    that the guest asked for. `memory_bytes` is the wasm memory, `object_bytes` the most that
-    its structs, arrays and exceptions may have together, `column_bytes` the queues of its
-    sessions, `session_bytes` the models in use with the observations and results of brains,
-    `agent_bytes` the state of its agents, and the rows that an environment keeps,
-    `request_bytes` the requests to hives that are not done and results that it has not taken, and
-    the experiments of an environment, `vector_bytes` the return slice and the pending vector of its
-    last call, and `work_bytes` the arrays that runs of its models need beside their queues.
-    `session_bytes` and `work_bytes` have nothing of models that the embedder gave.
+    Times are in seconds since loading, sizes in bytes at present. `session_bytes` and `work_bytes`
+    leave out models of the embedder.
+
+    Attributes:
+        wasm_seconds: Time of wasm.
+        import_seconds: Time of imports that Python answered.
+        copy_seconds: Time of copies to larger columns.
+        vetting_seconds: Time of checking models that the guest brought.
+        model_seconds: Time of running models that the guest brought.
+        policy_seconds: Time of policies of the embedder, which is not charged.
+        wait_seconds: Waits that the guest asked for.
+        memory_bytes: Wasm memory.
+        object_bytes: The most that its structs, arrays and exceptions may use together.
+        column_bytes: Queues of its sessions.
+        session_bytes: Models in use, with the observations and results of brains.
+        agent_bytes: State of its agents, and rows that an environment keeps.
+        request_bytes: Unfinished requests to hives, results that it has not taken, and the
+            experiments of an environment.
+        vector_bytes: The return slice and the pending vector of its last call.
+        work_bytes: Arrays that runs of its models need beside their queues.
+
     """
 
     wasm_seconds: float = 0.0
@@ -86,7 +95,7 @@ class Usage:
         return sum(getattr(self, field.name) for field in fields(self)[_FIRST_SIZE:])
 
     def without_memory(self) -> Usage:
-        """Return the times alone, as of a guest that is closed."""
+        """Return the times alone, as for a closed guest."""
         sizes = fields(self)[_FIRST_SIZE:]
         return replace(self, **dict.fromkeys((field.name for field in sizes), 0))
 

@@ -35,12 +35,20 @@ _COMPONENT_TEXT = re.compile(rb"\s*\(\s*component\b")
 
 class CompiledModule(Sealed, Unique):
     """
-    A compiled guest module, of which guests are instances.
+    A compiled guest module, from which guests are made.
 
-    `digest` is the SHA-256 of the bytes given, `binary` the module in the binary format, as it was
-    given. `functions` are the types of the exported functions, `table_share` is the number of
-    elements to which each table may grow. The same bytes are compiled once for all hosts of the
-    process whose limits on modules and whose grants are equal.
+    The same bytes are compiled once for all hosts of the process with equal grants and equal limits
+    on modules. `Host.compile` makes compiled modules.
+
+    Attributes:
+        name: Name of the module in messages.
+        limits: The limits of its host.
+        digest: SHA-256 of the bytes that were given.
+        binary: The module in the binary format, before it was rewritten.
+        info: Description of the module.
+        functions: Types of the exported functions, by name.
+        table_share: Number of elements to which each table may grow.
+
     """
 
     _is_read_only = True

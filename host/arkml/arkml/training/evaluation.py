@@ -40,23 +40,46 @@ def evaluate(
     """
     Play episodes of a guest with a policy, and return their returns and lengths.
 
-    `module` is the path or the bytes of a guest that starts trainings, `policy` a path, bytes, a
-    `Policy` or a function, and `outputs` those of a file that act, as `Host` takes them: it answers
-    in the place of the run that the guest starts, and there is no hive and no learner. Of a guest
-    that starts several runs it plays the agents of `behavior`, the name of one, by default of the
-    first, if it does not fit those of others; these get zeros. `episodes` are shared out evenly
-    among the agents before they begin, and the guest is stepped as fast as it can until all of them
-    have ended: the first that end would be the short ones. After `frames` frames, by default 500
-    for each episode and at least 5,000, as many episodes of each agent come back as all of them
-    have ended, and `shortfall` says so. After `max_episode_steps` an episode is cut off, as in
-    `train`, and those that began later in its guest do not count, since only the short ones of them
-    would end. `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of
-    a cmdlet that is run in the place of frames.
+    The policy answers in place of the run that the guest starts: there is no hive and no learner.
+    The episodes are shared out evenly among the agents before they begin, and the guest is stepped
+    as fast as possible until all of them have ended, since the first to end would be the short
+    ones. May be called from any thread, and from several at a time.
 
-    Raises ModuleError, ModelRejected and UsageError before the guest runs, UsageError where no
-    behavior is named and the policy fits several; what the guest fails with; InvalidArguments if
-    the policy does not fit it; and NotFound if it starts no training or an agent ends no episode,
-    and PolicyFailed. May be called from any thread, and from several at a time.
+    Args:
+        module: The path or the bytes of a guest that starts trainings.
+        policy: A path, bytes, a `Policy` or a function, as for `Host`.
+        outputs: The names of the outputs of a policy file that hold its actions, as for `Host`.
+        behavior: Name of the run whose agents the policy plays, for a guest that starts several;
+            the agents of other runs get zeros. None takes the first run if the policy does not fit
+            the others.
+        episodes: Number of episodes.
+        frames: Most frames to step, by default 500 for each episode and at least 5,000. At the
+            limit, each agent counts as many episodes as every agent has ended, and `shortfall` says
+            so.
+        max_episode_steps: Steps after which an episode is cut off, as in `train`. Episodes of the
+            same guest that began later do not count, since only short ones among them would end.
+        deterministic: True leaves out the noise of the policy.
+        seed: Seed of the noise, any whole number.
+        cmdlet: Arguments of a cmdlet, which is run instead of frames.
+        limits: Limits of the guest; None takes the defaults of `Limits`.
+
+    Returns:
+        The returns, lengths and successes of the episodes, in the order in which they ended.
+
+    Raises:
+        ModuleError: The module cannot be loaded.
+        ModelRejected: The policy file is malformed or cannot act.
+        UsageError: An argument has a wrong value, or the policy fits several runs of the guest and
+            `behavior` names none.
+        InvalidArguments: The policy does not fit the guest.
+        NotFound: The guest starts no training, or an agent ends no episode.
+        PolicyFailed: The policy failed.
+        GuestError: The guest failed.
+
+    Example:
+        rated = arkml.evaluate("walker.wasm", "training/walker/walker.onnx", episodes=20)
+        print(f"{rated.mean_return:.1f} +- {rated.standard_deviation:.1f}")
+
     """
     episodes = require_whole("episodes", episodes)
     frames = require_whole("frames", frames_of(episodes) if frames is None else frames)

@@ -1,4 +1,4 @@
-"""One training from the module to the files that it leaves."""
+"""One training, from the module to the files of its result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from arkml.runs.settings import LearnerSettings
 
 _BY_WISH = ("stopped", "interrupted")
-"""Ends of a training that its user wanted, whatever was learned until then."""
+"""Ends that the user asked for, whatever was learned by then."""
 
 
 def train(
@@ -94,54 +94,93 @@ def train(
     """
     Train a guest until a goal is reached, and keep the policy.
 
-    `module` is the path or the bytes of a guest that starts a training; the first run that it
-    starts is the one that is trained. The training ends after `minutes` or `frames` from when there
-    is a policy, or after `minutes` without one, or when the mean return of the last 100 evaluation
-    episodes is `until_return`, without `eval_every` that of the last 100 training episodes, of
-    which 20 must have ended; the first of them counts.
-    Without any an applet trains for five minutes, and anything else runs once.
+    The call blocks and prints nothing. It may be made from any thread, also from one with a running
+    event loop, and by several threads at a time if each has a directory of its own. The training
+    follows the first run that the guest starts.
 
-    `progress` is called about once a second, and after each evaluation at once, with a
-    `TrainingProgress`, on a thread of the training; False ends the training, an exception makes it
-    fail. Policies, curve, rows and checkpoints go to `directory`, `training/NAME` by default, where
-    NAME is the file name of the module without its suffix; `resume` continues the training in
-    there. `checkpoint` is what another training has learned, to start from: the path of a file
-    `N.safetensors` in its directory, or "RUN" or "RUN@UPDATES" of the same `hive`.
-    `demonstrations` is a file as `record` writes it: the run gets its rows before play begins, and
-    not again where it is resumed. `settings` are those of the learner. With `fps` frames are paced
-    and never wait for the learner.
-    `instances` steps a fleet. Every `eval_every` frames `evaluate_episodes` episodes without noise
-    rate the policy, in a process of their own; where the one before still plays, the newest version
-    waits for it. An episode is a success by the metadata "success" that the guest pushes, else if
-    its return is `until_return` at least. After `max_episode_steps` an episode is cut off, in
-    training and in evaluations: the agents of its guest are truncated, not terminated, and a new
-    guest, with a seed of its own, takes its place. `cmdlet` are the arguments of a cmdlet. `hive`
-    is "embedded", a hive that ends with the training, or "HOST:PORT" or a URL, with its `token`;
-    guests may name those of `allowed_hives` too. `seed` is that of the policy's noise and, where it
-    is not 0, of the learner.
+    The training ends at the first of its goals: `minutes`, `frames` or `until_return`. Without a
+    goal an applet trains for five minutes, and any other guest runs once. KeyboardInterrupt in the
+    calling thread ends the training, and the result is returned with `ended` "interrupted"; a
+    second one ends only the wait for the hive. If nothing was learned yet, KeyboardInterrupt is
+    raised.
 
-    `actors` is the number of rollout workers: hosts with `instances` guests each that take part in
-    the run, the first of them in this process. `frames`, `eval_every` and a paced frame are counted
-    by the first; the others step as fast as the learner's pace admits, or `fps`, until the training
-    ends. They run as processes of this machine or, with the `runner` "ray", on the Ray cluster at
-    `ray_address`, or one of this machine; the `hive` must be reachable from there. One that dies is
-    in the warnings and is replaced.
+    The keywords below come in groups: the goals, the files, the learner, the episodes and frames,
+    the hive, the rollout workers, and the displays.
 
-    `track` is "wandb" or "mlflow", extras of these names: it gets the curves, the settings and the
-    policies, which are kept in `directory` without a server. One that fails is in the warnings.
-    `page` shows the training of an embedded hive in a browser: at a port, True for any that is
-    free, or a function that is called with the link. The link, good for one login, is the `page` of
-    the progress too.
+    Args:
+        module: The path or the bytes of a guest that starts a training.
+        minutes: Length of the training, counted from its first policy, or from its start while
+            there is no policy.
+        frames: Number of frames, counted from the first policy.
+        until_return: Mean return that ends the training: of the last 100 evaluation episodes or,
+            without `eval_every`, of the last 100 training episodes, with 20 at least.
+        directory: Directory of policies, curve, rows and checkpoints; by default `training/NAME`,
+            where NAME is the file name of the module without its suffix.
+        resume: True continues the training in `directory`.
+        checkpoint: A checkpoint to start from: the path of a file `N.safetensors` in the directory
+            of another training, or "RUN" or "RUN@UPDATES" of the same `hive`.
+        demonstrations: A file written by `record`. The run gets its rows before play begins, and
+            does not get them again when it is resumed.
+        settings: Settings of the learner, which override the wishes of the guest.
+        seed: Seed of the policy's noise and, unless it is 0, of the learner.
+        fps: Frames per second. Paced frames never wait for the learner. None steps as fast as the
+            learner's pace admits.
+        instances: Number of guests; more than one are stepped as a fleet.
+        eval_every: Frames between two evaluations, which play in a process of their own. If one is
+            still playing when the next is due, the newest version waits for it. None evaluates
+            never.
+        evaluate_episodes: Episodes of each evaluation, played without noise. An episode is a
+            success by the metadata "success" of the guest or, without it, by a return of
+            `until_return` at least.
+        max_episode_steps: Steps after which an episode is cut off, in training and in evaluations:
+            the agents of its guest are truncated, not terminated, and a new guest with another seed
+            replaces it. None sets no limit.
+        cmdlet: Arguments of a cmdlet, which is run instead of frames.
+        limits: Limits of each guest; None takes the defaults of `Limits`.
+        hive: "embedded" for a hive that ends with the training, or the address of another hive,
+            "HOST:PORT" or a URL.
+        token: The token of the hive at that address.
+        allowed_hives: Addresses of further hives that guests may name.
+        actors: Number of rollout workers: hosts with `instances` guests each that take part in the
+            run, the first of them in this process. Only the first counts `frames` and `eval_every`;
+            the others step at `fps`, or as fast as the learner's pace admits, until the training
+            ends. A worker that dies is reported in the warnings and replaced.
+        runner: Place of the other workers: "processes" of this machine, or "ray" for a Ray cluster,
+            from which `hive` must be reachable.
+        ray_address: Address of the Ray cluster; None takes one of this machine.
+        progress: Function that is called with a `TrainingProgress` about once a second, and at once
+            after each evaluation, on a thread of the training. Returning False ends the training,
+            and an exception fails it.
+        track: "wandb" or "mlflow", which need the extra of that name. The tracker gets curves,
+            settings and policies, and keeps them in `directory` if it has no server. Failures of a
+            tracker are reported in the warnings.
+        page: Shows the training of an embedded hive in a browser: a port, True for any free port,
+            or a function that is called with the link. The link is good for one login, and is in
+            `TrainingProgress.page`, too.
 
-    KeyboardInterrupt in the calling thread ends the training, and the result comes back with
-    `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
-    was learned yet. Nothing is printed. May be called from any thread, also one with a running
-    event loop, and from several at a time with a directory each; it blocks.
+    Returns:
+        The policies, curves, counts and warnings of the training.
 
-    Raises UsageError, ModuleError, NotTrainable and, for a checkpoint that cannot be read,
-    HiveError where the training cannot begin; and what the guest fails with, Unavailable, HiveError
-    or NotFound where there is no policy to keep. Otherwise what goes wrong is a TrainingFailed,
-    which has the result.
+    Raises:
+        UsageError: An argument has a wrong type or value.
+        ModuleError: The module cannot be loaded.
+        NotTrainable: The hive cannot train the guest.
+        HiveError: The checkpoint cannot be read, or the hive failed before there was a policy.
+        Unavailable: The hive was not available before there was a policy.
+        NotFound: There is no policy to keep.
+        GuestError: The guest failed before there was a policy.
+        TrainingFailed: The training failed after it had a policy; the error has the result.
+
+    Example:
+        result = arkml.train(
+            "walker.wasm",
+            minutes=10,
+            eval_every=3_000,
+            settings={"gamma": 0.995},
+            progress=lambda state: print(state.frames, state.mean_return),
+        )
+        print(result.ended, result.mean_return, result.best.path)
+
     """
     data, name = read_source(module)
     target = (
@@ -181,9 +220,13 @@ class GuestTrainer(Closing):
     """
     A host, a guest or a fleet, and the run that it starts.
 
-    `play` trains, `finish` gathers what came of it and writes the files, `close` frees the host.
-    Until `play` no instruction of the guest has run. `error` is what ended the training too early,
-    or None. `page` is the link to the page, good for one login; empty without one.
+    `play` trains, `finish` gathers the results and writes the files, and `close` frees the host. No
+    instruction of the guest runs before `play`.
+
+    Attributes:
+        error: The error that ended the training too early, or None.
+        page: The link to the page, good for one login; empty without a page.
+
     """
 
     def __init__(
@@ -264,9 +307,9 @@ class GuestTrainer(Closing):
 
     def play(self) -> None:
         """
-        Train until the goal is reached or the training fails, which `error` says then.
+        Train until the goal is reached or the training fails with `error`.
 
-        Raises KeyboardInterrupt, after which `finish` keeps what was learned.
+        Raises KeyboardInterrupt, after which `finish` still keeps the results.
         """
         runner = self._runner
         self._monitor = monitor = RunMonitor(self._hives, self._note_run, self._progress)

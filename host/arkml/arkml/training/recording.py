@@ -1,4 +1,4 @@
-"""The recording of a guest's episodes as demonstrations, played by a policy that is there."""
+"""The recording of a guest's episodes, played by an existing policy, as demonstrations."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from arkml.training.tasks import compile_module, find_task, period_doubt
 log = SafeLogger(__name__)
 
 EPISODES = 100
-"""Episodes of a recording where neither they nor frames are given."""
+"""Episodes of a recording without a number of episodes or frames."""
 
 FRAMES = 100_000
-"""Frames after which a recording of episodes ends, whether or not they have."""
+"""Frames after which a recording of episodes ends, even if episodes are still playing."""
 
 RecordingProgress = Callable[[int, int], None]
 """A function that is called after each frame with the frames and the episodes so far."""
@@ -43,12 +43,19 @@ RecordingProgress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
     """
-    DemonstrationSet that a policy has played, in the file `path`.
+    Demonstrations that a policy has played, and the file that holds them.
 
-    returns: float64, [episodes], and lengths: int64, [episodes], in steps, of the episodes that
-    have ended, in that order; there may be none. `rows` are those in the file, also of episodes
-    that had not ended after the last frame. `frames` were stepped in `seconds`. `shortfall` is a
-    sentence about why there are fewer episodes than were wanted, empty if there are as many.
+    Attributes:
+        path: The file.
+        rows: Number of rows in the file, including rows of episodes that had not ended after the
+            last frame.
+        returns: float64, [episodes], of the episodes that have ended, in that order; may be empty.
+        lengths: int64, [episodes], of the same episodes, in steps.
+        frames: Number of frames that were stepped.
+        seconds: Wall time of these frames.
+        shortfall: A sentence that explains a lack of episodes, empty if there are as many as
+            wanted.
+
     """
 
     __repr__ = short_repr
@@ -63,7 +70,7 @@ class Recording:
 
     @property
     def mean_return(self) -> float | None:
-        """Mean of the returns, None without an episode that has ended."""
+        """Mean of the returns, None if no episode has ended."""
         return float(self.returns.mean()) if len(self.returns) else None
 
 
@@ -71,7 +78,7 @@ class RowRecorder(EpisodeRecorder):
     """
     A row sink that keeps the rows of chosen episodes, with the actions that the guest gets.
 
-    With `keeps_late` also those of episodes that do not count for having begun too late.
+    With `keeps_late` it also keeps episodes that began too late to count.
     """
 
     def __init__(self, most: int | None = None, *, keeps_late: bool = False) -> None:
@@ -105,7 +112,7 @@ class RowRecorder(EpisodeRecorder):
     def demonstrations(
         self, branches: tuple[int, ...], *, guest: str, sha256: str, module: str = ""
     ) -> DemonstrationSet:
-        """Return the rows, with their agents numbered from 0; there must be some."""
+        """Return the rows, with agents numbered from 0. At least one row must have been kept."""
         columns = {
             name: np.concatenate([getattr(rows, name) for rows in self._kept]) for name in _COLUMNS
         }
@@ -144,21 +151,45 @@ def record(
     progress: RecordingProgress | None = None,
 ) -> Recording:
     """
-    Play episodes of a guest with a policy, and write its rows as demonstrations.
+    Play episodes of a guest with a policy, and write the rows as demonstrations.
 
-    `module`, `policy`, `outputs` and `behavior` are as for `evaluate`. `path` is FILE.npz, or
-    NAME-v0 for the directory of a Minari dataset, which needs h5py. The guest is stepped as fast as
-    it can until `episodes` have ended or for `frames`, by default 100 episodes within 100,000
-    frames; the first of both counts. `episodes` are shared out evenly among the agents before they
-    begin, as for `evaluate`, and the file has no rows of others; without them it has all rows of
-    the frames, and the last episodes are cut. After `max_episode_steps` an episode is cut off, as
-    in `train`. `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of
-    a cmdlet that is run in the place of frames. `progress` is called after each frame with the
-    number of frames and of episodes that have ended.
+    The guest is stepped as fast as possible until `episodes` have ended or `frames` were stepped,
+    whichever comes first; by default 100 episodes within 100,000 frames. Episodes are shared out
+    evenly among the agents, as for `evaluate`, and the file leaves out rows of any others. With
+    `frames` alone the file has all rows, and the last episodes are incomplete.
 
-    Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
-    with; InvalidArguments if the policy does not fit it; PolicyFailed; NotFound if there are no
-    rows; and UsageError if the file cannot be written.
+    Args:
+        module: The path or the bytes of a guest that starts trainings.
+        policy: A path, bytes, a `Policy` or a function, as for `Host`.
+        path: FILE.npz, or NAME-v0 for the directory of a Minari dataset, which needs h5py.
+        outputs: The names of the outputs of a policy file that hold its actions, as for `Host`.
+        behavior: Name of the run whose agents the policy plays, as for `evaluate`.
+        episodes: Number of episodes.
+        frames: Most frames to step.
+        max_episode_steps: Steps after which an episode is cut off, as in `train`.
+        deterministic: True leaves out the noise of the policy.
+        seed: Seed of the noise, any whole number.
+        cmdlet: Arguments of a cmdlet, which is run instead of frames.
+        limits: Limits of the guest; None takes the defaults of `Limits`.
+        progress: Function that is called after each frame with the number of frames and the number
+            of episodes that have ended.
+
+    Returns:
+        The file, and the returns and lengths of its episodes.
+
+    Raises:
+        ModuleError: The module cannot be loaded.
+        ModelRejected: The policy file is malformed or cannot act.
+        UsageError: An argument has a wrong value, or the file cannot be written.
+        InvalidArguments: The policy does not fit the guest.
+        NotFound: The guest submitted no rows.
+        PolicyFailed: The policy failed.
+        GuestError: The guest failed.
+
+    Example:
+        recording = arkml.record("walker.wasm", "expert.onnx", "walker.npz", episodes=50)
+        arkml.train("walker.wasm", minutes=10, demonstrations=recording.path)
+
     """
     if episodes is not None:
         episodes = require_whole("episodes", episodes)

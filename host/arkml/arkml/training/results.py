@@ -19,8 +19,8 @@ TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "int
 """
 Reason for the end of a training.
 
-One of its goals was reached ("frames", "minutes", "return"), the guest ran to its end
-("finished"), `progress` returned False ("stopped"), Ctrl-C ("interrupted"), an error ("failed").
+A goal was reached ("frames", "minutes", "return"), the guest ran to its end ("finished"),
+`progress` returned False ("stopped"), Ctrl-C came ("interrupted"), or an error ("failed").
 """
 
 PolicyKind = Literal["best", "now", "latest", "held"]
@@ -28,8 +28,8 @@ PolicyKind = Literal["best", "now", "latest", "held"]
 Origin of a policy.
 
 The version with the highest mean return ("best"), the learner's weights at the end ("now"), the
-last version that was published ("latest"), or the one that the guest acted with last where the
-hive did not answer ("held").
+last published version ("latest"), or the version that the guest acted with last, if the hive did
+not answer ("held").
 """
 
 Series = Sequence[tuple[int, float]]
@@ -50,11 +50,16 @@ EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """
-    Episodes that a policy version has played without noise, while the training continued.
+    Episodes that a policy version played without noise while the training continued.
 
-    `rows` is the number of rows of the run when that version was chosen, None if the hive did not
-    say. `returns`, `lengths`, in steps, and `successes` have one value an episode; `successes` is
-    None if the guest pushes no metadata "success" and the training has no `until_return`.
+    Attributes:
+        version: The version of the policy.
+        rows: Number of rows of the run when the version was chosen, None if the hive did not say.
+        returns: One undiscounted sum of rewards for each episode.
+        lengths: Steps of each episode.
+        successes: One fact for each episode. None if the guest pushes no metadata "success" and the
+            training has no `until_return`.
+
     """
 
     __repr__ = short_repr
@@ -89,7 +94,7 @@ class Evaluation:
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, float]:
-    """Return what a hive keeps of an evaluation, by TensorBoard names."""
+    """Return the metrics that a hive keeps of an evaluation, by TensorBoard names."""
     values = {
         EVALUATION_RETURN: evaluation.mean_return,
         "eval/std_reward": evaluation.standard_deviation,
@@ -104,9 +109,15 @@ class WorkerProgress:
     """
     The state of one rollout worker of a training; worker 0 is the host of the training itself.
 
-    `incarnation` is the number of its predecessors that died. The hive has taken `rows` from all of
-    them in as many `frames`, and lately `rows_per_second`; in a result that is the mean over the
-    training. `version` is the newest version of the policy that it has.
+    Attributes:
+        worker: Number of the worker.
+        incarnation: Number of its predecessors that died.
+        is_alive: True while the worker runs.
+        frames: Frames that the worker and its predecessors have stepped.
+        rows: Rows from all of them that the hive has acknowledged.
+        rows_per_second: The latest rate of rows; in a result, the mean over the training.
+        version: The newest version of the policy that the worker has.
+
     """
 
     worker: int
@@ -123,14 +134,22 @@ class TrainingProgress:
     """
     The state of a training.
 
-    `run_id` is None until the guest has started a run; `frames` are counted from then on, and
-    `seconds` from the start of the training. The learner has learned from `rows` in `updates`
-    gradient steps and published `versions` of the policy. `mean_return` is the mean of the last
-    100 training episodes, `evaluation_return` that of the last evaluation; None before the first.
-    `metrics` are the newest values by their TensorBoard names. `evaluations` are those that were
-    played since the call before, the oldest first. `warnings` are sentences for people that came up
-    since then, such as a learner that died and was replaced. `workers` are the rollout workers,
-    empty without `actors`. `page` is the link to the page of the training, empty without one.
+    Attributes:
+        run_id: Id of the run, None until the guest has started one.
+        frames: Frames since the run started.
+        seconds: Seconds since the training started.
+        rows: Rows that the learner has learned from.
+        updates: Gradient steps of the learner.
+        versions: Versions of the policy that the learner has published.
+        mean_return: Mean of the last 100 training episodes, None before the first.
+        evaluation_return: Mean of the last evaluation, None before the first.
+        metrics: The newest values by their TensorBoard names.
+        evaluations: Evaluations since the previous call, the oldest first.
+        warnings: Sentences for people since the previous call, such as a learner that died and was
+            replaced.
+        workers: The rollout workers, empty without `actors`.
+        page: Link to the page of the training, empty without one.
+
     """
 
     __repr__ = short_repr
@@ -152,15 +171,17 @@ class TrainingProgress:
 
 ProgressFunction = Callable[[TrainingProgress], object]
 """
-Called about once a second on a thread of the training, and after an evaluation at once.
+Function that is called about once a second on a thread of the training.
 
-False ends the training.
+It is also called at once after an evaluation. Returning False ends the training.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedPolicy:
-    """A policy as an ONNX file: its bytes, and its path, None if it could not be written."""
+    """
+    A policy as an ONNX file: its origin, bytes and path, None if the file could not be written.
+    """
 
     __repr__ = short_repr
 
@@ -174,7 +195,10 @@ class LearningCurve:
     """
     Mean returns over the rows that were learned from.
 
-    rows: int64, [points], increasing. mean_returns: float64, [points].
+    Attributes:
+        rows: int64, [points], increasing.
+        mean_returns: float64, [points].
+
     """
 
     __repr__ = short_repr
@@ -269,7 +293,7 @@ class TrainingResult:
 
     @property
     def learning_curve(self) -> LearningCurve:
-        """The curve of evaluations, or of training episodes where there was no evaluation."""
+        """The curve of evaluations, or of training episodes if there was no evaluation."""
         return self.evaluation_curve if len(self.evaluation_curve) else self.training_curve
 
     @property
@@ -282,8 +306,8 @@ class TrainingFailed(ArkmlError):
     """
     A training that failed after its run had a policy.
 
-    `result` is what it made until then, and its files are written. The cause (`__cause__`) is the
-    first of `result.errors`.
+    `result` has the policies and counts up to the failure, and its files are written. The cause
+    (`__cause__`) is the first of `result.errors`.
     """
 
     def __init__(self, message: str, result: TrainingResult) -> None:
@@ -294,12 +318,17 @@ class TrainingFailed(ArkmlError):
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluationResult:
     """
-    Episodes that a policy played.
+    Episodes that a policy played, in the order in which they ended.
 
-    returns: float64, [episodes], undiscounted sums of rewards. lengths: int64, [episodes], in
-    steps. successes: bool, [episodes], or None if the guest pushes no metadata "success". All are
-    in the order in which the episodes ended. `frames` were stepped in `seconds`. `shortfall` is a
-    sentence about why there are fewer than were wanted, empty if there are as many.
+    Attributes:
+        returns: float64, [episodes], undiscounted sums of rewards.
+        lengths: int64, [episodes], in steps.
+        successes: bool, [episodes], or None if the guest pushes no metadata "success".
+        frames: Number of frames that were stepped.
+        seconds: Wall time of these frames.
+        shortfall: A sentence that explains a lack of episodes, empty if there are as many as
+            wanted.
+
     """
 
     __repr__ = short_repr

@@ -48,7 +48,9 @@ _ALLOCATOR = {
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """An exported function that a host may call."""
+    """
+    An exported function that a host may call: its name, the kind of module it makes, and its type.
+    """
 
     name: str
     kind: ModuleKind
@@ -77,8 +79,11 @@ class RequiredApi:
     """
     An API that the module was built against.
 
-    `id` is None if it cannot be read from the module, `module` is the import module with that id,
-    or None if this host does not know it.
+    Attributes:
+        name: Name of the exported global that declares the requirement.
+        id: The id of the API, None if it cannot be read from the module.
+        module: The import module with that id, None if this host does not know it.
+
     """
 
     name: str
@@ -88,7 +93,20 @@ class RequiredApi:
 
 @dataclass(frozen=True, slots=True)
 class ModuleInfo:
-    """The description of a module. `kind` is that of the first of its `entry_points`."""
+    """
+    The description of a module.
+
+    Attributes:
+        size: Bytes of the module.
+        kind: The kind of the first of its `entry_points`, most specific first.
+        entry_points: Exported functions that a host may call, sorted by kind.
+        imports: The imports.
+        exports: The exports.
+        memory: Type of its memory, or None.
+        required: APIs that it was built against.
+        crate_version: Version of the crate that it was built with, None if it does not say.
+
+    """
 
     __repr__ = short_repr
 
@@ -101,7 +119,7 @@ class ModuleInfo:
     required: tuple[RequiredApi, ...]
     crate_version: str | None
     takes_bytes: bool
-    """True if it exports `ark_alloc` and `ark_free`, through which it takes bytes."""
+    """True if it exports `ark_alloc` and `ark_free`, by which it takes bytes."""
     spec: bytes | None = None
     """The declaration of its agents: the contents of the custom section `arkml.spec`."""
     startup: Startup = _NO_STARTUP

@@ -27,7 +27,15 @@ _MOST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory that a guest may open: `host` is its path here, `guest` its path there."""
+    """
+    A directory that a guest may open.
+
+    Args:
+        host: Path of the directory on this machine.
+        guest: Path under which the guest finds it.
+        writable: True allows the guest to write.
+
+    """
 
     host: str | os.PathLike[str]
     guest: str
@@ -43,9 +51,24 @@ class WasiGrant:
     """
     The access of a guest through WASI, by default to clocks and random numbers only.
 
-    `environment` has the variables that the guest sees. `stdin` is read when the guest reads;
-    `stdout` and `stderr` are called with bytes. Without them output goes to `sys.stdout` and
-    `sys.stderr` as they are when the guest writes; nothing is written where those are None.
+    Attributes:
+        arguments: Arguments of the program, including its name, as in `["program", "--fast"]`.
+        environment: Variables of the environment.
+        directories: Directories that the guest may open.
+        stdin: Standard input, bytes or a file opened for bytes. A file is read when the guest
+            reads.
+        stdout: Function that is called with bytes. None writes to `sys.stdout`, as it is when the
+            guest writes, and drops the output if that is None.
+        stderr: Likewise for the standard error output and `sys.stderr`.
+
+    Example:
+        grant = arkml.WasiGrant(
+            arguments=["program", "--fast"],
+            directories=[arkml.Directory("data", "/data")],
+        )
+        with arkml.Host(wasi=grant) as host:
+            status = host.load("program.wasm").run_command()
+
     """
 
     __repr__ = short_repr
@@ -77,7 +100,7 @@ class WasiGrant:
             utf8(f"{name}={value}", "a variable")
 
     def _require_texts(self) -> None:
-        """Raise UsageError for arguments, variables and directories of other kinds."""
+        """Raise UsageError for invalid arguments, variables and directories."""
         arguments, directories = self.arguments, self.directories
         if not _is_sequence(arguments) or not all(map(_is_text, arguments)):
             raise UsageError(
@@ -127,13 +150,15 @@ def config(grant: WasiGrant) -> wasmtime.WasiConfig:
 
 
 def free_descriptors(limit: int, grant: WasiGrant) -> int:
-    """Return the number of descriptors that a guest may open, `limit` without those it has."""
+    """
+    Return the number of descriptors that a guest may open: `limit` minus the ones it starts with.
+    """
     return min(max(0, limit - _STREAMS - len(grant.directories)), _MOST)
 
 
 class WasiLinker:
     """
-    A linker with wasmtime's WASI, of which some calls are the shim's, anew for each guest.
+    A linker with wasmtime's WASI in which the shim replaces some calls, anew for each guest.
 
     `shim` is the compiled `SHIM`, whose own imports are in a second linker.
     """
@@ -159,10 +184,15 @@ class WasiLinker:
         virtual: bool,
     ) -> None:
         """
-        Define the calls that the guest in `context` has `imported` and the shim exports.
+        Define the calls that the guest imports and the shim exports.
 
-        `host` is the instance of the main shim, `free` the number of descriptors that the guest may
-        open. With `virtual` its clocks and random numbers are the host's too.
+        Args:
+            context: The store of the guest.
+            host: The instance of the main shim.
+            imported: Names of the WASI functions that the guest imports.
+            free: Number of descriptors that the guest may open.
+            virtual: True takes the guest's clocks and random numbers from the host, too.
+
         """
         define = partial(bindings.define, self._beneath, context)
         define("arkml", "memory", host.export("memory"))
