@@ -25,13 +25,28 @@ _WHO = "a Gymnasium environment"
 
 class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
     """
-    Steps the one agent of a guest; `options` are those of `GuestEnv`.
+    A Gymnasium environment of a guest with one agent.
 
-    Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1], unless
-    a spec declares others: see `spaces`. Masked choices are 0 in `info["action_mask"]`. After the
-    end of an episode, `reset` without a seed continues with the next episode of the same instance;
-    otherwise it makes a new one. If the guest has finished or failed, the episode is truncated, and
-    `info` has "guest_done" or "error".
+    Observations are float32, [num_features], and actions float32, [num_actions], within [-1, 1],
+    unless a spec declares others: see `spaces`. Masked choices are 0 in `info["action_mask"]`.
+
+    At the end of an episode, `reset` without a seed continues with the next episode of the same
+    instance; otherwise it makes a new instance. If the guest has finished or failed, the episode is
+    truncated, and `info` has "guest_done" or "error".
+
+    Args:
+        module: The path or the bytes of a guest.
+        render_mode: "ansi" for a line of text, "rgb_array" for a picture, None for neither.
+        options: Options of the guest; see `GuestEnv`.
+
+    Raises:
+        UsageError: An option has a wrong value, or the guest has more than one agent.
+
+    Example:
+        env = gymnasium.make("arkml.envs.gym:arkml/Guest-v0", module="walker.wasm")
+        observation, info = env.reset(seed=1)
+        observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012  as gymnasium.Env declares it
@@ -77,7 +92,20 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         return spaces.shown_one(self._spec, self._seen), {**info, **self._allowed()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the agent. Raises InvalidActions, and gymnasium's ResetNeeded between episodes."""
+        """
+        Step the agent.
+
+        Args:
+            action: An action of `action_space`.
+
+        Returns:
+            Observation, reward, terminated, truncated and info.
+
+        Raises:
+            InvalidActions: The action is not in the space; the guest was not stepped.
+            ResetNeeded: The episode has ended, or none has begun (an error of Gymnasium).
+
+        """
         if not self._agent.is_playing:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
         row = self._action = spaces.taken(self._spec, action, None, _WHO)
@@ -102,7 +130,7 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         """
         Return a line with the last observation and reward ("ansi"), or a picture ("rgb_array").
 
-        The picture is uint8, [256, 256, 3]: the agent in its plane, or, where the spec declares no
+        The picture is uint8, [256, 256, 3]: the agent in its plane or, if the spec declares no
         positions, bars of its features and of its last action. None without a render_mode.
         """
         if self.render_mode is None or self._seen is None:

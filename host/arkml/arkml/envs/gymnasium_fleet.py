@@ -46,17 +46,38 @@ class GuestFleetVectorEnv(
     Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any, Any], Closing
 ):
     """
-    Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
+    A Gymnasium vector environment that steps many guests of one module with one agent each.
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
-    rewards float32, [num_envs], unless a spec declares others: see `spaces`; masked choices are 0
-    in `info["action_mask"]`. All modes fit every guest, in whichever submit it replaces its agent;
-    with DISABLED a guest whose episode has ended waits for `reset(options={"reset_mask": mask})`.
-    The place of a guest that is over has zeros, and False in `info["present"]`.
+    and rewards float32, [num_envs], unless a spec declares others: see `spaces`. Masked choices are
+    0 in `info["action_mask"]`. The place of a guest that is over has zeros, and False in
+    `info["present"]`.
 
-    A guest that fails is truncated, with its last observation and its `info["error"]`; with
-    `restart="on-failure"` it starts over, otherwise its place is empty until `reset`. One that has
-    finished (`info["guest_done"]`) starts over. The others are not affected.
+    All autoreset modes fit every guest, in whichever submit it replaces its agent. With DISABLED a
+    guest whose episode has ended waits for `reset(options={"reset_mask": mask})`.
+
+    A guest that fails is truncated, with its last observation and its `info["error"]`; the others
+    are not affected. A guest that has finished (`info["guest_done"]`) starts over.
+
+    Args:
+        module: The path or the bytes of a guest.
+        num_envs: Number of guests.
+        autoreset_mode: NEXT_STEP, SAME_STEP or DISABLED.
+        render_mode: "rgb_array" for a picture of each place, None for no pictures.
+        restart: "on-failure" starts failed guests over. None leaves their places empty until
+            `reset`.
+        options: Options of the guests; see `GuestEnv`.
+
+    Raises:
+        UsageError: An option has a wrong value, or a guest has more than one agent.
+        GuestError: A guest failed before its first submit.
+
+    Example:
+        envs = gymnasium.make_vec(
+            "arkml.envs.gym:arkml/Guest-v0", num_envs=64, module="walker.wasm", per="guest"
+        )
+        observations, info = envs.reset(seed=1)
+
     """
 
     def __init__(
@@ -119,11 +140,23 @@ class GuestFleetVectorEnv(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """
-        Make new instances; with a seed n guest k has n + k. Raises GuestError.
+        Make new instances, or with DISABLED begin new episodes of some guests.
 
-        With DISABLED, `options={"reset_mask": mask}`, bool, [num_envs], begins new episodes of
-        those guests alone: the next one of a guest whose episode has ended, without a seed, or a
-        new instance. `info` has what they submit, and "error" of those that fail.
+        Args:
+            seed: With a number n, guest k gets the seed n + k. A list has a seed, or None, for each
+                guest.
+            options: With DISABLED, `{"reset_mask": mask}`, bool, [num_envs], selects the guests:
+                one whose episode has ended plays its next episode unless it gets a seed, and any
+                other guest starts over.
+
+        Returns:
+            Observations and info, which includes the first rows of these guests, and "error" of
+            failed ones.
+
+        Raises:
+            GuestError: A guest failed before its first submit.
+            UsageError: "reset_mask" is malformed, or the mode is not DISABLED.
+
         """
         if options and "reset_mask" in options:
             return self._reset_some(seed, options)
@@ -142,10 +175,20 @@ class GuestFleetVectorEnv(
         """
         Step all guests.
 
-        With `out` the outcome is written into its arrays, which are returned, and whose `present`
-        is in the info; without it the arrays are new. Raises InvalidActions, UsageError for arrays
-        that do not fit, and gymnasium's ResetNeeded if all guests have failed, or, with DISABLED,
-        while one waits for its reset.
+        Args:
+            actions: Actions of all places, as in `action_space`.
+            out: Arrays to write the outcome into, which are then returned, with `present` in the
+                info. None makes new arrays.
+
+        Returns:
+            Observations, rewards, terminated, truncated and info.
+
+        Raises:
+            InvalidActions: The actions have a wrong shape, type or value; no guest was stepped.
+            UsageError: The arrays of `out` do not fit.
+            ResetNeeded: All guests have failed, or with DISABLED a guest waits for its reset (an
+                error of Gymnasium).
+
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
@@ -225,7 +268,7 @@ class GuestFleetVectorEnv(
         ]
 
     def _stepped(self, values: Floats, rows: list[_Rows]) -> FleetStep:
-        """Return the next step; new episodes begin in the places of those that ended."""
+        """Return the next step; new episodes begin in the places of ended ones."""
         alive = self._fleet.alive
         is_there = alive if every(alive) else alive | self._failed  # these are not made again
         if every(is_there) and not some(self._held):
@@ -268,7 +311,9 @@ class GuestFleetVectorEnv(
                     self._failed[guest] = True
 
     def _replace(self, step: FleetStep, info: dict[str, Any]) -> list[_Rows]:
-        """Show the next episodes of those that ended in this step, and their last observations."""
+        """
+        Show the next episodes of guests that ended in this step; their last rows go to the info.
+        """
         ended = step.ended
         info["final_obs"] = final_observations(self._spec, step.observations, ended)
         info["_final_obs"] = ended

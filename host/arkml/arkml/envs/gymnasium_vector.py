@@ -47,7 +47,7 @@ Restart = Literal["on-failure"] | None
 def mode_of(
     autoreset_mode: AutoresetMode | str, render_mode: str | None, restart: str | None
 ) -> AutoresetMode:
-    """Return the autoreset mode. Raises UsageError for options of other values."""
+    """Return the autoreset mode. Raises UsageError for an option with a wrong value."""
     try:
         mode = AutoresetMode(autoreset_mode)
     except ValueError as error:
@@ -61,23 +61,43 @@ def mode_of(
 
 class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
     """
-    Steps all agents of a guest together; `options` are those of `GuestEnv`.
+    A Gymnasium vector environment that steps all agents of one guest together.
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
-    rewards float32, [num_envs], unless a spec declares others: see `spaces`; masked choices are 0
-    in `info["action_mask"]`. The number of places is `num_envs` if that is more than 1, the default
-    of `make_vec`; otherwise the `slots` of the spec, or the number of agents in the first submit.
-    An empty place has zeros, and False in `info["present"]`.
+    and rewards float32, [num_envs], unless a spec declares others: see `spaces`. Masked choices are
+    0 in `info["action_mask"]`. An empty place has zeros, and False in `info["present"]`.
 
-    Metadata of rows is in the infos by name, in Gymnasium's form for vectors, and the reward of a
-    first row under "reward".
+    The infos have the metadata of rows by name, in Gymnasium's form for vectors, and the reward of
+    a first row under "reward".
 
-    A guest that has finished starts over with the next step. One that failed does so with
-    `restart="on-failure"`; otherwise that step raises gymnasium's ResetNeeded.
+    A guest that has finished starts over with the next step. After a failure that step raises
+    gymnasium's ResetNeeded, unless `restart` is "on-failure".
 
-    NEXT_STEP fits guests that replace an agent in the submit after its last one: an agent that
-    ends in one step is replaced in the next. If the replacement comes in the same submit, its
-    first row takes a zero action, counted in `info["auto_answered"]`; SAME_STEP fits those exactly.
+    NEXT_STEP fits guests that replace an agent in the submit after its last one: an agent that ends
+    in one step is replaced in the next. If the replacement comes in the same submit, its first row
+    takes a zero action, counted in `info["auto_answered"]`; SAME_STEP fits such guests exactly.
+
+    Args:
+        module: The path or the bytes of a guest.
+        num_envs: Number of places. None or 1 takes the `slots` of the spec, or else the number of
+            agents in the first submit.
+        autoreset_mode: NEXT_STEP or SAME_STEP.
+        render_mode: "rgb_array" for a picture of each place, None for no pictures.
+        restart: "on-failure" starts over after a failure of the guest.
+        options: Options of the guest; see `GuestEnv`.
+
+    Raises:
+        UsageError: An option has a wrong value, or the first submit has agents of several
+            behaviors.
+        GuestError: The guest failed before its first submit.
+
+    Example:
+        envs = GuestVectorEnv("walkers.wasm", autoreset_mode="SameStep")
+        observations, info = envs.reset(seed=1)
+        for _ in range(1_000):
+            actions = envs.action_space.sample()
+            observations, rewards, terminated, truncated, info = envs.step(actions)
+
     """
 
     def __init__(
@@ -146,7 +166,21 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Make a new instance, whose agents take the places; a list of seeds gives its first."""
+        """
+        Make a new instance, whose agents take the places.
+
+        Args:
+            seed: Seed of the instance, or a list whose first seed is taken; None draws one.
+            options: Options of Gymnasium; "reset_mask" is refused.
+
+        Returns:
+            Observations and info.
+
+        Raises:
+            GuestError: The guest failed before its first submit.
+            UsageError: The agents do not fit into the places.
+
+        """
         if options and "reset_mask" in options:
             raise UsageError(
                 "reset_mask: guests begin the episodes of their agents by themselves; with"
@@ -168,9 +202,19 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         """
         Step all agents.
 
-        With `out` the outcome is written into its arrays, which are returned, and whose `present`
-        is in the info; without it the arrays are new. Raises InvalidActions, UsageError for arrays
-        that do not fit, and gymnasium's ResetNeeded after a failure.
+        Args:
+            actions: Actions of all places, as in `action_space`.
+            out: Arrays to write the outcome into, which are then returned, with `present` in the
+                info. None makes new arrays.
+
+        Returns:
+            Observations, rewards, terminated, truncated and info.
+
+        Raises:
+            InvalidActions: The actions have a wrong shape, type or value; no agent was stepped.
+            UsageError: The arrays of `out` do not fit, or the agents do not fit into the places.
+            ResetNeeded: The guest failed, or the environment was not reset (an error of Gymnasium).
+
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
@@ -251,7 +295,7 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         return self._empty(self._guest_info(step))
 
     def _guest_info(self, step: Step | None) -> dict[str, Any]:
-        """Return what an info has of the guest, which is that of all places."""
+        """Return the part of an info that describes the guest, the same for all places."""
         return self._infos.of_guest(showing.guest_info(self._env, step))
 
     def _empty(self, info: dict[str, Any]) -> Outcome:
@@ -287,7 +331,7 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         self, decision: Decision, info: dict[str, Any]
     ) -> tuple[Places, tuple[Floats, Floats, Marks, Marks]]:
         """
-        Return the places of rows, intp, [n], and what is shown there, features by place first.
+        Return the places of rows, intp, [n], and the arrays shown there, features by place first.
 
         Raises UsageError for agents that do not fit into the places, or the mode.
         """
@@ -297,7 +341,7 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         return places, self._show_next(decision, places, info)
 
     def _allowed(self, masks: tuple[Marks, ...], rows: Any, places: Any) -> dict[str, Any]:
-        """Return what the agents can choose, whose rows sit at these places."""
+        """Return the info with the masks of agents, whose rows sit at these places."""
         info = all_allowed(self._spec, [(masks, rows, places)], self.num_envs)
         self._allowed_now = info["action_mask"]
         return info
@@ -342,7 +386,7 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
     def _show_same(
         self, decision: Decision, places: Places, info: dict[str, Any]
     ) -> tuple[Floats, Floats, Marks, Marks]:
-        """Show rows as `_show_next`, but new agents in places of those that end in this submit."""
+        """Show rows as `_show_next`, but let new agents replace agents that end in this submit."""
         ended = decision.ended
         begun = (decision.started & ~ended).nonzero()[0]
         old = (places >= 0).nonzero()[0]

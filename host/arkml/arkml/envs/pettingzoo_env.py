@@ -52,7 +52,7 @@ def parallel_env(
     render_mode: RenderMode = None,
     **options: Unpack[GuestEnvOptions],
 ) -> GuestParallelEnv:
-    """Return an environment of a guest whose agents all act at once."""
+    """Return an environment of a guest whose agents all act at once; see `GuestParallelEnv`."""
     return GuestParallelEnv(
         module, spawn=spawn, max_cycles=max_cycles, render_mode=render_mode, **options
     )
@@ -69,7 +69,8 @@ def env(
     """
     Return an environment of a guest whose agents act in turn, by PettingZoo's conversion.
 
-    Its agents are those of the first submit. Raises UsageError for another `spawn`.
+    Its agents are the agents of the first submit. Arguments are as for `GuestParallelEnv`. Raises
+    UsageError for any other `spawn`.
     """
     if spawn != "hide":
         raise UsageError("agents that act in turn are known from the start: spawn='hide'")
@@ -80,19 +81,38 @@ def env(
 
 class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # type: ignore[misc]  # no types
     """
-    Steps all agents of a guest at once; `options` are those of `GuestEnv`.
+    A PettingZoo environment that steps all agents of a guest at once.
 
-    Agents are called BEHAVIOR/N, counted from 0 in each episode of the environment; no name is used
-    twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
-    [-1, 1], unless a spec declares others: see `spaces`; masked choices are 0 in
-    `info["action_mask"]`. An agent that the guest skips has its last observation, reward 0 and
-    False in `info["acted"]`, and its action is not used; the infos of others do not have "acted",
-    since TorchRL expects the names of the first infos in all. An agent that has ended is shown
-    once.
+    Agents are called BEHAVIOR/N, counted from 0 in each episode of the environment; a name is used
+    only once in an episode. Observations are float32, [num_features], and actions float32,
+    [num_actions], within [-1, 1], unless a spec declares others: see `spaces`. Masked choices are 0
+    in `info["action_mask"]`.
 
-    With `spawn="hide"` only the agents of the first submit take part: others take zeros, and the
-    episode ends with the last of the first. With "show" later agents join, and `possible_agents`
-    grows. After `max_cycles` steps all are truncated. Every `reset` makes a new instance.
+    An agent that the guest skips has its last observation, reward 0 and False in `info["acted"]`,
+    and its action is not used. Other infos leave "acted" out, since TorchRL expects the names of
+    the first infos in all later ones. An agent that has ended is shown once. Every `reset` makes a
+    new instance.
+
+    Args:
+        module: The path or the bytes of a guest.
+        spawn: "hide" admits only the agents of the first submit: later agents take zeros, and the
+            episode ends with the last of the first agents. "show" lets later agents join, so that
+            `possible_agents` grows.
+        max_cycles: Steps after which all agents are truncated, None for no limit.
+        render_mode: "ansi" for a line for each agent, "rgb_array" for a picture, None for neither.
+        options: Options of the guest; see `GuestEnv`.
+
+    Raises:
+        UsageError: An option has a wrong value.
+        GuestError: The guest failed before its first submit.
+
+    Example:
+        env = parallel_env("chase.wasm", max_cycles=500)
+        observations, infos = env.reset(seed=1)
+        while env.agents:
+            actions = {agent: env.action_space(agent).sample() for agent in env.agents}
+            observations, rewards, terminated, truncated, infos = env.step(actions)
+
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -193,9 +213,18 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
 
     def step(self, actions: dict[str, Any]) -> Outcome:
         """
-        Step all agents; without agents, the outcome is empty until the next reset.
+        Step all agents. Without agents, the outcome is empty until the next reset.
 
-        Raises InvalidActions and UsageError; the guest was not stepped then.
+        Args:
+            actions: An action for each agent in `agents` that decides, by name.
+
+        Returns:
+            Observations, rewards, terminated, truncated and infos, each by agent.
+
+        Raises:
+            InvalidActions: An action has a wrong shape, type or value; the guest was not stepped.
+            UsageError: An agent has no action, or does not exist; the guest was not stepped.
+
         """
         if not self.agents:
             return self._outcome_without_agents(actions)
@@ -236,9 +265,9 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         """
         Return a line for each agent ("ansi"), or a picture ("rgb_array").
 
-        The picture is uint8, [256, 256, 3]: the agents in their plane, those of the behavior that
-        declares positions, or, if none does, bars of the features and last actions of the first 16
-        agents. Each has a color.
+        The picture is uint8, [256, 256, 3]: the agents of the behavior that declares positions, in
+        their plane, or, if none does, bars of the features and last actions of the first 16 agents.
+        Each agent has a color of its own.
         """
         if self.render_mode is None:
             return None
@@ -350,7 +379,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         return {}, {}, {}, {}, {}
 
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
-        """Remove the agents whose episode is over, with what was kept of them."""
+        """Remove the agents whose episode is over, with all that was kept for them."""
         staying = []
         for name in self.agents:
             if terminated[name] or truncated[name]:

@@ -36,23 +36,36 @@ Ends = dict[int, dict[str, Any]]  # infos of places whose episode ended
 
 class GuestVecEnv(Sealed, VecEnv, Closing):
     """
-    Steps `num_envs` guests of one agent each, or, with `per="agent"`, the agents of one guest.
+    A Stable-Baselines3 environment of guests of one agent each, or of the agents of one guest.
 
-    `options` are those of `GuestEnv`. Observations are float32, [num_envs, num_features], rewards
-    float32, [num_envs], unless a spec declares others. Arrays belong to the caller; the dicts of
-    infos are those of the environment, and are valid until its next step.
+    Observations are float32, [num_envs, num_features], and rewards float32, [num_envs], unless a
+    spec declares others. Arrays belong to the caller; the dicts of infos belong to the environment
+    and are valid until its next step.
 
-    In both modes a place whose episode ended shows the first observation of the next one, and its
-    info has "terminal_observation", "TimeLimit.truncated" and the metadata of the last row; other
-    infos are empty. Agents that choose have "action_mask" in every info after a step, of the
-    observation that is shown, and `action_masks`, which sb3-contrib's MaskablePPO calls. With
-    SAME_STEP, the default, agents of one guest have to be replaced in the
-    submit that ends them. NEXT_STEP fits guests that replace them one submit later: an end is
-    reported in that step, so an episode has one more step, from its last observation, with
-    reward 0 and an action without effect.
+    A place whose episode ended shows the first observation of the next one. Its info has
+    "terminal_observation", "TimeLimit.truncated" and the metadata of the last row; other infos are
+    empty. For agents with choices, every info after a step has the "action_mask" of the observation
+    shown, and `action_masks` is the method that sb3-contrib's MaskablePPO calls.
 
-    Raises UsageError in the step in which a guest leaves a place empty. Guests that fail start
-    over, with "error" in the info of the places whose episodes they cut.
+    SAME_STEP requires that a guest replaces its agents in the submit that ends them. NEXT_STEP fits
+    guests that replace them one submit later: an end is reported in that step, so an episode has
+    one more step, from its last observation, with reward 0 and an action without effect.
+
+    Guests that fail start over, with "error" in the info of the places whose episodes they cut.
+
+    Args:
+        module: The path or the bytes of a guest.
+        per: "guest" steps `num_envs` guests of one agent each, "agent" the agents of one guest.
+        options: Options of `vector_env` and `GuestEnv`. SAME_STEP and `restart="on-failure"` are
+            the defaults.
+
+    Raises:
+        UsageError: An option has a wrong value; in a step, a guest leaves a place empty.
+
+    Example:
+        envs = GuestVecEnv("walker.wasm", num_envs=16)
+        model = PPO("MlpPolicy", envs).learn(100_000)
+
     """
 
     def __init__(
@@ -80,7 +93,7 @@ class GuestVecEnv(Sealed, VecEnv, Closing):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped, or that has the options of every guest of a fleet."""
+        """The environment that is stepped, or, of a fleet, one with the options of every guest."""
         return self._envs.guest_env
 
     def reset(self) -> VecEnvObs:
@@ -96,7 +109,7 @@ class GuestVecEnv(Sealed, VecEnv, Closing):
         return observations  # type: ignore[no-any-return]
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
-        """Take the actions of the next step."""
+        """Keep the actions for the next step."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -182,8 +195,12 @@ def _ends(over: Marks, seen: Any, cut: Marks, info: dict[str, Any]) -> Ends:
     """
     Return the infos of the places whose episode ended.
 
-    over: bool, [num_envs], the places that ended. cut: bool, [num_envs], those that were truncated.
-    `seen` has the observations of the step, and `info` is its info.
+    Args:
+        over: bool, [num_envs], True for places that ended.
+        seen: Observations of the step.
+        cut: bool, [num_envs], True for places that were truncated.
+        info: Info of the step.
+
     """
     last = info.get("final_obs")
     metadata = _rows_of(info if last is None else info.get("final_info", {}))

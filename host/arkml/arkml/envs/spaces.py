@@ -1,4 +1,4 @@
-"""The Gymnasium spaces of a behavior, and its rows as values of them."""
+"""The Gymnasium spaces of a behavior, and the conversion of its rows to values of these spaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 class PartsSpace(spaces.Dict):
-    """A Dict of the parts of an observation, which stay in order where Gymnasium batches it."""
+    """A Dict of the parts of an observation, whose order is kept when Gymnasium batches it."""
 
     def __init__(self, parts: Iterable[tuple[str, Space]], seed: Any = None) -> None:
         super().__init__(OrderedDict(parts), seed)  # which sorts the names of any other mapping
@@ -53,9 +53,9 @@ iterate.register(PartsSpace, iterate.dispatch(spaces.Dict))  # a Tuple takes kno
 
 def observation_space(spec: Spec) -> Space:
     """
-    Return a Box of float32, or a Dict of them where an observation has several parts.
+    Return a Box of float32, or a Dict of Boxes if an observation has several parts.
 
-    The parts are in the order of the guest's row, so that flattened observations are that row.
+    The parts are in the order of the guest's row, so that a flattened observation equals the row.
     """
     if len(spec.observations) == 1:
         return _box(spec.observations[0])
@@ -66,7 +66,7 @@ def action_space(spec: Spec) -> Space:
     """
     Return a Box, from -1 to 1 unless declared, a Discrete or a MultiDiscrete.
 
-    Where an agent has both kinds of actions, a Dict of "continuous" and "discrete".
+    For an agent with both kinds of actions, return a Dict of "continuous" and "discrete".
     """
     actions = spec.actions
     floats = spaces.Box(
@@ -99,9 +99,16 @@ def shown_one(spec: Spec, features: Floats) -> Any:
 
 def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArray[Any]:
     """
-    Return the info `final_obs`, objects, [n]: an observation where an episode ended, else None.
+    Return the info `final_obs`: an observation for each ended episode, else None.
 
-    features: float32, [n, num_features]. ended: bool, [n].
+    Args:
+        spec: The meaning of the rows.
+        features: float32, [n, num_features].
+        ended: bool, [n].
+
+    Returns:
+        Objects, [n].
+
     """
     final = np.full(len(ended), None, object)
     rows = shown(spec, features[ended])
@@ -117,9 +124,20 @@ def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArra
 
 def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
     """
-    Return the actions of `count` agents as rows, float32, [count, num_actions].
+    Return the actions of `count` agents as rows.
 
-    With `count` None, the row of one agent, [num_actions]. Raises InvalidActions, naming `who`.
+    Args:
+        spec: The meaning of the rows.
+        action: An action of the space, or one action for each agent.
+        count: Number of agents, None for a single action.
+        who: Subject of the error message.
+
+    Returns:
+        float32, [count, num_actions], or [num_actions] for a single action.
+
+    Raises:
+        InvalidActions: The action has a wrong shape, type or value.
+
     """
     actions = spec.actions
     is_array = type(action) is np.ndarray and action.dtype == _FLOAT  # else it is converted
@@ -160,8 +178,15 @@ def all_allowed(
     """
     Return the info `action_mask` of `count` places, for each branch int8, [count, choices].
 
-    `rows` are the masks of decisions, with indices of some of their rows and of the places of these
-    rows; other places have ones. Raises UsageError for more than `MOST_MASKS`.
+    Args:
+        spec: The meaning of the rows.
+        rows: Masks of decisions, with the indices of some of their rows and of their places. Other
+            places have ones.
+        count: Number of places.
+
+    Raises:
+        UsageError: There are more than `MOST_MASKS` masks.
+
     """
     require_masks(count, spec.actions.branches)
     allowances = tuple(np.ones((count, choices), np.int8) for choices in spec.actions.branches)
@@ -177,7 +202,7 @@ def choices_allowed(action_mask: Any) -> Marks:
     """
     Return an info `action_mask` as one mask of the choices of all branches, bool, [..., choices].
 
-    That is the form in which sb3-contrib's MaskablePPO takes masks.
+    sb3-contrib's MaskablePPO takes masks in this form.
     """
     if isinstance(action_mask, dict):
         action_mask = action_mask[DISCRETE]

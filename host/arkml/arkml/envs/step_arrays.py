@@ -24,9 +24,20 @@ class StepArrays(NamedTuple):
     """
     Arrays into which `step(actions, out=...)` of a vector environment writes.
 
-    observations: float32, [num_envs, *shape], or a dict of these where an observation has several
-    parts. rewards: float32, [num_envs]. terminations, truncations: bool, [num_envs]. present: bool,
-    [num_envs], False for an empty place. They are contiguous, in C order, and writable.
+    They are contiguous, in C order, writable, and have no memory in common.
+
+    Attributes:
+        observations: float32, [num_envs, *shape], or a dict of such arrays if an observation has
+            several parts.
+        rewards: float32, [num_envs].
+        terminations: bool, [num_envs].
+        truncations: bool, [num_envs].
+        present: bool, [num_envs], False for an empty place.
+
+    Example:
+        out = StepArrays.empty(envs)
+        observations, rewards, terminated, truncated, info = envs.step(actions, out=out)
+
     """
 
     observations: Any
@@ -46,7 +57,7 @@ class StepArrays(NamedTuple):
         """
         Raise UsageError if the arrays do not fit `count` places of agents with a spec.
 
-        Nor do arrays that have memory in common.
+        Arrays that have memory in common do not fit either.
         """
         parts = spec.observations
         if len(parts) == 1:
@@ -68,7 +79,7 @@ class StepArrays(NamedTuple):
                 raise UsageError(f"out.{one} and out.{other} have memory in common")
 
     def _observed(self) -> Iterable[tuple[str, Floats]]:
-        """Return the arrays of observations and how they are called."""
+        """Return the arrays of observations with their names."""
         if not isinstance(self.observations, dict):
             return [("observations", self.observations)]
         return [(f"observations[{name!r}]", part) for name, part in self.observations.items()]

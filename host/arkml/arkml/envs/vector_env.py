@@ -22,7 +22,7 @@ class VectorEnvOptions(GuestEnvOptions, total=False):
     """The number of places: of guests, or of agents if it is more than 1."""
 
     autoreset_mode: AutoresetMode | str
-    """`NEXT_STEP`, which is the default, `SAME_STEP`, or, with a place a guest, `DISABLED`."""
+    """`NEXT_STEP` by default, `SAME_STEP`, or, with a place for each guest, `DISABLED`."""
 
     render_mode: VectorRenderMode
     """"rgb_array": `render` returns a picture of each place."""
@@ -40,9 +40,19 @@ def vector_env(
     """
     Return a vector environment with a place for each agent of one guest, or for each guest.
 
-    Without `per` the places are those of agents. Raises UsageError if the guest has fewer agents
-    than `num_envs` then, and declares no `slots` for others; and what `GuestVectorEnv` and
-    `GuestFleetVectorEnv` raise.
+    Args:
+        module: The path or the bytes of a guest.
+        per: "agent" makes a `GuestVectorEnv`, "guest" a `GuestFleetVectorEnv`. None is "agent", but
+            refuses more places than the guest has agents, or declares `slots`.
+        options: Options of these environments, and of `GuestEnv`.
+
+    Raises:
+        UsageError: An option has a wrong value, or the guest has too few agents.
+        GuestError: A guest failed before its first submit.
+
+    Example:
+        envs = vector_env("walker.wasm", per="guest", num_envs=64)
+
     """
     if per is None:
         return _full(GuestVectorEnv(module, **options))

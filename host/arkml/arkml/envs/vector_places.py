@@ -23,8 +23,8 @@ class VectorPlaces:
     """
     A mixin for vector environments whose places are the agents of guests.
 
-    The places are not environments of their own, so attributes and methods are those of the vector
-    environment or of its `guest_env`, common to all places. A picture is one of each place.
+    The places are not environments of their own: attributes and methods belong to the vector
+    environment or to its `guest_env`, and all places share them. Only pictures differ by place.
     """
 
     num_envs: int
@@ -54,7 +54,8 @@ class VectorPlaces:
         """
         Call a method once, or read an attribute, and return the result for each place.
 
-        Raises AttributeError. The results of `render` and `action_masks` are those of the places.
+        `render` and `action_masks` have a result of their own for each place. Raises
+        AttributeError.
         """
         value = getattr(self._owner(name), name)
         result = value(*args, **kwargs) if callable(value) else value
@@ -85,7 +86,7 @@ class VectorPlaces:
         """
         Return a picture of each place, uint8, [256, 256, 3], or None without a render_mode.
 
-        It is the agent in its plane, or, where the spec declares no positions, bars of its features
+        It shows the agent in its plane or, if the spec declares no positions, bars of its features
         and of its last action. An empty place is blank.
         """
         if self.render_mode is None:

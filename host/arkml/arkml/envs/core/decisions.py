@@ -21,7 +21,7 @@ from arkml.sessions.session import Origin
 Ids = npt.NDArray[np.int32]
 
 MOST_MASKS = 1 << 28
-"""Masks of one decision: what guests declare may ask for any number of them."""
+"""The most masks of one decision: the declarations of a guest may ask for any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,12 @@ class Behavior:
     """
     A kind of agents, under the name that their guest gave it.
 
-    `num_features` and `num_actions` are the widths of their rows, and `spec` is their meaning.
+    Attributes:
+        name: Name of the behavior.
+        num_features: Number of features of each row.
+        num_actions: Number of actions of each row.
+        spec: The meaning of the rows.
+
     """
 
     name: str
@@ -43,16 +48,22 @@ class Decision:
     """
     One submit: n rows of agents of one behavior, in push order.
 
-    The arrays are the caller's, who may change them, but for `agents`, which is read-only, and
-    `places`, which may be.
+    The arrays belong to the caller, who may change all but `agents`, which is read-only, and
+    `places`, which may be read-only.
 
-    agents: int32, [n], unique in the lifetime of the environment; a new episode has a new one.
-    observations: float32, [n, num_features]. rewards: float32, [n], since the agent's previous
-    row.
-    started, terminated, truncated: bool, [n]: the first row of an episode, and how it ended. An
-    ended row takes no action. places: int, [n], the rows of the submit, -1 for one that was not in
-    it. metadata: items by row of the submit. masks: for each branch of the actions bool,
-    [n, choices], True where a choice cannot be taken.
+    Attributes:
+        behavior: The behavior of the agents.
+        agents: int32, [n], unique in the lifetime of the environment; a new episode has a new
+            number.
+        observations: float32, [n, num_features].
+        rewards: float32, [n], since the agent's previous row.
+        started: bool, [n], True for the first row of an episode.
+        terminated: bool, [n], True if the episode has ended; such a row takes no action.
+        truncated: bool, [n], True if the episode was cut off; such a row takes no action.
+        places: int, [n], indices in the submit, -1 for a row that was not in it.
+        metadata: Items by row of the submit.
+        masks: For each branch of the actions bool, [n, choices], True for a masked choice.
+
     """
 
     __repr__ = short_repr
@@ -83,21 +94,26 @@ class Decision:
         return self.agents[~self.ended]
 
     def rows_of(self, places: Places) -> Places:
-        """Return the rows of this decision that are rows of the submit, intp, [m] each; or -1."""
+        """Return the rows at places of the submit, intp, [m], -1 for a place without a row."""
         return positions_in(self.places, places)
 
 
 class InPlace(NamedTuple):
     """
-    The rows of a submit that follow those of the one before one by one.
+    The rows of a submit that continue the rows of the previous submit one by one.
 
-    Each is of the same agent, or of one that begins after the end of the agent before. `before` is
-    the array that was `agents` of the decision before, if that had no reports but those rows, and
-    `agents` is that of this one. begun, over: intp, the rows of agents that begin, and that end;
-    none does both. is_rewarded: False if no first row has a reward.
+    Each row is of the same agent, or of an agent that begins after the end of the previous one. The
+    arrays from `observations` to `truncated` are as in `Decision`, but views that are valid until
+    the guest is resumed.
 
-    observations, rewards, started, terminated, truncated: as in Decision, but views that are valid
-    until the guest is resumed.
+    Attributes:
+        before: The array `agents` of the previous decision, if it reported these rows and no
+            others.
+        agents: The array `agents` of this decision.
+        begun: intp, the rows of agents that begin; none of them ends.
+        over: intp, the rows of agents that end.
+        is_rewarded: False if no first row has a reward.
+
     """
 
     behavior: Behavior
@@ -129,9 +145,12 @@ class Step:
     """
     The outcome for a guest up to its next submit.
 
-    `decisions` holds one submit, or at the end of the guest the truncated agents of each behavior.
-    `done` is True if the guest has finished, and `error` is the reason if it failed. `is_cut` is
-    True if its agents were truncated because an episode had `max_episode_steps`.
+    Attributes:
+        decisions: One submit, or at the end of the guest the truncated agents of each behavior.
+        done: True if the guest has finished.
+        error: The error of a guest that failed, or None.
+        is_cut: True if the agents were truncated because an episode had `max_episode_steps`.
+
     """
 
     __repr__ = short_repr

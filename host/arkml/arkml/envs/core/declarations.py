@@ -41,9 +41,13 @@ class Declarations:
     """
     Declarations of behaviors: the embedder's, else the module's, else the experiment's.
 
-    `given` is the embedder's, `section` the contents of the module's custom section `arkml.spec`.
-    Both are an object whose "behaviors" maps names, or "*", to declarations; or one declaration for
+    Each is an object whose "behaviors" maps names, or "*", to declarations; or one declaration for
     all behaviors. Raises InvalidSpec.
+
+    Args:
+        given: The declaration of the embedder: an object, the path of a JSON file, or None.
+        section: The contents of the module's custom section `arkml.spec`, or None.
+
     """
 
     def __init__(self, given: Declaring, section: bytes | None) -> None:
@@ -68,7 +72,16 @@ class Declarations:
         """
         Return the spec of a behavior.
 
-        Raises InvalidSpec if it contradicts the widths, or if the module declares other behaviors.
+        Args:
+            name: Name of the behavior.
+            num_features: Number of features of its rows.
+            num_actions: Number of actions of its rows.
+            configuration: The guest's configuration of its experiment.
+
+        Raises:
+            InvalidSpec: The declaration contradicts the widths, or the module declares other
+                behaviors.
+
         """
         asked = name, num_features, num_actions, configuration
         if self._known is not None and self._known[0] == asked:  # as all instances ask
@@ -81,8 +94,16 @@ class Declarations:
         """
         Return the spec of the rows of an inference session, which no experiment names.
 
-        It is that of `name`, else of the one declared behavior that has these widths. Raises
-        InvalidSpec if several have them, or none.
+        It is the spec of `name`, else of the one declared behavior with these widths.
+
+        Args:
+            name: Name of the behavior.
+            num_features: Number of features of its rows.
+            num_actions: Number of actions of its rows.
+
+        Raises:
+            InvalidSpec: Several declared behaviors have these widths, or none.
+
         """
         widths = num_features, num_actions
         for where, source in self._sources:

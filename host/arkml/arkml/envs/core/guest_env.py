@@ -29,26 +29,53 @@ IDLE_CALLS = 1_000
 
 class GuestEnv(Sealed, Closing):
     """
-    Steps a guest from one submit to the next.
+    An environment that steps a guest from one submit to the next.
 
-    The guest sees a hive that starts every experiment at once. Each submit of a training session
-    is a step. Submits of inference sessions are steps only if the guest has started no experiment,
-    or with `inference=True`. `entry` is the export that is called: by default the frame of an
-    applet, repeatedly, or a cmdlet once, with `args`. `configure` is passed to the guest's export
-    of that name: text, or numbers. "{seed}" in both stands for the seed. `snapshot` is the ONNX
-    file that the guest downloads. A guest stalls after `idle_calls` calls without a submit, or
-    `seconds` in one step.
-
-    An episode of an agent is cut after `max_episode_steps`: all agents of the instance are
-    truncated in that step, and only a reset can follow.
+    The guest sees a hive that starts every experiment at once. Each submit of a training session is
+    a step. Submits of inference sessions are steps only if the guest has started no experiment, or
+    with `inference=True`. Policies of all other sessions run in `host`.
 
     The guest's clocks are virtual: each call is a frame of `frame_seconds`, and so is each submit
-    if the guest runs in a single call (see `pace`). Random numbers that it draws through `wasi`
-    follow from the seed.
+    if the guest runs in a single call (see `pace`). Random numbers drawn through `wasi` follow from
+    the seed.
 
-    Policies of sessions that are not stepped run in `host`; without one the environment has its
-    own, with `limits` and `wasi`. An environment is pickled as the path and the digest of its
-    module and its options, without the state of its guest.
+    An environment is pickled as the path and the digest of its module and its options, without the
+    state of its guest.
+
+    Args:
+        module: The path or the bytes of a guest, or a compiled module.
+        entry: The export to call; by default the frame of an applet, repeatedly, or a cmdlet, once.
+        args: Arguments of a cmdlet, separated by single spaces; "{seed}" stands for the seed.
+        configure: Text, or numbers, for the guest's export `configure`; "{seed}" stands for the
+            seed.
+        snapshot: The ONNX file that the guest downloads. None is a policy that gives zeros.
+        inference: True makes submits of inference sessions steps. None does so if the guest has
+            started no experiment.
+        behaviors: Names of the behaviors to step; the agents of others get zeros. None steps all.
+        spec: The declaration of behaviors: an object, or the path of a JSON file.
+        idle_calls: Calls without a submit after which the guest has stalled.
+        seconds: Seconds of one step after which the guest has stalled, None for no limit.
+        frame_seconds: Seconds of a frame on the guest's clock.
+        max_episode_steps: Steps after which an episode is cut: all agents of the guest are
+            truncated in that step, and only a reset can follow. None sets no limit.
+        wasi: The access of the guest through WASI, for the environment's own host.
+        limits: Limits of the guest, for the environment's own host.
+        host: The host that loads the guest. None makes a host for this environment.
+        digest: The digest that the module must have (`CompiledModule.digest`).
+
+    Raises:
+        UsageError: An option has a wrong type or value.
+        ModuleError: The module cannot be loaded.
+        InvalidSpec: The declaration is malformed.
+
+    Example:
+        with GuestEnv("walker.wasm") as env:
+            step = env.reset(seed=1)
+            while not step.is_over:
+                decision = step.decisions[0]
+                actions = np.zeros((len(decision.deciding), decision.behavior.num_actions))
+                step = env.step(actions)
+
     """
 
     _is_read_only = True
@@ -123,15 +150,23 @@ class GuestEnv(Sealed, Closing):
         return self._core.decision
 
     def guest_id(self, agent: int) -> int:
-        """Return the id that the guest gives a live agent. Raises KeyError for other numbers."""
+        """Return the guest's id of a live agent. Raises KeyError for other numbers."""
         return self._core.factory.numbers.guest_id(agent)
 
     def reset(self, seed: int | None = None) -> Step:
         """
-        Start over with a new instance, up to its first submit; live agents are not reported.
+        Start over with a new instance, up to its first submit, without reporting the live agents.
 
-        Without `seed` the next one is drawn. Raises GuestError if the guest fails before its first
-        submit, and UsageError if it has none of the `behaviors`.
+        Args:
+            seed: Seed of the instance; None draws the next one.
+
+        Returns:
+            The first submit.
+
+        Raises:
+            GuestError: The guest failed before its first submit.
+            UsageError: The guest has none of the `behaviors`.
+
         """
         return self._core.reset(seed)
 
@@ -139,9 +174,18 @@ class GuestEnv(Sealed, Closing):
         """
         Answer the submit and run the guest to its next one.
 
-        actions: finite numbers, [m, num_actions], of the agents in `decision.deciding`, in order.
-        Raises InvalidActions, and UsageError if nothing waits for actions; the guest stays in its
-        submit then.
+        Args:
+            actions: Finite numbers, [m, num_actions], one row for each agent in
+                `decision.deciding`, in that order.
+
+        Returns:
+            The next submit, or the end of the guest.
+
+        Raises:
+            InvalidActions: The actions have a wrong shape, type or value; the guest stays in its
+                submit.
+            UsageError: No submit waits for actions.
+
         """
         return self._core.step(actions)
 

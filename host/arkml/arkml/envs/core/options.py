@@ -14,7 +14,7 @@ from arkml.runtime.wasi.linking import WasiGrant
 
 
 class GuestEnvOptions(TypedDict, total=False):
-    """Keyword arguments of `GuestEnv`, which the environments built on it pass on."""
+    """Keyword arguments of `GuestEnv`, which all other environments of guests pass on."""
 
     entry: str | None
     """The export that is called; by default the frame of an applet, or a cmdlet."""
@@ -29,7 +29,9 @@ class GuestEnvOptions(TypedDict, total=False):
     """The ONNX file that the guest downloads; None is a policy that gives zeros."""
 
     inference: bool | None
-    """True if submits of inference sessions are steps; None: if the guest starts no experiment."""
+    """
+    True if submits of inference sessions are steps; None if only for guests without an experiment.
+    """
 
     behaviors: Collection[str] | None
     """Names of the behaviors that are stepped; the agents of others get zeros. None is all."""
@@ -42,9 +44,10 @@ class GuestEnvOptions(TypedDict, total=False):
 
     max_episode_steps: int | None
     """
-    Steps after which an episode is cut: the agent is truncated, with its last observation. The
-    others of its guest are truncated in that step, too, and the next episodes are those of a new
-    instance. None sets no limit.
+    Steps after which an episode is cut: the agent is truncated, with its last observation.
+
+    All other agents of its guest are truncated in that step, too, and the next episodes begin in a
+    new instance. None sets no limit.
     """
 
     seconds: float | None
@@ -63,4 +66,4 @@ class GuestEnvOptions(TypedDict, total=False):
     """The host that loads the guest, instead of the environment's own."""
 
     digest: str | None
-    """The digest that the module must have (`CompiledModule.digest`), as pickles have it."""
+    """The digest that the module must have (`CompiledModule.digest`), recorded in pickles."""

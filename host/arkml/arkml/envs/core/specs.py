@@ -20,7 +20,17 @@ _WHOLE = "obs_0"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive features that form one observation, of `shape` in C order."""
+    """
+    Consecutive features that form one observation.
+
+    Attributes:
+        name: Name of the part.
+        shape: Shape of the observation, in C order.
+        low: Lower bound of each value.
+        high: Upper bound of each value.
+        is_goal: True for an observation of the type "goal".
+
+    """
 
     __repr__ = short_repr
 
@@ -36,7 +46,7 @@ class Part:
         return math.prod(self.shape)
 
     def of(self, observations: Floats) -> Floats:
-        """Return features, float32, [n, size], in the shape of this part: [n, *shape]."""
+        """Return features, float32, [n, size], in the shape of this part: float32, [n, *shape]."""
         if len(self.shape) == 1:  # it is as it should be
             return observations
         return observations.reshape(len(observations), *self.shape)
@@ -47,7 +57,12 @@ class Actions:
     """
     The columns of an action: `continuous` floats, then one whole number from 0 for each branch.
 
-    low and high: bounds of the continuous ones. branches: the number of choices of each.
+    Attributes:
+        continuous: Number of continuous actions.
+        low: Lower bound of each continuous action.
+        high: Upper bound of each continuous action.
+        branches: Number of choices of each branch.
+
     """
 
     __repr__ = short_repr
@@ -124,8 +139,13 @@ class Spec:
     """
     The meaning of a behavior's rows.
 
-    decision_period: the number of submits from one decision of an agent to its next. slots: the
-    largest number of agents at once. positions: the features that are coordinates in a plane.
+    Attributes:
+        observations: The parts of an observation, which cover all features in order.
+        actions: The columns of an action.
+        decision_period: Number of submits from one decision of an agent to its next.
+        slots: The largest number of agents at once, or None.
+        positions: Indices of two features that are coordinates in a plane, or None.
+
     """
 
     __repr__ = short_repr

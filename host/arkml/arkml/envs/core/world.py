@@ -24,7 +24,7 @@ _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
 
 class Pace(Sealed):
     """
-    The speed of the clock of guests in an environment; changes apply from the next frame on.
+    The speed of the clock of guests in an environment; changes apply from the next frame.
 
     A frame lasts `frame_seconds` times `time_scale`. Raises UsageError for wrong values.
     """
@@ -93,18 +93,20 @@ class SeededWorld:
         self._counted = 0
 
     def follow(self, frames: Callable[[], int]) -> None:
-        """Count the frames that end in a loop, u32: a frame begins where one ended."""
+        """
+        Count the frames that end in the shim's loop, as u32; a frame begins at the end of another.
+        """
         self._frames, self._counted = frames, frames()
 
     def settle(self) -> None:
-        """Advance the clock by the frames that ended in the loop, and were followed by others."""
+        """Advance the clock by the frames that the shim ran ahead."""
         frames = self._frames()
         if frames != self._counted:
             self._now += frames_between(self._counted, frames) * self._pace.nanoseconds
             self._counted = frames
 
     def tick(self) -> None:
-        """Advance the clock by one frame, which follows the last that ended in the loop."""
+        """Advance the clock by one frame, or by more if the shim's loop has counted more."""
         self._now += max(1, self._uncounted()) * self._pace.nanoseconds
 
     def skip(self, nanoseconds: int) -> None:
@@ -137,12 +139,12 @@ class SeededWorld:
             self._now = max(self._now, until)
 
     def earliest(self, until: int) -> float:
-        """Return 0.0: a wait brings any reading about at once."""
+        """Return 0.0: a wait reaches any reading at once."""
         del until
         return 0.0
 
     def _uncounted(self) -> int:
-        """Return how many frames have ended in the loop since the last call."""
+        """Return the number of frames that have ended in the loop since the last call."""
         before, self._counted = self._counted, self._frames()
         return frames_between(before, self._counted)
 

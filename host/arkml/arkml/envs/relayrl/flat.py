@@ -30,12 +30,12 @@ class _Flat(Sealed):
     """
     The common part of both views: widths, masks, and actions as bytes.
 
-    Observations are little-endian float32. So are actions, [num_actions] each; where there are
-    branches only, an action may also be one byte, the number of a choice. The choices of several
-    branches are numbered together, those of the last branch first. A mask is one byte for each of
-    these numbers, 1 where it can be chosen; guests without branches have none.
+    Observations are little-endian float32, and so are actions, [num_actions] each. If there are
+    only branches, an action may also be one byte, the number of a choice. The choices of several
+    branches are numbered together, the last branch varying fastest. A mask is one byte for each of
+    these numbers, 1 for an allowed choice; guests without branches have no masks.
 
-    Methods raise EnvironmentError where the guest does not start, or has more than 256 choices.
+    Methods raise EnvironmentError if the guest does not start, or has more than 256 choices.
     """
 
     def __init__(self, environment: GuestScalarEnvironment | GuestVectorEnvironment) -> None:
@@ -52,7 +52,7 @@ class _Flat(Sealed):
         return self._behavior.num_actions
 
     def action_is_discrete(self) -> bool:
-        """Return whether an action is choices of branches and nothing else."""
+        """Return whether an action consists of choices of branches only."""
         return bool(self._actions.branches) and not self._actions.continuous
 
     def flat_observation_bytes(self) -> bytes:

@@ -36,11 +36,23 @@ D_IN = D_OUT = 1
 
 class GuestScalarEnvironment(Guests):
     """
-    A guest with one agent.
+    A RelayRL environment of a guest with one agent.
 
-    Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1] unless
-    a spec declares others; a branch is one whole number, and what cannot be chosen is in `info`. A
+    Observations are float32, [num_features], and actions float32, [num_actions], within [-1, 1]
+    unless a spec declares others. A branch is one whole number, and masked choices are in `info`. A
     guest that finishes or fails ends the episode as truncated, and `info` says so.
+
+    Args:
+        module: The path or the bytes of a guest.
+        policy: Function from an observation to an action, which acts in `run_environment`.
+        seed: Seed of the first episode; None draws one.
+        options: Options of the guest; see `GuestEnv`.
+
+    Example:
+        env = GuestScalarEnvironment("walker.wasm", seed=1)
+        observation = env.reset().observation
+        step = env.step(np.zeros(env.num_actions, np.float32))
+
     """
 
     def __init__(
@@ -84,7 +96,7 @@ class GuestScalarEnvironment(Guests):
             return [self._started().masks]
 
     def run_environment(self) -> None:
-        """Play one episode with the policy. If that fails, the episode before continues."""
+        """Play one episode with the policy. If that fails, the present episode continues."""
         with self._lock:
             seat = self._started()
             self._require_policy()
@@ -132,10 +144,24 @@ class GuestScalarEnvironment(Guests):
 
 class GuestVectorEnvironment(Guests):
     """
-    A number of guests with one agent each.
+    A RelayRL environment of many guests with one agent each, each with an id.
 
-    Any of them may be stepped together. All arguments are checked before a guest is stepped;
-    results come in the order of the request. A guest that fails is truncated; others continue.
+    Any of them may be stepped together. All arguments are checked before a guest is stepped, and
+    results come in the order of the request. A guest that fails is truncated; the others continue.
+
+    Args:
+        module: The path or the bytes of a guest.
+        policy: Function from an observation to an action, which acts in `run_environment`.
+        seed: Seed of the first guest; guest k gets `seed` + k. None draws seeds.
+        options: Options of the guests; see `GuestEnv`.
+
+    Example:
+        envs = GuestVectorEnvironment("walker.wasm", seed=1)
+        ids = envs.init_num_envs(8)
+        envs.reset(ids)
+        action = np.zeros(envs.num_actions, np.float32)
+        steps = envs.step([(env_id, action) for env_id in ids])
+
     """
 
     def __init__(

@@ -24,7 +24,9 @@ ActingPolicy = Callable[[Floats], Any]
 
 
 class Guests(Sealed, Closing):
-    """Guests as one environment. `policy` acts in `run_environment`; `options` are GuestEnv's."""
+    """
+    Guests as one environment; `policy` acts in `run_environment`, `options` are as for `GuestEnv`.
+    """
 
     def __init__(
         self,

@@ -65,8 +65,8 @@ class Seat:
         """
         Prepare the next episode, and keep the present one.
 
-        `begin` enters the prepared episode. Then `settle` drops the one before, or `give_up`
-        returns to it. Raises EnvironmentError; the present episode continues then.
+        `begin` enters the prepared episode. Then `settle` drops the kept one, or `give_up` returns
+        to it. Raises EnvironmentError, in which case the present episode continues.
         """
         self._kept = _Kept(self._seed, self.seen, len(self.returns), self._sum)
         try:
@@ -82,12 +82,12 @@ class Seat:
         return self.seen.copy(), self._env_info(info)
 
     def settle(self) -> None:
-        """Drop the episode that was kept by `prepare`."""
+        """Drop the episode that `prepare` kept."""
         self._kept = None
         self.agent.settle()
 
     def give_up(self) -> None:
-        """Return to the episode that was kept by `prepare`, if there is one."""
+        """Return to the episode that `prepare` kept, if there is one."""
         self.agent.give_up()
         kept, self._kept = self._kept, None
         if kept is None:
@@ -135,7 +135,7 @@ class Seat:
 @contextmanager
 def begun(seats: Sequence[Seat]) -> Iterator[list[tuple[Floats, EnvInfo | None]]]:
     """
-    Begin an episode in each seat; an error, here or in the block, returns all to the one before.
+    Begin an episode in each seat; an error, here or in the block, restores the old episodes.
 
     Yields for each seat its first observation, float32, [num_features], and info.
     """
