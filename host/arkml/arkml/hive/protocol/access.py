@@ -13,9 +13,13 @@ class CallerInfo(WireStruct, frozen=True):
     """
     The caller of a request, as its hive sees it.
 
-    `role` is that of its token, whose `name` and id, `owner`, it has; the id is empty for the
-    operator's token. A run whose `owner` is the same may be stopped by the role `act`. Without
-    `needs_token` the hive answers every program of its machine.
+    Attributes:
+        name: Name of its token.
+        role: Role of its token.
+        owner: Id of its token, empty for the operator's. The role `act` may stop a run of this
+            owner.
+        needs_token: False if the hive answers every program of its machine.
+
     """
 
     name: str

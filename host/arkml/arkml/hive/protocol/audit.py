@@ -1,4 +1,4 @@
-"""Checksums of rows: those that a sender counted against those that a learner holds."""
+"""Checksums of rows, by which the rows of a sender are compared with the rows of a learner."""
 
 from __future__ import annotations
 

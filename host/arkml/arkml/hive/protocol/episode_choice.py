@@ -37,19 +37,19 @@ class EpisodeChoice:
     """
     Chooses episodes of agents that play side by side, each as it begins.
 
-    The first episodes that *end* are the short ones, and their mean is wrong by that. So `wanted`
-    episodes are shared out evenly among the agents, the first ones getting those that are left
-    over, and all of them are played to their ends. Where each episode has an agent of its own, one
-    that begins takes the place of the one that has been gone longest.
+    The first episodes that *end* are the short ones, and their mean is biased. So `wanted` episodes
+    are shared out evenly among the agents, with any remainder for the first ones, and all of them
+    are played to their ends. If each episode has an agent of its own, a new agent takes the place
+    of the agent that has been gone longest.
 
     An agent that vanishes without an end would be waited for in vain. `pass_submit` gives up the
-    place of one that has been missing for as long as the longest chosen episode so far, and for 500
-    submits of the others at least: its episode does not count, and what it had still to play is
-    shared out among the others. How long an episode is makes no difference to that.
+    place of an agent that has been missing for as long as the longest chosen episode so far, and
+    for 500 submits of the others at least: its episode does not count, and the rest of its share
+    goes to the others. The length of an episode makes no difference to that.
     """
 
     def __init__(self, wanted: int, playing: Sequence[int] = ()) -> None:
-        """Choose `wanted` episodes; those of the agents in `playing` are in progress already."""
+        """Choose `wanted` episodes; the agents in `playing` are in the middle of one already."""
         self.wanted = wanted
         self.ended = 0
         """Chosen episodes that have ended."""
@@ -67,7 +67,7 @@ class EpisodeChoice:
 
     @property
     def is_done(self) -> bool:
-        """True if all that were wanted have ended."""
+        """True if all wanted episodes have ended."""
         return self.ended >= self.wanted
 
     @property
@@ -140,14 +140,14 @@ class EpisodeChoice:
         self._left += 1
 
     def leave(self, agent: int) -> None:
-        """End the episode of an agent as one that never was: another one is chosen for it."""
+        """End the episode of an agent as if it had never begun: another one is chosen for it."""
         at = self._at.get(agent)
         if at is not None:
             self._drop(self._places[at])
             self._vacant[at] = None
 
     def pass_submit(self, agents: Iterable[int]) -> list[int]:
-        """Note the agents that have rows in a submit; return those that are given up."""
+        """Note the agents that have rows in a submit; return the agents that are given up."""
         present = [self._places[self._at[agent]] for agent in agents if agent in self._at]
         if any(place.seen == self._round for place in present):
             self._round += 1  # agents may have a submit each

@@ -46,8 +46,14 @@ class Histogram(NamedTuple):
     """
     The values of one feature or action in a sample of rows.
 
-    `at_bounds` is the share of values at the bounds: of features that the scaling clips, of
-    continuous actions within a hundredth of -1 or 1; 0 for the choices of a branch.
+    Attributes:
+        name: Name of the feature or action.
+        bins: Counts of values.
+        lowest: The lowest value.
+        highest: The highest value.
+        at_bounds: Share of values at the bounds: of features that the scaling clips, of continuous
+            actions within a hundredth of -1 or 1; 0 for the choices of a branch.
+
     """
 
     name: str
@@ -81,8 +87,13 @@ class HistogramReply(WireStruct, frozen=True):
     """
     The names of all histograms, and one of them over time.
 
-    `counts[i]` are the numbers of values between the `edges`, of which there is one more, at the
-    time `times[i]`, in nanoseconds since the Unix epoch, when the run had `rows[i]` rows.
+    Attributes:
+        histograms: All histograms in few numbers.
+        times: Nanoseconds since the Unix epoch.
+        rows: Rows of the run at these times.
+        edges: Edges of the bins, one more than bins.
+        counts: Counts of values between the edges, for each time.
+
     """
 
     histograms: list[HistogramInfo]

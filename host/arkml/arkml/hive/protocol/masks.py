@@ -14,7 +14,7 @@ def mask_names(branches: Sequence[int]) -> list[str]:
     """
     Return the names of the masks of all choices, the branches one after another.
 
-    These are the first names of a run, so that the place of a choice is the number of its mask.
+    These are the first names of a run, so that the index of a choice is the number of its mask.
     """
     return [
         f"{PREFIX}{branch}/{choice}"

@@ -19,8 +19,12 @@ class CurvesQuery(WireStruct, frozen=True):
     """
     Parameters of curves: their `names`, separated by commas or as a JSON list of texts.
 
-    Each has `points` at most. They are spread evenly over the `x` axis, where "updates" stands for
-    rows. Only those after the time `since` count, in nanoseconds since the Unix epoch.
+    Attributes:
+        names: Names of metrics.
+        x: The axis over which the points are spread evenly; "updates" stands for rows.
+        points: Most points of each curve.
+        since: Nanoseconds since the Unix epoch after which values count.
+
     """
 
     names: str
@@ -33,7 +37,7 @@ class ThinnedCurve(WireStruct, frozen=True):
     """
     The values of one metric, by time, with the lowest and the highest of each part of the axis.
 
-    `lowest` and `highest` are those of all values, None without any.
+    `lowest` and `highest` are the extremes of all values, None without any.
     """
 
     name: str
@@ -43,7 +47,7 @@ class ThinnedCurve(WireStruct, frozen=True):
 
 
 class CurvesReply(WireStruct, frozen=True):
-    """The curves that were asked for, in that order; an unknown name has an empty one."""
+    """The requested curves, in that order; an unknown name has an empty curve."""
 
     curves: list[ThinnedCurve]
 
@@ -76,7 +80,7 @@ class LogReply(WireStruct, frozen=True):
 
 
 class SettingsReply(WireStruct, frozen=True):
-    """The defaults of all settings, and by run those settings that have other values."""
+    """The defaults of all settings, and for each run the settings that differ from them."""
 
     defaults: dict[str, Any]
     runs: dict[str, dict[str, Any]]
@@ -104,7 +108,9 @@ class GpuUse(WireStruct, frozen=True):
 
 
 class UsageEntry(WireStruct, frozen=True):
-    """The resources that a hive takes at a time; `disk` is in bytes, `gpus` are those there are."""
+    """
+    The resources that a hive takes at a time; `disk` is in bytes, `gpus` lists the GPUs there are.
+    """
 
     at: Count
     disk: Count

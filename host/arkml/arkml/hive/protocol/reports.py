@@ -1,4 +1,4 @@
-"""Reports of metrics: their times, and the thinning of those that are old."""
+"""Reports of metrics: their times, and the thinning of old reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages about what a run has learned: policies, metrics, evaluations, checkpoints, the audit."""
+"""Messages about the results of a run: policies, metrics, evaluations, checkpoints, the audit."""
 
 from __future__ import annotations
 
@@ -78,8 +78,13 @@ class EvaluationReport(WireStruct, frozen=True):
     """
     Episodes that a policy version has played: the return and the length of each.
 
-    `successes` has True for each that was a success, None where that is not known. `rows` is the
-    number of rows of the run when the version was chosen, None for now.
+    Attributes:
+        version: The version of the policy.
+        returns: Sum of rewards of each episode.
+        lengths: Steps of each episode.
+        successes: True for each success, None if that is not known.
+        rows: Rows of the run when the version was chosen, None for now.
+
     """
 
     version: int
@@ -146,9 +151,14 @@ class ReplayAudit(WireStruct, frozen=True):
     """
     The rows of a run, as the server has counted them and as its learner holds them.
 
-    `sessions` are by index. `committed` is the end of the log, `cursor` how far the learner has
-    read it. `held` rows are in the replay buffer, `overwritten` ones no more; `checksum` is that of
-    the rows held, 0 unless rows are hashed for an audit (see `protocol.audit`).
+    Attributes:
+        sessions: Counts by the index of the session.
+        committed: The end of the log.
+        held: Rows in the replay buffer.
+        overwritten: Rows that have left the replay buffer.
+        checksum: Checksum of the rows held, 0 unless rows are hashed (see `protocol.audit`).
+        cursor: The position up to which the learner has read the log.
+
     """
 
     sessions: dict[str, SessionRows]

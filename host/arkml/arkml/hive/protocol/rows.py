@@ -50,10 +50,20 @@ class Header:
     """
     The header of a body of rows.
 
-    `seq` counts the bodies of one session from 1. `dropped` is the number of rows that the sender
-    dropped before this body, `non_finite` that of rows which were not taken before it because a
-    number in them was not finite. `crc` and `payload` are the CRC-32 and the bytes of the columns.
-    `sent_ns` is the sender's monotonic clock.
+    Attributes:
+        seq: Number of the body in its session, from 1.
+        rows: Number of rows.
+        features: Number of features of a row.
+        actions: Number of actions of a row.
+        kind: Use of the rows.
+        metas: Number of metrics.
+        dropped: Rows that the sender dropped before this body.
+        crc: CRC-32 of the columns.
+        payload: Bytes of the columns.
+        sent_ns: The sender's monotonic clock, in nanoseconds.
+        non_finite: Rows that were left out before this body because a number in them was not
+            finite.
+
     """
 
     seq: int
@@ -74,11 +84,16 @@ class RowColumns:
     """
     n rows of one session, in push order.
 
-    agent: uint64, [n]. step: uint32, [n]: 0 for Initial, one more for each row of that agent.
-    version: uint32, [n]: the policy version that acted. reward: float32, [n], led to this row.
-    state: uint8, [n], the numbers of EpisodeState. features: float32, [n, F]. action: float32,
-    [n, A], chosen at this row, zero where the episode ended. meta: META, [m], each with its row's
-    place among these or NO_ROW.
+    Attributes:
+        agent: uint64, [n].
+        step: uint32, [n]: 0 for Initial, one more for each row of that agent.
+        version: uint32, [n]: the policy version that acted.
+        reward: float32, [n], led to this row.
+        state: uint8, [n], the numbers of EpisodeState.
+        features: float32, [n, F].
+        action: float32, [n, A], chosen at this row, zero if the episode ended.
+        meta: META, [m], each with the index of its row among these, or NO_ROW.
+
     """
 
     agent: npt.NDArray[np.uint64]

@@ -1,4 +1,6 @@
-"""Runs of a hive: what creates one, what is said of one, and the limits that all parties share."""
+"""
+Runs of a hive: requests for runs, descriptions of runs, and the limits that all parties share.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ class OnConflict(StrEnum):
     """A number is appended to the name."""
 
     JOIN = "join"
-    """That run is joined, or resumed if it was stopped; its widths must be the same."""
+    """The existing run is joined, or resumed if it was stopped; its widths must be the same."""
 
 
 class Role(StrEnum):
@@ -121,13 +123,23 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     A run to be created.
 
-    `configuration` is the guest's own, kept byte for byte. `checkpoint` is empty, or
-    `run_id[@step]` or ORIGIN_FILE to start from. `seconds` is how long it may run, 0 for as long
-    as it is used. With `requires_device` the run is refused if its learner does not find the device
-    of the settings. The hive starts `workers` rollout workers, each a host with a guest of the
-    uploaded `module`, the SHA-256 of one in hex, which is called `module_name`. `arguments` are
-    those of a cmdlet, None for the entry point that its exports suggest. `module_id` is a name that
-    the guest has for a module; it is kept and shown.
+    Attributes:
+        name: Name of the run.
+        game: Name of the game.
+        settings: The settings by which it learns.
+        configuration: The guest's own configuration, kept byte for byte.
+        checkpoint: `run_id[@step]` or ORIGIN_FILE to start from, or empty.
+        seconds: Seconds that the run may last, 0 for as long as it is used.
+        on_conflict: The choice if the name is taken.
+        requires_device: True refuses the run if its learner does not find the device of the
+            settings.
+        workers: Number of rollout workers that the hive starts, each a host with a guest of
+            `module`.
+        module: SHA-256 of the uploaded module, in hex, or empty.
+        module_name: File name of the module.
+        module_id: The guest's own name for a module; it is kept and shown.
+        arguments: Arguments of a cmdlet, None for the entry point that the exports suggest.
+
     """
 
     name: str
@@ -175,14 +187,33 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     One run in a list of runs.
 
-    Times are nanoseconds since the Unix epoch, `ended_at` 0 for not yet. `reason` says why a run
-    was aborted, or why its last learner ended. Of its `rows`, `lost` ones were acknowledged and are
-    damaged in the log. `sessions` is the number that take part now. `branches` are the numbers of
-    choices of the discrete actions, the last of the `actions`. `latest` is the newest value of each
-    metric. `workers` rollout workers that the hive has started are alive. `module_id` is the name
-    that the guest has for a module. A run that is pending may have a `place`, from 1, in the order
-    of those that wait for a learner. Its learner takes `memory` bytes besides the pages of files,
-    its directory `disk` bytes, both 0 until they are measured.
+    Times are nanoseconds since the Unix epoch.
+
+    Attributes:
+        id: Id of the run.
+        name: Name of the run.
+        game: Name of the game.
+        status: State of the run.
+        features: Number of features of a row.
+        actions: Number of actions of a row, including one for each branch.
+        started_at: Start of the run.
+        ended_at: End of the run, 0 before it.
+        seconds: Seconds that the run may last, 0 for as long as it is used.
+        rows: Number of its rows.
+        lost: Acknowledged rows that are damaged in the log.
+        policy_version: The newest version of the policy.
+        n_opts: Number of updates.
+        sessions: Number of sessions that take part now.
+        reason: The reason why the run was aborted, or why its last learner ended.
+        seed: Seed of the run.
+        branches: Numbers of choices of the discrete actions, which are the last of the `actions`.
+        latest: The newest value of each metric.
+        workers: Number of live rollout workers that the hive has started.
+        module_id: The guest's own name for a module.
+        place: Position of a pending run, from 1, among the runs that wait for a learner, or 0.
+        memory: Bytes of its learner, without the pages of files; 0 until they are measured.
+        disk: Bytes of its directory; 0 until they are measured.
+
     """
 
     id: str
@@ -214,9 +245,15 @@ class WorkerInfo(WireStruct, frozen=True):
     """
     One rollout worker that a hive keeps running for a run.
 
-    `number` counts from 0, `incarnation` the programs that were started in the place of dead ones.
-    It has delivered `rows`, now `rows_per_second`, by policy version `policy_version`. `reason`
-    says why it ended, or why its last incarnation did.
+    Attributes:
+        number: Number of the worker, from 0.
+        incarnation: Number of programs that were started to replace dead ones.
+        is_alive: True while its program runs.
+        rows: Rows that it has delivered.
+        rows_per_second: The present rate of rows.
+        policy_version: Version of the policy that it acts with.
+        reason: The reason why it ended, or why its last incarnation did.
+
     """
 
     number: Count
@@ -232,12 +269,20 @@ class SessionInfo(WireStruct, frozen=True):
     """
     One session of a run, as its hive sees it.
 
-    `is_worker` is true for a rollout worker that the hive started. An `alive` session has sent a
-    request within the lease; the last one is `idle_seconds` ago, None before the first since the
-    hive was started. Of its rows, `rows` are in the log, now `rows_per_second`, `refused` ones were
-    not accepted, and `dropped` ones were given up by its host. The last row was acted on by
-    `policy_version`, 0 before any, which was published `policy_seconds` ago (0 where that is not
-    known) and is `lag` versions behind the newest.
+    Attributes:
+        index: Number of the session in its run.
+        role: Use of its rows.
+        is_worker: True for a rollout worker that the hive started.
+        alive: True if it has sent a request within the lease.
+        idle_seconds: Seconds since the last request, None before the first since the hive started.
+        rows: Its rows in the log.
+        rows_per_second: The present rate of rows.
+        refused: Rows that were not accepted.
+        dropped: Rows that its host gave up.
+        policy_version: Version that acted on the last row, 0 before any row.
+        lag: Number of versions by which that version is behind the newest.
+        policy_seconds: Seconds since that version was published, 0 if that is not known.
+
     """
 
     index: Count
@@ -269,11 +314,17 @@ class Best(WireStruct, frozen=True, forbid_unknown_fields=True):
 
 class RunDetails(WireStruct, frozen=True):
     """
-    One run with its settings; `best` is None before any policy was rated.
+    One run with its settings, workers and sessions.
 
-    `module` is the SHA-256 of the uploaded module that its `workers` run, empty without any. Of its
-    `sessions`, those that were forgotten are left out. `owner` is the id of the token that started
-    the run, empty for the operator's.
+    Attributes:
+        run: The run.
+        settings: The settings by which it learns.
+        best: The best policy so far, None before any policy was rated.
+        module: SHA-256 of the uploaded module of its `workers`, empty without any.
+        workers: Its rollout workers.
+        sessions: Its sessions, without forgotten ones.
+        owner: Id of the token that started the run, empty for the operator's.
+
     """
 
     run: RunInfo

@@ -54,7 +54,7 @@ def frame(body: bytes, *, session: int, first: int) -> bytes:
 
 def read_record(data: memoryview, offset: int) -> Record | None:
     """
-    Return the record at `offset`; None at the end of what was written, or where it is damaged.
+    Return the record at `offset`, or None at the end of the log and at damaged bytes.
 
     Its columns are views of `data`.
     """
@@ -122,10 +122,10 @@ def _prefix(data: memoryview, offset: int) -> tuple[int, int, int, int] | None:
 
 def _after_damage(data: memoryview, offset: int, until: int) -> int:
     """
-    Return where the next record may begin after a damaged one at `offset`.
+    Return the position of the next possible record after a damaged one at `offset`.
 
-    The prefix says how long the record is, and the header behind it says it once more. Only where
-    both are damaged the bytes are searched for a beginning, which columns may imitate.
+    Both the prefix and the header behind it give the length of the record. Only if both are
+    damaged, the bytes are searched for a beginning, which columns may imitate.
     """
     start = offset + PREFIX_SIZE
     if (prefix := _prefix(data, offset)) is not None:

@@ -10,17 +10,21 @@ from arkml.hive.protocol.runs import Role, Status
 from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
 
 ON_POLICY = frozenset({"ppo"})
-"""The learners that learn from rows of their own policy only."""
+"""The learners that learn only from rows of their own policy."""
 
 MetricId = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 
 
 class JoinRequest(WireStruct, frozen=True):
     """
-    A session to be had in a run.
+    A request for a session of a run.
 
-    `join_key` is the host's own; the same key gives the same session. `features` and `actions` are
-    the widths of its rows, which must be the run's.
+    Attributes:
+        join_key: The host's own key; the same key gives the same session.
+        features: Number of features of its rows, as the run has it.
+        actions: Number of actions of its rows, as the run has it.
+        role: Use of its rows.
+
     """
 
     join_key: Annotated[str, Meta(min_length=8, max_length=128)]
@@ -33,10 +37,13 @@ class SessionState(WireStruct, frozen=True, kw_only=True):
     """
     The state of a session, in every answer to it.
 
-    `acked` is the number of the last body of rows in the log. `policy_version` is the run's newest.
-    `credit` is the number of rows that the learner's rate limiter admits now; with `hold` none are,
-    whatever the credit. `place` is the position of the run, from 1, in the order of those that wait
-    for a learner, 0 if it does not wait.
+    Attributes:
+        acked: Number of the last body of rows in the log.
+        policy_version: The newest version of the run's policy.
+        credit: Number of rows that the learner's rate limiter admits now.
+        hold: True admits no rows, whatever the credit.
+        place: Position of the run, from 1, among the runs that wait for a learner, or 0.
+
     """
 
     acked: Count
@@ -48,10 +55,16 @@ class SessionState(WireStruct, frozen=True, kw_only=True):
 
 class Joined(SessionState, frozen=True, kw_only=True):
     """
-    A session of a run; `index` is its number there, `rejoin` if its key had joined before.
+    A session of a run.
 
-    `learner` is the name of the run's learning algorithm. With `is_on_policy` it learns from rows
-    of its own policy only: it takes neither demonstrations nor augmented rows.
+    Attributes:
+        sid: Id of the session.
+        index: Number of the session in its run.
+        learner: Name of the run's learning algorithm.
+        is_on_policy: True if it learns only from rows of its own policy, and takes neither
+            demonstrations nor augmented rows.
+        rejoin: True if the key had joined before.
+
     """
 
     sid: str
@@ -65,8 +78,12 @@ class RowsReply(SessionState, frozen=True, kw_only=True):
     """
     The answer to a body of rows that is in the log.
 
-    `accepted` rows are new, 0 for a `duplicate`. `refused` are the first of the `refused_n` refused
-    rows, each with the reason.
+    Attributes:
+        accepted: Number of new rows, 0 for a duplicate.
+        refused: The first refused rows, each with the reason.
+        refused_n: Number of refused rows.
+        duplicate: True if the body was in the log before.
+
     """
 
     accepted: Count
@@ -76,7 +93,9 @@ class RowsReply(SessionState, frozen=True, kw_only=True):
 
 
 class OutOfTurn(WireStruct, frozen=True):
-    """The refusal of a body of rows whose turn it is not; `expected` is the number that is next."""
+    """
+    The refusal of a body of rows that is out of turn; `expected` is the number of the next one.
+    """
 
     error: str
     expected: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
@@ -95,7 +114,7 @@ class LeaveReply(WireStruct, frozen=True):
 
 
 class NamesRequest(WireStruct, frozen=True):
-    """Names of metrics that a run is to number."""
+    """Names of metrics that a run should number."""
 
     names: list[str]
 

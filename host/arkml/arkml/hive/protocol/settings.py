@@ -1,4 +1,4 @@
-"""Settings of a run: every number that a learner needs, checked once."""
+"""Settings of a run: all numbers of a learner, checked once."""
 
 from __future__ import annotations
 
@@ -36,18 +36,28 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     The settings by which a run learns.
 
-    Runs of ml-v1 to v3 get the defaults; a `ProtocolConfig` brings its own. `actions` counts the
-    continuous actions and then one for each of the `branches`, given by their numbers of choices.
-    `algorithm` is the name of a learner, "auto" for "ppo" with branches and "sac" without;
-    `learner` is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it,
-    so that the policy has `target_entropy` nats for each action.
-    `learning_rate_steps` is the number of updates from the first learning rate to the last, 0 for a
-    constant one. `rollout_length` is the n of n-step returns. `demo_fraction` is the largest share
-    of a batch that is drawn from demonstrations. `updates_per_row` is the largest number of updates
-    for each row. PPO learns from `rollout_rows` rows of one version at a time, `epochs` times in
-    minibatches of `batch_size`. `sync` runs in lockstep with one host. `max_episode_steps` is the
-    limit at which the hosts cut episodes off, 0 for none, and only theirs to set. `other` keeps the
-    keys of a configuration that are not settings.
+    Runs of ml-v1 to v3 get the defaults; a `ProtocolConfig` brings its own.
+    docs/training_settings.md explains each setting.
+
+    Attributes:
+        features: Number of features of a row.
+        actions: Number of continuous actions, plus one for each branch.
+        branches: Number of choices of each branch.
+        algorithm: Name of a learner; "auto" is "ppo" with branches and "sac" without.
+        alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
+        target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
+        learning_rate_steps: Updates from the first learning rate to the last, 0 for a constant
+            rate.
+        rollout_length: The n of n-step returns.
+        demo_fraction: Largest share of a batch that is drawn from demonstrations.
+        updates_per_row: Largest number of updates for each row.
+        rollout_rows: Rows of one version that PPO learns from at a time.
+        epochs: Times that PPO learns from them, in minibatches of `batch_size`.
+        sync: True runs in lockstep with one host.
+        max_episode_steps: Steps after which the hosts cut episodes off, 0 for no limit; hosts set
+            it.
+        other: Keys of a configuration that are not settings.
+
     """
 
     features: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -116,7 +126,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def learner(self) -> str:
-        """The name of the learner that `algorithm` stands for."""
+        """The name of the learner, with "auto" resolved."""
         if self.algorithm != "auto":
             return self.algorithm
         return "ppo" if self.branches else "sac"
@@ -158,7 +168,7 @@ def from_protocol(protocol: Mapping[str, Any]) -> Settings:
     """
     Return the settings in a `ProtocolConfig` of ml-v4. Raises InvalidSettings.
 
-    Its numbers have 32 bits: 0.001 is read as 0.001, and not as the number of 64 bits next to it.
+    Its numbers have 32 bits: 0.001 is read as 0.001, and not as the nearest number of 32 bits.
     """
     names = {"feature_count": "features", "action_count": "actions"}
     values = {names.get(name, name): rounded(value) for name, value in protocol.items()}
@@ -167,7 +177,7 @@ def from_protocol(protocol: Mapping[str, Any]) -> Settings:
 
 
 def rounded(value: Any) -> Any:
-    """Return a number with the digits of 32 bits, which are those that guests give."""
+    """Return a number with the digits that 32 bits hold, as guests give them."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 

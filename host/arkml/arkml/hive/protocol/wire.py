@@ -1,4 +1,4 @@
-"""Typed JSON objects of the wire, and the sentence that refuses one which does not fit its type."""
+"""Typed JSON objects of the wire, and the sentence that refuses an object of another type."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class WireStruct(msgspec.Struct, frozen=True):
 
 
 class Nothing(WireStruct, frozen=True):
-    """An object without fields: what a request without parameters takes."""
+    """An object without fields, for requests without parameters."""
 
 
 def compact_json(value: object) -> bytes:

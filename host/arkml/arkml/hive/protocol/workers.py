@@ -1,4 +1,4 @@
-"""Jobs of rollout workers: the run that one joins, the module that it plays, and its seed."""
+"""Jobs of rollout workers: the run to join, the module to play, and its seed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,27 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
     The job of one rollout worker.
 
-    It joins the run `run_id`, of this `name` and `game`, on the hive at the address `hive`. The
-    bytes of the module, `module_data`, have the SHA-256 `module_hash`, in hex; without them the
-    worker downloads the module from the hive. `arguments` are those of a cmdlet, None for the entry
-    point that the exports suggest; "{seed}" in them stands for the `seed`, which the export
-    `arkml_seed` gets too: guest k of the `instances` gets `seed` + k. `worker` is its number in the
-    run, from 0 on, `incarnation` the number of its predecessors that died. With `fps` frames are
-    paced and never wait for the learner. The worker ends after `minutes`. Episodes are cut off
-    after `max_episode_steps`. `limits` are those fields
-    of `arkml.Limits` that differ from their defaults; with `budgets_every_call` the time limit
-    holds for all kinds of calls.
+    Attributes:
+        run_id: Id of the run to join.
+        name: Name of the run.
+        game: Name of the game.
+        hive: Address of the hive.
+        token: Token of the hive.
+        module_data: Bytes of the module; without them the worker downloads it from the hive.
+        module_hash: SHA-256 of the module, in hex.
+        module_name: File name of the module.
+        arguments: Arguments of a cmdlet, None for the entry point that the exports suggest;
+            "{seed}" stands for the seed.
+        worker: Number of the worker in the run, from 0.
+        incarnation: Number of its predecessors that died.
+        seed: Seed of guest 0; guest k gets `seed` + k, also by the export `arkml_seed`.
+        instances: Number of guests.
+        fps: Frames per second. Paced frames never wait for the learner.
+        minutes: Length of the job, None for no limit.
+        max_episode_steps: Steps after which an episode is cut off, None for no limit.
+        limits: Fields of `arkml.Limits` that differ from their defaults.
+        budgets_every_call: True lets the time limit hold for all kinds of calls.
+
     """
 
     run_id: str
@@ -56,6 +67,6 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def environment_seed(run_seed: int, worker: int, incarnation: int) -> int:
-    """Return the seed of the guests of a worker: distinct, and every time the one it was before."""
+    """Return the seed of the guests of a worker, distinct for each worker and reproducible."""
     sequence = np.random.SeedSequence([run_seed, worker, incarnation])
     return int(sequence.generate_state(1, np.uint64)[0]) >> (64 - _SEED_BITS)
