@@ -23,12 +23,15 @@ from arkml.sessions.session import Origin, Ready
 @dataclass(frozen=True, slots=True)
 class RecordedBatch:
     """
-    A copy of the rows of one submit, `n` of them.
+    A copy of the rows of one submit.
 
-    - `rows`: records, [n], with the fields of `Batch.rows`.
-    - `features`: float32, [n, num_features].
-    - `given`: float32, [n, num_actions], actions that came with the rows, or None.
-    - `metadata`: index of the row, name and value of each item; empty where a policy recorded it.
+    Attributes:
+        rows: Records, [n], with the fields of `Batch.rows`.
+        features: float32, [n, num_features].
+        given: float32, [n, num_actions], actions that came with the rows, or None.
+        metadata: Index of the row, name and value of each item; empty if a policy recorded the
+            batch.
+
     """
 
     __repr__ = short_repr
@@ -70,9 +73,25 @@ class ConstantPolicy(Sealed):
     """
     A policy that gives every row the same actions and value.
 
-    `actions` is one number for all actions, or one for each. `batches` holds the submits in order,
-    `forgotten` the keys of the sessions that were closed. While `failure` is an exception, `act`
-    raises it after it has recorded the submit.
+    `batches` holds the submits in order, `forgotten` the keys of closed sessions. While `failure`
+    is an exception, `act` raises it after it has recorded the submit.
+
+    Args:
+        num_features: Number of features of an observation.
+        num_actions: Number of actions of an agent.
+        actions: One number for all actions, or one for each.
+        value: The value of every row.
+        batches: List that gets the submits; None makes a new list.
+
+    Raises:
+        InvalidArguments: There are more or fewer `actions` than `num_actions`.
+
+    Example:
+        policy = ConstantPolicy(2, 1, actions=0.5)
+        with arkml.Host(policy=policy) as host:
+            host.load("walker.wasm").update()
+        print(policy.batches[0].features)
+
     """
 
     def __init__(
@@ -110,14 +129,23 @@ class ConstantPolicy(Sealed):
 
 class RecordingPolicies(Sealed, PolicyLibrary):
     """
-    Answers a guest with constants, whichever model it loads.
+    A policy library that answers a guest with constants, whichever model the guest loads.
 
-    Give it to `ThreadedHost.load`. `batches` holds the submits of all sessions in order,
-    `snapshots` the bytes of the models that the guest loaded, and `policies` the policies that it
-    got for them. `num_features` and `num_actions` are for guests that leave it to the model to say
-    how many there are. `networks` has the networks for brains of `ark-ml-inference-v0` by the bytes
-    of their models, `network_keys` the key of each that was loaded. While `failure` is an
-    exception, loading raises it.
+    Pass it to `ThreadedHost.load`. While `failure` is an exception, loading raises it.
+
+    Args:
+        actions: One number for all actions, or one for each.
+        value: The value of every row.
+        num_features: Number of features, for guests that leave it to the model.
+        num_actions: Number of actions, for guests that leave it to the model.
+        networks: Networks for brains of `ark-ml-inference-v0`, by the bytes of their models.
+
+    Attributes:
+        batches: The submits of all sessions, in order.
+        snapshots: The bytes of the models that the guest loaded.
+        policies: The policies that the guest got for them.
+        network_keys: The key of each network that was loaded.
+
     """
 
     def __init__(
@@ -149,7 +177,7 @@ class RecordingPolicies(Sealed, PolicyLibrary):
         branches_of: BranchesOf = no_branches,  # noqa: ARG002  constants have no masks
         parts_of: PartsOf = no_parts,  # noqa: ARG002  constants have no inputs
     ) -> ConstantPolicy:
-        """Return a new policy of the guest's number of features and actions. Raises `failure`."""
+        """Return a new policy with the guest's number of features and actions. Raises `failure`."""
         self.snapshots.append(bytes(snapshot))
         if self.failure is not None:
             raise self.failure
@@ -185,11 +213,16 @@ class RecordingPolicies(Sealed, PolicyLibrary):
 
 class RecordingSink(Sealed):
     """
-    The run of a training session that keeps what it is given: a `TransitionSink`.
+    A `TransitionSink` that records all its calls: the run of a training session.
 
-    `accepted` holds the rows whose actions the guest pushed, with their origin, `noted` the metrics
-    of answered batches, and `left` the argument `stop` of each `leave`. While `failure` is an
-    exception, `accept` raises it and keeps nothing. The sink never makes a guest wait.
+    The sink never makes a guest wait. While `failure` is an exception, `accept` raises it and keeps
+    no row.
+
+    Attributes:
+        accepted: Rows whose actions the guest pushed, with their origin.
+        noted: Metrics of answered batches.
+        left: The argument `stop` of each `leave`.
+
     """
 
     def __init__(self, *, failure: Exception | None = None) -> None:
@@ -219,9 +252,15 @@ class RecordingSink(Sealed):
 
 class MemoryQueue(Sealed):
     """
-    The queue of a session in plain memory: the rows that a guest would push, pushed by a test.
+    The queue of a session in plain memory, to which a test pushes the rows of a guest.
 
-    `len` of it is the number of rows since the last `clear`.
+    Its length is the number of rows since the last `clear`.
+
+    Args:
+        num_features: Number of features of a row.
+        num_actions: Number of actions of a row.
+        key: Key of the session.
+
     """
 
     def __init__(self, num_features: int, num_actions: int, *, key: int = 0) -> None:
@@ -248,7 +287,21 @@ class MemoryQueue(Sealed):
         actions: Sequence[float] = (),
         metadata: Sequence[tuple[str, float]] = (),
     ) -> None:
-        """Add a row; `actions` are those of an augmented or demonstrated one."""
+        """
+        Add a row.
+
+        Args:
+            agent: Id of the agent.
+            features: Numbers, [num_features].
+            state: State of the episode.
+            reward: Reward of the row.
+            actions: Actions of an augmented or demonstrated row, [num_actions], else none.
+            metadata: Name and value of each item.
+
+        Raises:
+            InvalidArguments: There are too many or too few features or actions.
+
+        """
         if len(features) != self.num_features:
             raise InvalidArguments(f"expected {self.num_features} features, got {len(features)}")
         if len(actions) not in (0, self.num_actions):
@@ -263,7 +316,7 @@ class MemoryQueue(Sealed):
         self._batch = None
 
     def batch(self) -> Batch:
-        """Return the rows: one object, with the actions it was given, until rows change."""
+        """Return the rows as a batch; the same object, with its actions, until rows change."""
         if self._batch is None:
             count = len(self._rows)
             self._batch = Batch(
@@ -281,7 +334,7 @@ class MemoryQueue(Sealed):
         return MetadataLog.of(self._metadata)
 
     def mentions(self, text: bytes) -> bool:
-        """Return whether the name of an item has the text in it."""
+        """Return whether the name of an item contains the text."""
         return any(text in item.name.encode() for item in self._metadata)
 
     def end_submit(self) -> None:

@@ -27,7 +27,7 @@ def proxy_text(apis: Sequence[Api] = APIS, *, pages: int = 1) -> str:
 
 
 class Callee(Protocol):
-    """A guest, or one that runs on a thread."""
+    """A guest, or a `ThreadedGuest`."""
 
     def call(self, function: str, *arguments: float) -> Any: ...
     def read_memory(self, pointer: int, size: int) -> bytes: ...
@@ -39,7 +39,17 @@ class Proxy(Sealed):
     Calls the imports of a host as a guest does.
 
     Memory is filled with `?`, so that a test sees which bytes were not written. `put` and `room`
-    return addresses, each used once.
+    return a new address each time.
+
+    Args:
+        guest: A guest made of `proxy_text`.
+        pages: Pages of its memory, as given to `proxy_text`.
+
+    Example:
+        with host.load(proxy_text().encode()) as guest:
+            proxy = Proxy(guest)
+            code = proxy.code("ark-ml-v1", "ml__drop_future", 1)
+
     """
 
     def __init__(self, guest: Callee, *, pages: int = 1) -> None:
@@ -49,7 +59,9 @@ class Proxy(Sealed):
         guest.write_memory(0, UNTOUCHED * self._end)
 
     def call(self, module: str, symbol: str, *arguments: float) -> Any:
-        """Call an import, as `call("ark-ml-v1", "ml__drop_future", handle)`, with wasm numbers."""
+        """
+        Call an import with wasm numbers, as in `call("ark-ml-v1", "ml__drop_future", handle)`.
+        """
         return self.guest.call(f"{module}.{symbol}", *arguments)
 
     def code(self, module: str, symbol: str, *arguments: float) -> ErrorCode:

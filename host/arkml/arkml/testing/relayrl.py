@@ -31,10 +31,17 @@ def check_scalar(
     make: Callable[[], Any], *, action: Any, d_in: int = 1, longest: int = _LONGEST
 ) -> None:
     """
-    Check a ScalarEnvironment: `make` returns a new one, `action` is an action that it takes.
+    Check a ScalarEnvironment.
 
-    `d_in` is the rank of its observations, `longest` the most steps of an episode. Raises
-    AssertionError.
+    Args:
+        make: Returns a new environment.
+        action: A valid action of the environment.
+        d_in: Rank of its observations.
+        longest: Most steps of an episode.
+
+    Raises:
+        AssertionError: A clause of the contract is broken; the message names it.
+
     """
     with _closing() as closing:
         _check_scalar(closing(make()), closing, action, d_in, longest)
@@ -76,7 +83,7 @@ def _check_scalar(environment: Any, closing: Closing, action: Any, d_in: int, lo
 def check_vector(
     make: Callable[[], Any], *, action: Any, d_in: int = 1, longest: int = _LONGEST
 ) -> None:
-    """Check a VectorEnvironment; arguments and errors are those of `check_scalar`."""
+    """Check a VectorEnvironment, with the arguments of `check_scalar`."""
     with _closing() as closing:
         _check_vector(closing(make()), closing, action, d_in, longest)
 

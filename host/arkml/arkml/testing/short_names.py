@@ -1,4 +1,4 @@
-"""Fixtures with names that other plugins may have too."""
+"""Fixtures whose names other plugins may use, too."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def host(arkml_host: ThreadedHost) -> ThreadedHost:
-    """Return `arkml_host`, where no other plugin has a `host`."""
+    """Return `arkml_host`, unless another plugin has a `host`."""
     return arkml_host

@@ -1,4 +1,4 @@
-"""A host and its guests for tests: every guest runs on a thread of its host's."""
+"""A host and its guests for tests: every guest runs on a thread of its host."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ThreadedGuest(Sealed, Closing):
     """
     A guest whose calls run on a thread.
 
-    A signal handler that raises, as pytest-timeout's does, ends a call like Ctrl-C: the guest is
-    failed, and the exception arrives in the test. What is not here is in `guest`; use it only
-    where no signal handler raises.
+    A signal handler that raises, such as the one of pytest-timeout, ends a call like Ctrl-C: the
+    guest has failed, and the exception arrives in the test. Members of `Guest` that are missing
+    here are in `guest`; use it only if no signal handler raises.
     """
 
     def __init__(self, guest: Guest, worker: WorkThread) -> None:
@@ -163,10 +163,19 @@ class ThreadedHost(Sealed):
         policies: PolicyLibrary | None = None,
     ) -> ThreadedGuest:
         """
-        Make a guest of a path, of bytes or of wasm text in bytes.
+        Make a guest. A module is compiled once for all its guests.
 
-        `policies` answers it instead of the models that it loads: see `RecordingPolicies`. A
-        module is compiled once for all its guests.
+        Args:
+            source: A path, bytes, or wasm text in bytes.
+            name: Name of the guest in messages; None takes the file name.
+            initialize: False leaves the initializers to `ThreadedGuest.initialize`.
+            policies: Answers the guest instead of the models that it loads, as `RecordingPolicies`
+                does.
+
+        Raises:
+            ModuleError: The module cannot be loaded.
+            GuestError: An initializer failed.
+
         """
         guest = ThreadedGuest(
             self._worker.run(partial(self._load, source, name, policies)), self._worker

@@ -43,9 +43,9 @@ class WorkThread:
     """
     One daemon thread and a queue of jobs for it.
 
-    Python runs signal handlers on the main thread only. A handler that raises, as those of time
-    limits do, ends the wait for a job and not the job; the job is then asked to stop, and waited
-    for. The waits use bare locks: an exception out of a handler in the middle of `threading.Event`,
+    Python runs signal handlers on the main thread only. A handler that raises, such as a time
+    limit's, ends the wait for a job and not the job; the job is then asked to stop, and waited for.
+    The waits use bare locks: an exception out of a handler in the middle of `threading.Event`,
     which is written in Python, would leave its lock taken for good.
     """
 
@@ -56,7 +56,7 @@ class WorkThread:
 
     def run(self, work: Callable[[], T], cancel: Callable[[], None] = _nothing) -> T:
         """
-        Run `work` on the thread, and return or raise what it does.
+        Run `work` on the thread, and return its result or raise its exception.
 
         If an exception ends the wait, `cancel` is called until the work is over.
         """
