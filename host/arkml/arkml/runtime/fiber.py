@@ -1,4 +1,43 @@
-"""One guest's call, from its start through each suspension to its end."""
+"""
+One guest's call, from its start through each suspension to its end.
+
+Theory of operation. A guest runs on a stack of its own, a fiber of wasmtime, so that a call can
+stop in the middle of wasm and continue later without a thread. A call in progress is a future:
+`_poll` runs it, without Python's global lock, until it either ends or suspends. The futures belong
+to the guest's `Lockstep`, one for each place. A `Fiber` begins the call at its place, polls it, and
+serves each suspension in between.
+
+Nothing runs on the fiber's stack but wasm and the suspension itself. The shim, to which the guest's
+imports of the ABI are linked, writes a `Reason` and its arguments into the guest's control block
+and calls the one async import, which suspends. `_poll` then returns to the host's stack. There the
+host reads the block, does the work, writes the answer into the block (`answer`, `answer_value`),
+and polls again. wasmtime asks its continuation, the word ANSWER, whether the guest may be resumed:
+the word is zero until the host has written a code plus one. The shim returns that code to the
+guest.
+
+There are six reasons. SUBMIT and SUBMIT_NON_FINITE mean that rows of a session wait for a policy;
+`advance` returns them to its caller, who knows policies, while this module does not. FRAME_END
+means that the shim's loop of frames is between two frames; for the caller the call has ended, and
+the next frame resumes the same future. GROW asks for a larger region of columns. A number from
+FIRST_IMPORT on is a host-lane import, answered by a Python handler. RUNNING, none of these, means
+that the epoch ticker has ended the guest's turn. GROW and imports are served here, by `_serve`, and
+the guest is resumed at once, unless an import left a `Wait`: a sleep, standard input or a future.
+The caller blocks on it, by its own means, and reports its end by `settle`.
+
+Time is charged at each poll: the stretch since `suspended_at` is added to the guest's `used`
+seconds, and a stretch of LONG or more is compared with the processor time of the thread first.
+`used` is compared with one number, `_alert`, before each poll. The first alert comes at half of the
+budget, or ALERT before its end if that is earlier; `look_at_budget` then moves it to shortly before
+the end and, beyond that, makes turns one tick long, so that the end of the budget is seen soon. A
+guest that is over its budget at the end of a turn is resumed once more with an error, on which it
+traps: only a trap has a backtrace.
+
+One call at a time passes the call guard, from `start` to `finish`. In between, `park` opens the
+guard while the guest stays suspended in a submit or between turns, and `unpark` shuts it again.
+This is how an environment holds a guest between two steps. A guest in a parked submit has the whole
+budget again afterwards; a guest parked between turns keeps the rest of its budget. Whatever happens
+to a call, `finish` or `drop` deletes its future.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +78,7 @@ _FRAME_END: Final = int(Reason.FRAME_END)
 
 
 class Pause(Enum):
-    """Reasons for which `advance` returned, where nothing is waited for."""
+    """Reasons for which `advance` returned without a wait."""
 
     SUBMIT = "submit"  # the session of record `Fiber.record` waits for its answer
     SUBMIT_NON_FINITE = "non-finite"  # likewise, and a feature of its rows is not finite
@@ -54,8 +93,13 @@ class Fiber:
     """
     The fiber of one guest, whose call is at `place` of a lockstep.
 
-    `account` is charged, `call_guard` lets one call at a time through, `handlers` answer host-lane
-    imports, and `wait` is asked after each import for what the guest has to wait for.
+    Args:
+        sandbox: The instance of the guest, with its control block and its lockstep.
+        account: The account that is charged.
+        call_guard: Lets one call at a time through.
+        handlers: Answer host-lane imports.
+        wait: Called after each import; returns the wait that the guest has to end, or None.
+
     """
 
     __slots__ = (  # attributes of a dict are slower from 30 on
@@ -128,11 +172,21 @@ class Fiber:
         call_seconds: float | None = None,
     ) -> None:
         """
-        Begin a call; nothing runs before `advance`.
+        Begin a call; no instruction runs before `advance`.
 
-        A guest that is parked at the end of a frame is let out of its loop first. Raises GuestBusy,
-        before anything is touched, if a call is in progress, and UsageError for arguments that
-        `entry` does not take.
+        A guest that is parked at the end of a frame leaves its loop first.
+
+        Args:
+            entry: The function.
+            arguments: Numbers, one for each parameter.
+            budget: Seconds that may be charged to the guest, None for no limit.
+            call_seconds: Seconds that the call may take with its waits, None for no limit.
+
+        Raises:
+            GuestBusy: A call is in progress; it was not touched.
+            GuestFailed: The guest is closed, or its last call was cut off.
+            UsageError: The arguments do not fit `entry`.
+
         """
         self._enter()
         if self.is_parked:
@@ -157,7 +211,9 @@ class Fiber:
         self.begin_time()
 
     def begin_time(self) -> float:
-        """Begin to charge a call, or what follows a submit, from now on; return the time."""
+        """
+        Begin to charge a call, or its continuation after a submit, from now on; return the time.
+        """
         if MARK not in KNOWN:
             LogLevels.refresh()
         self.suspended_at = now = _clock()
@@ -169,7 +225,7 @@ class Fiber:
         """
         Leave the guest suspended in its submit, or between two turns, and end the call guard.
 
-        Raises KeyboardInterrupt if SIGINT came; the fiber is parked then too.
+        Raises KeyboardInterrupt if SIGINT came; the fiber is parked in that case, too.
         """
         self.is_parked, self.is_between_turns = True, is_between_turns
         self.call_guard.end()
@@ -178,7 +234,7 @@ class Fiber:
         """
         Begin the call guard again. Raises GuestBusy.
 
-        After a submit the guest has the whole budget of the call, between turns what is left.
+        After a submit the guest has the whole budget of the call, between turns the rest of it.
         """
         self._enter()
         if self._is_closed:
@@ -198,8 +254,8 @@ class Fiber:
         """
         Set the limits of a call that its lockstep has begun, in seconds, None for no limit.
 
-        `budget` is compared with what is charged to the guest, `call_seconds` with that and the
-        waits that it asked for.
+        `budget` limits the time that is charged to the guest, `call_seconds` this time plus the
+        waits that the guest asked for.
         """
         if budget is not self._asked or call_seconds is not self._asked_call:
             self._set_limits(budget, call_seconds)
@@ -208,9 +264,9 @@ class Fiber:
 
     def advance(self, *, gives_way: bool = False) -> Event:
         """
-        Run the guest until its call or frame ends (None), or until something has to be done.
+        Run the guest until its call or frame ends (None), or until it needs its caller.
 
-        With `gives_way` that is also the end of its turn. The time since `suspended_at` is charged.
+        With `gives_way` the end of a turn returns, too. The time since `suspended_at` is charged.
         Raises GuestTimeout when the budget is used up and KeyboardInterrupt after SIGINT; `finish`
         must follow.
         """
@@ -234,7 +290,9 @@ class Fiber:
                 return event
 
     def proceed(self) -> Event:
-        """Serve what the guest is suspended in, unless it is a submit, and run it as `advance`."""
+        """
+        Serve the present suspension, unless it is a submit, and run the guest as `advance` does.
+        """
         reason = self._words[self._reason]
         self.suspended_at = _clock()
         if reason == _SUBMIT:
@@ -243,16 +301,18 @@ class Fiber:
         return self.advance() if event is None or event is Pause.TURN else event
 
     def answer(self, code: int) -> None:
-        """Set the code that the call returns which the guest is suspended in."""
+        """Set the code that the suspended call returns to the guest."""
         self._words[self._answer] = code + 1
 
     def answer_value(self, value: int) -> None:
-        """Set the value that the call returns which the guest is suspended in."""
+        """Set the value that the suspended call returns to the guest."""
         self._words[self._value] = value
         self._words[self._answer] = 1
 
     def settle(self, wait: Wait) -> None:
-        """Let the call return that the guest waited in: the wait is over, its answer is charged."""
+        """
+        Let the call return in which the guest waited: the wait is over, and its answer is charged.
+        """
         since, self._waits_since = self._waits_since, None
         self.suspended_at = over = _clock()
         if since is not None:
@@ -278,9 +338,9 @@ class Fiber:
 
     def timeout(self, text: str) -> GuestTimeout:
         """
-        Return the error of a call that is given up, with its place where its turn has run out.
+        Return the error of a call that is given up, with a backtrace at the end of a turn.
 
-        Such a guest is resumed once, for it traps at once then; it runs no further.
+        Such a guest is resumed once, to trap at once.
         """
         frames = self._frames_reached()
         return GuestTimeout(f"{text}{backtrace(frames)}", frames=frames)
@@ -298,7 +358,7 @@ class Fiber:
 
     def finish(self) -> None:
         """
-        End the call, whatever became of it: the one way out of a call of one guest.
+        End the call of one guest, whether it succeeded or not.
 
         Raises KeyboardInterrupt if SIGINT came.
         """
@@ -312,7 +372,9 @@ class Fiber:
         self.is_parked = self._is_closed
 
     def refuse_calls(self) -> None:
-        """Refuse calls from now on, of a guest that is closed, with the call guard kept."""
+        """
+        Refuse all later calls of a guest that is being closed; the caller holds the call guard.
+        """
         self._is_closed = self.is_parked = True  # `start` looks once more behind the guard
 
     def look_at_budget(self) -> None:
@@ -369,7 +431,7 @@ class Fiber:
         self._refresh()
 
     def _refresh(self) -> None:
-        """Begin to count the time of a call whose seconds before it are known."""
+        """Start the clock of a call or frame whose `began` is set."""
         self.is_low = False
         self._frame = self._words[self._frames]
         self._alert = self.lockstep.began[self.place] + self._room

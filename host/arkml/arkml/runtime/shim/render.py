@@ -1,10 +1,42 @@
 """
 The shim: the wasm module between a guest and the host, rendered from the ABI tables.
 
-It owns the guest's memory and exports every function of every table as `MODULE.SYMBOL`. A push
-never leaves it; a submit is checked here, suspends the guest and copies the answer; any other
-function stores its arguments in the control block and suspends. One compiled module serves all
-guests, whatever the widths of their sessions.
+Theory of operation. A guest does not import functions of the host. It imports functions of the
+shim, a wasm module of this package, which exports every function of every table as `MODULE.SYMBOL`.
+The shim owns the guest's memory, `$g`, and shares a second memory with the host, `$c`: the column
+memory, with a control block for each guest and a record for each session (see `control`). So the
+shim reads and writes both sides by plain loads and stores, and the host finds all it needs in
+memory that numpy sees too. A push therefore reaches Python only to make its region larger.
+
+The lane of a function (`abi.schema.Lane`) decides how its export is rendered:
+
+- PUSH appends one row to the columns of a session and returns: no suspension. `_push` checks the
+  handle, the state, the widths and the bounds of each slice, asks for room, stores the scalars as
+  one record of `ROW`, and copies features, given actions and metadata. A row without room suspends
+  once in GROW, and the host makes the region larger.
+- SUBMIT suspends until a policy has answered all rows of the session. `_submit` renders the checks
+  of the handle and passes the rest to `$submit` of `frame`, which checks the room for the answer,
+  suspends, and copies actions and values to the guest, with zeros for numbers that are not finite.
+- HOST stores its arguments in the control block, one slot of 8 bytes each, and suspends with
+  FIRST_IMPORT plus its index in `host_imports`. A Python handler answers.
+- LOG is HOST, except that a line of a level that is off returns at once.
+- ANSWER first suspends as a submit does and then as HOST, so that a handler makes the bytes.
+
+The shim's own refusals cost no suspension either. `$refuse` counts the code and leaves the
+`RefusalReason`, the number of the function (its index in `noted`) and two numbers, such as a given
+width and the wanted one; the host makes a sentence of them when it next looks. All checks of a call
+come before its first store to a column, so that a refused push leaves no trace there. A submit that
+is refused for its arguments empties the queue of its session.
+
+Two parts of a push look odd and are there for speed. While features are copied, four vector sums
+add them up; a sum that is finite proves that all its floats are, so that a submit scans the rows
+again only if a sum was suspect. And before a row is stored, it is compared with the row that its
+place still holds from the submit before (`_moved`): if the agent is the same and runs on, the bits
+of `moved` are zero, and an environment need not search for the agent.
+
+The text is the same for all guests: widths, capacities and addresses are fields of records, not
+constants. One compiled module serves every session of every guest. What no table decides, such as
+the suspension and the loop of frames, is in `frame`.
 """
 
 from __future__ import annotations
@@ -151,7 +183,7 @@ def _room(metadata: Param | None, number: int) -> str:
 
 
 def _store_row(function: Function, given: Param | None, metadata: Param | None) -> Iterator[str]:
-    """Set $n and $row, store the scalars of the row and count it if it ends its episode."""
+    """Set $n and $row, store the scalars of the row, and count the row if it ends its episode."""
     _, agent, state, reward, *rest = function.params
     has_length = any(param.name == "length" for param in rest)
     fields = (
@@ -173,7 +205,7 @@ def _store_row(function: Function, given: Param | None, metadata: Param | None) 
 
 
 def _moved(agent: str, state: str) -> str:
-    """Compare a row, before it is stored, with the one that its place still holds."""
+    """Compare a row, before it is stored, with the row that its place still holds."""
     is_other = (
         f"(i64.ne (i64.load $c offset={row_offset('id')} (local.get $row)) (local.get ${agent}))"
     )
@@ -202,7 +234,7 @@ def _is_end(state: str) -> str:
 
 
 def _copy_row(param: Param, column: int, width: int, *, look: bool) -> Iterator[str]:
-    """Copy a row of floats, blocks in a loop, the tail by its bits; `look` sums them up as well."""
+    """Copy a row of floats: blocks in a loop, the tail by its bits; `look` adds them up as well."""
     yield f"(local.set $left (local.get ${param.name}_len))"
     yield f"(local.set $from (local.get ${param.name}_ptr))"
     row = f"(i32.mul (local.get $n) (i32.shl {_load(width)} (i32.const 2)))"
@@ -285,9 +317,9 @@ def _append_metadata(metadata: Param) -> str:
 
 def _is_alike(metadata: Param) -> str:
     """
-    Compare what is appended with the first entry of the log: one item, of that name, and a number.
+    Test whether metadata is one item, a number, with the name of the first entry of the log.
 
-    Before the first is written, it is that of the submit before.
+    Before the first entry is written, the log still holds the first entry of the previous submit.
     """
     name = _item_size(metadata) - 4
     value = f"(f32.load $g offset={name} (local.get ${metadata.name}_ptr))"
@@ -355,7 +387,7 @@ def _bounds(param: Param, size: int, number: int) -> str:
 
 
 def _same(param: Param, field: int, reason: RefusalReason, number: int) -> str:
-    """Refuse a slice of another length than the session has."""
+    """Refuse a slice whose length differs from the session's."""
     given, wanted = _length(param), _load(field)
     return _refuse(f"(i32.ne {given} {wanted})", reason, number, given, wanted)
 
