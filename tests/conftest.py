@@ -37,6 +37,11 @@ class Variables:
 
 def pytest_configure(config):
     """Set the environment before any process starts; workers of pytest-xdist inherit it."""
+    if find_spec("hypothesis") is not None:
+        from hypothesis import settings
+
+        settings.register_profile("arkml", deadline=None)  # as slow as the machine may be
+        settings.load_profile("arkml")
     children.take_signals()
     os.environ[AUDIT] = "1"
     if not hasattr(config, "workerinput"):

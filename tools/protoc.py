@@ -13,8 +13,8 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
+from tools import houses
 from tools.generated_files import GeneratedFiles, command
-from tools.houses import SOURCE_ROOTS, source
 
 PACKAGES = ("arkml/envs/llapi/communicator_objects", "arkml/trials/wire")
 """The folders of `.proto` files, which the generated files lie beside."""
@@ -28,7 +28,7 @@ def derived(folder: Path) -> dict[str, str]:
     """Return every generated file of a folder, by name, with its text."""
     from grpc_tools import protoc
 
-    root = next(root for root in SOURCE_ROOTS if folder.is_relative_to(root))
+    root = next(root for root in houses.SOURCE_ROOTS if folder.is_relative_to(root))
     sources = sorted(folder.glob("*.proto"))
     services = [path for path in sources if _SERVICE.search(path.read_text())]
     with tempfile.TemporaryDirectory() as scratch:
@@ -47,7 +47,7 @@ def derived(folder: Path) -> dict[str, str]:
 
 def main(arguments: list[str]) -> int:
     """Run the command line. Returns the exit status."""
-    return command(arguments, lambda: [_files(source(package)) for package in PACKAGES])
+    return command(arguments, lambda: [_files(houses.source(package)) for package in PACKAGES])
 
 
 def _files(folder: Path) -> GeneratedFiles:

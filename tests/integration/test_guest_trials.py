@@ -284,7 +284,7 @@ async def test_a_guest_that_rested_for_many_turns_still_has_a_whole_one(host):
         await asyncio.sleep(2 * TICK)
         await trials[1].act()
 
-    assert not turns
+    assert len(turns) < 5  # a busy machine may take one from it, and rests would take all 20
 
 
 async def test_steps_that_are_awaited_do_not_wait_for_those_of_other_trials(host):

@@ -18,7 +18,7 @@ ENDED = "ended its stream"
 
 
 _FAILED_WRITE = "Internal error from Core"
-"""What grpc.aio gives for a call whose end a write met, in the place of what the other end gave."""
+"""Details that grpc.aio gives for a call whose end a write met, and not those of the peer."""
 
 MOST_WAITING = 100_000
 """Messages that wait for an end that does not read them; with one more the stream is over."""
