@@ -292,7 +292,9 @@ class GuestFleetVectorEnv(
         return _beginnings(fresh)
 
     def _shown(self, step: FleetStep) -> list[_Rows]:
-        """Return the rows for the info of this step, and keep those of episodes shown later."""
+        """
+        Return the rows for the info of this step, and keep rows of episodes that are shown later.
+        """
         if not step.steps or not some(step.replaced):
             return _all(step)
         shown_rows: list[_Rows] = []

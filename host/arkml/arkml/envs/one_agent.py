@@ -31,7 +31,7 @@ class _Kept(NamedTuple):
 
 class OneAgent(Closing):
     """
-    A guest with one agent at a time; `options` are those of `GuestEnv`.
+    A guest with one agent at a time; `options` are as for `GuestEnv`.
 
     `who` is the name of the interface in errors. Raises UsageError for a guest with more agents.
     """

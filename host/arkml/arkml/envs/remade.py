@@ -13,7 +13,7 @@ class Remade:
     A mixin that pickles the path and the digest of the module, and the options.
 
     Unpickling makes a new environment, which starts over. It raises UsageError if the module at the
-    path has changed. `_settings` are the options beyond those of `guest_env`.
+    path has changed. `_settings` has the options that `guest_env` lacks.
     """
 
     _settings: dict[str, Any]

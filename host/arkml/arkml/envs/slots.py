@@ -38,7 +38,7 @@ class Slots:
 
     def follow(self, agents: Ids, over: Places) -> None:
         """
-        Put agents, int32, [count], into the places, and free those that are `over`, intp, [n].
+        Put agents, int32, [count], into the places, and free the places `over`, intp, [n].
 
         The arrays must not change afterwards.
         """

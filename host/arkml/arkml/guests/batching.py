@@ -250,7 +250,7 @@ class Batcher:
             group.settle()
 
     def limit_runs(self, guests: Sequence[CallLoop], seconds: float) -> None:
-        """Let a run of a policy take `seconds` of wall time at most, or what is left of a call."""
+        """Limit each run of a policy to `seconds` of wall time, or to the rest of a call."""
         self._most, self._limit_run = seconds, guests[0].instance.library.limit_runs
         self._limit_run(seconds)
 
@@ -268,7 +268,7 @@ class Batcher:
             self._version = -1  # there is another plan for the next round
 
     def _answer_alone(self, failed: Sequence[Group]) -> dict[int, GuestError]:
-        """Answer each guest of these groups by itself; returns the errors of those that failed."""
+        """Answer each guest of these groups by itself; returns the errors of failed guests."""
         errors: dict[int, GuestError] = {}
         started = _clock()
         for group in failed:
@@ -282,7 +282,7 @@ class Batcher:
         return errors
 
     def held(self) -> Iterator[Ready]:
-        """Yield what the guests that were just answered wait for before they are resumed."""
+        """Yield the waits that must end before the guests just answered are resumed."""
         for group in self._groups:
             if (ready := group.sessions[0].held()) is not None:
                 yield ready

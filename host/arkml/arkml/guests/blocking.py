@@ -25,7 +25,7 @@ class Waiting:
         self._wasi = wasi
 
     def after_import(self) -> Wait | None:
-        """Return what the guest waits for after the import call that was just answered, or None."""
+        """Return the wait that the import call just answered asks for, or None."""
         waiting, self._wasi.waiting = self._wasi.waiting, None
         if waiting is None and self._services.pending_polls > _SPIN_POLLS:
             return self._spin()

@@ -161,7 +161,7 @@ class CallLoop:
         return entry
 
     def forget_call(self, data: bytes = b"") -> None:
-        """Forget what the call before left; `data` is the input of the new one."""
+        """Forget the results of the previous call; `data` is the input of the new one."""
         self.account.extra = 0.0
         self.instance.news.forget_call()
         self.instance.forget_printed()
@@ -181,11 +181,23 @@ class CallLoop:
         Run a call up to the next submit of a driven session, and return that session.
 
         The guest stays suspended in the submit, parked, and other guests may be called. To resume
-        it, fill its batch, call `fiber.answer` and then this method again; it has a whole budget
-        then. With `is_suspended` the guest is suspended in a request that was not served yet, which
-        is served first. Returns None when the call, or its frame in a loop, has ended. Raises as
-        `call` does. With `gives_way` it also raises GaveWay, where the guest has run for a turn or
-        waits: call this again to continue, with what is left of the budget.
+        it, fill its batch, call `fiber.answer` and then this method again; the guest then has a
+        whole budget.
+
+        Args:
+            entry: The function of the call.
+            is_driven: Returns True for a session whose submits the caller answers.
+            is_suspended: True if the guest is suspended in a request, which is served first.
+            gives_way: True raises GaveWay when the guest has run for a turn or waits. Call this
+                method again to continue, with the rest of the budget.
+
+        Returns:
+            The session, or None when the call, or its frame in a loop, has ended.
+
+        Raises:
+            GuestError: The call failed, as in `call`.
+            GaveWay: The guest has run for a turn or waits.
+
         """
         fiber = self.fiber
         if self.instance.is_closed and (refusal := self.instance.refusal()):

@@ -57,11 +57,11 @@ class FleetParts(NamedTuple):
 
 class FleetCall:
     """
-    One kind of call of a fleet: the guests that take part, and the errors of those that cannot.
+    One kind of call of a fleet: the guests that take part, and the errors of all others.
 
-    It serves call after call, while no guest joins, fails or is closed. Frames are run in the
-    shim's loop where the function takes and returns nothing: there a guest is parked at the end of
-    its frame until the next one.
+    It serves call after call, while no guest joins, fails or is closed. A frame function that takes
+    and returns nothing runs in the shim's loop: there a guest is parked at the end of its frame
+    until the next one.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class FleetCall:
             self._evict(budget)
 
     def result(self) -> FleetResult:
-        """Return the values of the calls, and the errors of those that failed."""
+        """Return the values of the calls, and the errors of failed ones."""
         room = self._room
         values = [None] * len(self._places) if room is None else room.results()
         if not self._failed and len(values) == self._count:
@@ -220,7 +220,7 @@ class FleetCall:
         """
         Answer guests in submits by one policy run, and wait for a learner that is behind.
 
-        Returns those that can be resumed; the others failed.
+        Returns the guests that can be resumed; all others failed.
         """
         guests = self._guests
         everyone = places is self._places
@@ -236,9 +236,10 @@ class FleetCall:
 
     def _serve_one(self, place: int, waiting: dict[int, Wait]) -> bool:
         """
-        Let the fiber of one guest serve what it wants, which is not a plain submit.
+        Let the fiber of one guest serve its request, which is not a plain submit.
 
-        Returns True if it is in a submit then; one that waits for something joins `waiting`.
+        Returns True if the guest is in a submit afterwards; a guest that has to wait joins
+        `waiting`.
         """
         lockstep, guest = self._lockstep, self._guests[place]
         if self._is_over() and lockstep.is_running(place):
@@ -274,7 +275,7 @@ class FleetCall:
         return self._is_frame and most is not None and self._lockstep.spent >= most
 
     def _end(self, places: Sequence[int]) -> None:
-        """Delete calls that ended; those that left an error fail."""
+        """Delete calls that ended; guests whose calls left an error fail."""
         if places:
             for place in self._lockstep.end(places):
                 error = self._guests[place].error_of(self._function)

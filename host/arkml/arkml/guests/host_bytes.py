@@ -57,7 +57,7 @@ class HostBytes:
             self._given[guest] = size
 
     def leave(self, guest: int) -> None:
-        """Take back what a guest was given, now or later. Takes no lock: finalizers may call it."""
+        """Take back all bytes of a guest, now or later. Takes no lock: finalizers may call it."""
         self._left.append(guest)
 
     def _require_room(self, count: int, each: int) -> None:

@@ -54,11 +54,16 @@ class SharedResources(NamedTuple):
     """
     Parts that the guests of one thread share.
 
-    Their submits wait in `columns`, `library` opens their policies, `lockstep` owns their calls,
-    and `call_guard` lets one call at a time through. `gateway` reaches the runs that they may take
-    part in, None without a hive. Their clocks and random numbers are the machine's, or those of
-    `world`. `unclosed` warns once if they are dropped without `close`; None: each warns by itself.
-    `warned` has the kinds of warnings that one of them has logged.
+    Attributes:
+        columns: Memory in which their submits wait.
+        library: Opens their policies.
+        lockstep: Owns their calls.
+        call_guard: Lets one call at a time through.
+        gateway: Reaches the runs in which they may take part, None without a hive.
+        world: Their clocks and random numbers, None for the machine's.
+        unclosed: Warns once if they are dropped without `close`; None lets each warn by itself.
+        warned: Kinds of warnings that one of them has logged.
+
     """
 
     columns: Columns
@@ -178,7 +183,7 @@ class Instance(Unique):
 
     @property
     def statistics(self) -> Statistics:
-        """Counts since the instance was made; after `close` those of its end."""
+        """Counts since the instance was made; after `close` the final counts."""
         counted = None if self._final else self._sandbox.read(self._count)
         return counted or self._final or Statistics()
 
@@ -211,10 +216,11 @@ class Instance(Unique):
 
     def _admit(self, size: int) -> bool:
         """
-        Return whether the guest may have a result of `size` bytes, and be given them by the host.
+        Return whether the guest may have a result of `size` bytes, and charge its host for them.
 
-        Called on any thread, with the lock of the requests. It goes by what the guest's own thread
-        saw last, as when the request began, because others may not look at a memory in use.
+        Called on any thread, with the lock of the requests. The decision uses the numbers that the
+        guest's own thread saw last, as when the request began, because no other thread may look at
+        a memory in use.
         """
         if self.is_closed:
             return False
@@ -230,7 +236,7 @@ class Instance(Unique):
         return True
 
     def let_grow(self) -> None:
-        """Let the memory grow to what the guest's other bytes leave of its limit by now."""
+        """Let the memory grow by the rest that the guest's other bytes leave of its limit."""
         with self.services.requests.lock:
             self._limit_memory(self._other_bytes())
 
@@ -282,7 +288,7 @@ class Instance(Unique):
         return self._wasi_calls.printed_panic()
 
     def forget_printed(self) -> None:
-        """Forget what the guest has written to standard error: the next call is another one."""
+        """Forget the guest's output to standard error: the next call is another one."""
         self._wasi_calls.forget_printed()
 
     def refusal(self) -> GuestFailed | None:
@@ -312,8 +318,8 @@ class Instance(Unique):
         """
         Free native parts: the call in progress, the Store, the column memory.
 
-        A signal handler may raise at any line. Calls that would enter the guest are given up
-        before the first part is freed, and what is left is freed by the next `close`.
+        A signal handler may raise at any line. Calls that would enter the guest are given up before
+        the first part is freed, and the next `close` frees any remaining parts.
         """
         self.fiber.call_guard.lost += 1
         self.is_closed = True
@@ -362,7 +368,7 @@ class Instance(Unique):
         return statistics
 
     def _serve_imports(self, grant: WasiGrant, world: World | None) -> WasiCalls:
-        """Gather the handlers of all imports and return those of WASI."""
+        """Gather the handlers of all imports and return the WASI handlers."""
         services, memory = self.services, self._sandbox.memory
         if world is None:
             wasi_calls = WasiCalls(grant, memory)

@@ -1,4 +1,4 @@
-"""Loader of guests: the engine and the models that they share, and the list of those that live."""
+"""Loader of guests: the engine and the models that they share, and the list of live guests."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class GuestLoader:
         """
         Make guests of one module that are stepped together, not initialized.
 
-        They have the parts of `shared`, or those of guests that may take part in runs.
+        They share the parts of `shared`, or by default parts for guests that may take part in runs.
         """
         unclosed = Unclosed(f"<Fleet of {instances} guests of {name}>")
         shared = self.trained(module, instances) if shared is None else shared
@@ -232,9 +232,9 @@ class GuestLoader:
 
     def __del__(self) -> None:
         """
-        Give back what a loader held that was dropped without `close`, with a ResourceWarning.
+        Free a loader that was dropped without `close`, with a ResourceWarning.
 
-        Its guests are gone already, or free themselves in the same collection.
+        Its guests were freed before, or free themselves in the same collection.
         """
         if self._open_engine is None or sys.is_finalizing():
             return

@@ -25,7 +25,7 @@ class GuestNews:
         self._handlers = handlers
 
     def tell(self) -> None:
-        """Log what the shim noted since this was called last, once for each kind."""
+        """Log the news that the shim has noted since the last call, once for each kind."""
         news, self._words[self.word] = self._words[self.word], 0
         tell = self._handlers.tell
         if news & at.NON_FINITE:

@@ -16,11 +16,11 @@ class FleetShares:
     """
     Counts the frames in which each guest was over its share.
 
-    A frame is looked at if its guests together took more than half of the budget of one call: the
-    time that they used, and that in which none could run because some waited. The share of a guest
-    is the budget divided by the number of guests, or four times what the median guest took, if that
-    is more. `most` is the number of frames, of the last `FRAMES_SEEN`, in which a guest may be over
-    it.
+    A frame counts if its guests together took more than half of the budget of one call: the time
+    that they used, plus the time in which none could run because some waited. The share of a guest
+    is the budget divided by the number of guests, or four times the time of the median guest, if
+    that is more. `most` is the number of frames, of the last `FRAMES_SEEN`, in which a guest may be
+    over it.
     """
 
     def __init__(self, most: int) -> None:

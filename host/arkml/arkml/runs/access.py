@@ -355,7 +355,7 @@ class HiveAccess(Closing):
         return self._allowed[host, port]
 
     def _tell_doubts(self, request: RunRequest) -> None:
-        """Log what is doubtful in the settings of a run, each setting once for all guests."""
+        """Log doubtful settings of a run, each setting once for all guests."""
         for setting, doubt in doubts(request.settings).items():
             if setting not in self._told:
                 self._told.add(setting)

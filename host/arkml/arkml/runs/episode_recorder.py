@@ -50,17 +50,17 @@ class _Ended(NamedTuple):
 
 class EpisodeRecorder:
     """
-    A row sink that adds up the rewards of chosen episodes, those of an EpisodeChoice.
+    A row sink that adds up the rewards of the episodes that an EpisodeChoice has chosen.
 
-    `returns`, `lengths`, in steps, and `successes` are those of the chosen episodes that have
-    ended, in that order. Rows that do not count are left out of the first two. An episode is a
-    success if the guest has pushed the metadata SUCCESS with a value other than 0 in it;
-    `knows_success` says that it has pushed that metadata at all.
+    `returns`, `lengths`, in steps, and `successes` belong to the chosen episodes that have ended,
+    in that order. Rows that do not count are left out of the first two. An episode is a success if
+    the guest has pushed the metadata SUCCESS with a value other than 0 in it; `knows_success` is
+    True if it has pushed that metadata at all.
 
     Under a limit of `most` steps the agents of a guest are cut off together. Of the episodes that
     began after the one which reached the limit only the short ones had time to end, so none of them
-    counts, whether it has ended or not. `repeats` is the number of guests whose episodes were all
-    as those of the guest before.
+    counts, whether it has ended or not. `repeats` is the number of guests whose episodes all
+    equalled the episodes of the previous guest.
     """
 
     def __init__(self, wanted: int = 0, most: int | None = None) -> None:
@@ -155,7 +155,7 @@ class EpisodeRecorder:
         return all(self._begun.get(one.agent, -1) <= oldest for one in self._ends)
 
     def restart(self, wanted: int) -> None:
-        """Forget all episodes, and choose `wanted` of those that begin from now on."""
+        """Forget all episodes, and choose `wanted` episodes that begin from now on."""
         self.returns, self.lengths, self.successes, self._ends = [], [], [], []
         self.choice = EpisodeChoice(wanted, self.choice.playing)
         self._succeeded.clear()

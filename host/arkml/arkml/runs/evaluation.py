@@ -118,10 +118,10 @@ class PolicyEvaluation:
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """
-        Act with the policy, or with zeros for agents that it is not to play.
+        Act with the policy, or with zeros for agents of other behaviors.
 
-        Raises InvalidArguments if it does not fit what is asked for, and Unavailable where it is
-        not said which agents it is to play.
+        Raises InvalidArguments if the policy does not fit the run, and Unavailable if the choice
+        among several behaviors is open.
         """
         name = request.experiment
         played = self.behavior or self._first
@@ -224,12 +224,12 @@ def play_episodes(
     begin: Callable[[], None] | None = None,
 ) -> PlayedEpisodes:
     """
-    Step a guest of `gateway` until `episodes` that were chosen have ended, or for `frames` steps.
+    Step a guest of `gateway` until the chosen `episodes` have ended, or for `frames` steps.
 
-    If the steps were used up before, as many episodes of each agent come back as all of them have
-    ended, or none. `begin` initializes the guest before. Raises what the guest fails with; if its
-    start was refused, which it may answer by a trap, why that was; UsageError if it is not said
-    which agents are to be played.
+    If the steps are used up first, each agent counts as many episodes as every agent has ended.
+    `begin` initializes the guest before. Raises the errors of the guest; if its start was refused,
+    which it may answer by a trap, the reason of that; UsageError if the choice among several
+    behaviors is open.
     """
     recorded = gateway.episodes
     stepped = 0

@@ -247,7 +247,7 @@ class HiveRunGateway:
             log.info("%s", presentable(str(error), _NOTE_BYTES))
 
     def _later(self, work: Callable[[], T]) -> Pending[T]:
-        """Do `work` on another thread, and turn its errors into those of the ABI."""
+        """Do `work` on another thread, and turn its errors into errors of the ABI."""
 
         def translated() -> T:
             try:
@@ -300,11 +300,11 @@ def settings_of(
     request: TrainingRequest, branches: DeclaredBranches | None, overrides: Mapping[str, Any]
 ) -> Settings:
     """
-    Return the settings of a run that a guest asks for, with those that the host overrides.
+    Return the settings of a run that a guest asks for, with the overrides of the host.
 
-    `branches` are those that the guest declares, None for an environment, which has declarations
-    of its own. ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is
-    the hive's own and holds the widths too. The device is that of the hardware which v5 asks for,
+    `branches` are the guest's declared branches, None for an environment, which has declarations of
+    its own. ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is the
+    hive's own and holds the widths too. The device follows from the hardware which v5 asks for,
     unless the configuration or the host names another one. Raises InvalidSettings and
     InvalidArguments, also for settings of more than MAX_SETTINGS_BYTES.
     """

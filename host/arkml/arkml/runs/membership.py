@@ -219,10 +219,10 @@ class RunMembership:
 
     def _numbers(self, batch: Batch) -> list[int]:
         """
-        Return how many rows were appended before each row of a session's batch, or NO_ROW.
+        Return the number of rows appended before each row of a session's batch, or NO_ROW.
 
-        Returns one number a row. The rows of all sessions that were answered together are one
-        frame, those of a session side by side.
+        The rows of all sessions that were answered together are one frame, with the rows of a
+        session side by side.
         """
         assert self._policy is not None
         first, agents, keep = self._frame

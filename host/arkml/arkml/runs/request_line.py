@@ -15,8 +15,8 @@ class RequestLine:
     """
     A line of work before `most` threads.
 
-    Unlike that of an executor, it forgets what is cancelled at once, with all that it would need.
-    Any thread may use it.
+    Unlike an executor's queue, it forgets cancelled work at once, with all objects that it would
+    need. Any thread may use it.
     """
 
     def __init__(self, most: int) -> None:

@@ -120,7 +120,7 @@ class RolloutWorkers(Closing):
             self._thread.start()
 
     def progress(self, frames: int) -> tuple[WorkerProgress, ...]:
-        """Return the states of the workers, by number; `frames` are those of the first."""
+        """Return the states of the workers, by number; `frames` is the count of the first."""
         own = self._own
         own.update()
         first = WorkerProgress(0, 0, True, frames, own.rows, own.rows_per_second, own.version)

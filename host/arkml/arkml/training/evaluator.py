@@ -44,9 +44,9 @@ class EvaluationTask(NamedTuple):
     """
     The first message: the guest that plays, and for how long.
 
-    `arguments` are those of a cmdlet, None for the entry point that the exports suggest. With
-    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends when the
-    `episodes` that were chosen for it have ended, or after `frames`. An episode is cut off after
+    `arguments` is for a cmdlet, None for the entry point that the exports suggest. With
+    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends when its
+    chosen `episodes` have ended, or after `frames`. An episode is cut off after
     `max_episode_steps`.
     """
 
@@ -112,8 +112,8 @@ def make_evaluating(
     """
     Make a guest with a gateway of its own, and run none of its instructions yet.
 
-    The policy plays the agents of `behavior`, None for those of the first run that the guest
-    starts. Episodes are cut off after `max_episode_steps`; the guests take seeds then, drawn from
+    The policy plays the agents of `behavior`, by default the first run that the guest starts.
+    Episodes are cut off after `max_episode_steps`, for which the guests take seeds drawn from
     `seed`. Raises UsageError.
     """
     limit = None

@@ -356,9 +356,9 @@ class GuestTrainer(Closing):
 
     def finish(self, is_hurried: Callable[[], bool] = lambda: False) -> TrainingResult:
         """
-        Gather what was learned and write the files; it may be called again after an interrupt.
+        Gather the results and write the files; may be called again after an interrupt.
 
-        `is_hurried` is asked ten times a second while a hive is waited for, and ends the wait.
+        `is_hurried` is called ten times a second while a hive is waited for, and ends the wait.
         Raises `error`, or NotFound, if there is no policy to keep.
         """
         monitor, evaluation, hives = self._monitor, self._evaluation, self._hives

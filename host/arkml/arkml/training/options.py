@@ -69,19 +69,32 @@ class TrainingOptions:
     """
     The options of one training.
 
-    `name` is the file name of the module; its stem names the files of the training. `arguments`
-    are those of a cmdlet or a WASI command, None for the entry point that the exports suggest.
-    `demonstrations` is the path of a file of rows that the run gets before play begins.
-    `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
-    `fps` paces the frames, None steps them as fast as the learner's pace admits. `eval_every` is
-    the number of frames between two evaluations of `evaluate_episodes` episodes. Episodes are cut
-    off after `max_episode_steps`, in training and in evaluations. With
-    `budgets_every_call` the time limit holds for cmdlets and functions too, and not for the frames
-    of an applet only. `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for
-    `arkml.train`; the `token` is not shown. `actors` is the number of rollout workers, of which
-    this host is the first; `runner` says where the others run, on the Ray cluster at `ray_address`
-    or, without it, on one of this machine. `track` names the tracker that gets the curves.
-    `page` is the port of the page of an embedded hive, 0 for any, None for no page.
+    `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for `arkml.train`; the `token`
+    is not shown.
+
+    Attributes:
+        name: File name of the module; its stem names the files of the training.
+        directory: Directory of the training.
+        checkpoint: "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
+        demonstrations: Path of a file of rows that the run gets before play begins.
+        goal: The end of the training.
+        arguments: Arguments of a cmdlet or a WASI command, None for the entry point that the
+            exports suggest.
+        fps: Frames per second, None for as fast as the learner's pace admits.
+        instances: Number of guests.
+        eval_every: Frames between two evaluations.
+        evaluate_episodes: Episodes of each evaluation.
+        max_episode_steps: Steps after which episodes are cut off, in training and in evaluations.
+        seed: Seed of the policy's noise and, unless it is 0, of the learner.
+        limits: Limits of each guest.
+        budgets_every_call: True lets the time limit hold for cmdlets and functions, too, and not
+            only for the frames of an applet.
+        actors: Number of rollout workers, the first of which is this host.
+        runner: Place of the other workers.
+        ray_address: Address of the Ray cluster; None takes one of this machine.
+        track: Name of the tracker that gets the curves.
+        page: Port of the page of an embedded hive, 0 for any free port, None for no page.
+
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Frames in real time: waits between them, and counts those that were late."""
+"""Frames in real time: waits between them, and counts of late ones."""
 
 from __future__ import annotations
 

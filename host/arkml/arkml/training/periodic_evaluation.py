@@ -56,14 +56,18 @@ class PeriodicEvaluation(Closing):
     """
     Rates versions of a run in a process of its own, so that frames do not wait for it.
 
-    The process starts with the first evaluation. One plays at a time; of the versions that are to
-    be rated meanwhile the newest waits. `on_evaluation` gets each evaluation on a thread of this
-    object, `on_lost` those that the hive did not take, and `warn` a sentence, once, where episodes
-    are missing. A version that is better than all before, also than the mean return that `earlier`
-    gives, is rated by twice the episodes, so that it is not the best by chance. `success_return` is
-    the return of an episode that is a success where the guest does not say so itself, or None.
-    `reports` are those that the hive has not answered yet. `behavior` is the name by which the
-    guest starts the run: the agents of others get zeros.
+    The process starts with the first evaluation. One plays at a time; meanwhile the newest version
+    to be rated waits. A version that is better than all before, also than the mean return that
+    `earlier` gives, is rated by twice the episodes, so that it is not the best by chance.
+
+    Attributes:
+        on_evaluation: Gets each evaluation, on a thread of this object.
+        on_lost: Gets evaluations that the hive did not take.
+        warn: Gets a sentence, once, if episodes are missing.
+        success_return: Return of a successful episode if the guest does not say so itself, or None.
+        reports: Reports that the hive has not answered yet.
+        behavior: Name by which the guest starts the run; the agents of others get zeros.
+
     """
 
     def __init__(

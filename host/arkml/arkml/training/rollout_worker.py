@@ -116,7 +116,7 @@ def _play(
     *,
     is_repeatable: bool,
 ) -> Ending | None:
-    """Step the guest until the watch ends it, or a signal. Raises what the guest fails with."""
+    """Step the guest until the watch ends it, or a signal. Raises the errors of the guest."""
     try:
         runner.initialize(job.seed)
         pacer = None if job.fps is None else Pacer(job.fps)

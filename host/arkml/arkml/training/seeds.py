@@ -23,8 +23,8 @@ class SeedResult:
     """
     The end of one training of several.
 
-    `status` is the exit code of its process, `document` what it printed with `--json`, empty if
-    nothing. `goal` is the mean return that all of them are to reach, or None.
+    `status` is the exit code of its process, `document` its output with `--json`, empty if none.
+    `goal` is the mean return that all of them should reach, or None.
     """
 
     seed: int

@@ -59,10 +59,10 @@ class Sweep(Closing):
         self, directory: Path, space: SearchSpace, subject: Mapping[str, Any], seed: int
     ) -> None:
         """
-        Open the sweep in a directory, a new one or the one of before.
+        Open the sweep in a directory, a new or an existing one.
 
-        `subject` is what the trials have in common, as JSON values. Raises UsageError if Optuna is
-        not installed, another process has the sweep open, or it is one of another subject or space.
+        `subject` has the values that all trials share, as JSON. Raises UsageError if Optuna is not
+        installed, another process has the sweep open, or it has another subject or space.
         """
         make_directory("--output", directory)
         self._directory = directory
@@ -79,7 +79,7 @@ class Sweep(Closing):
 
     @property
     def begun(self) -> int:
-        """Number of trials so far, without those that are to be repeated."""
+        """Number of trials so far, without trials that will be repeated."""
         return len(self._trials())
 
     def ask(self) -> tuple[int, dict[str, Any]]:
@@ -114,7 +114,7 @@ class Sweep(Closing):
             self._lock = None
 
     def _trials(self) -> list[FrozenTrial]:
-        """Return the trials that have begun, but for those that were cut off."""
+        """Return the trials that have begun, except for trials that were cut off."""
         from optuna.trial import TrialState
 
         return [

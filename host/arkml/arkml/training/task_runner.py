@@ -37,8 +37,8 @@ class TaskRunner(Protocol):
     """
     Runs a task.
 
-    `result` and `returned` are what the last step of the first live guest returned, as a number
-    and as bytes. `cancel`, which any thread may call, ends the step in progress by GuestCancelled.
+    `result` and `returned` are the last results of the first live guest, as a number and as bytes.
+    `cancel`, which any thread may call, ends the step in progress by GuestCancelled.
     """
 
     result: Any
@@ -92,7 +92,7 @@ def require_frames(module: CompiledModule, task: Task) -> None:
 
 class Renewal:
     """
-    Puts new guests of a fleet in the places of those that a limit has cut off.
+    Replaces guests of a fleet that a limit has cut off.
 
     Each gets a seed of its own, drawn from `seed`. `renewed` is called after that.
     """
@@ -224,7 +224,7 @@ class FleetRunner:
         self._gather_failures()
 
     def _call_all(self, name: str, seed: int) -> None:
-        """Call an initializer of all guests; those that fail keep their errors."""
+        """Call an initializer of all guests; failed guests keep their errors."""
         if name != SEED_EXPORT:
             self._fleet.call(name)
             return

@@ -1,4 +1,4 @@
-"""The entry point of a module that is called step by step, and what it is called with."""
+"""The entry point of a module that is called step by step, and its arguments."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def find_task(
     """
     Return the task that the exports of a module suggest.
 
-    `arguments` are those of a cmdlet or WASI command, which the module must export then; where
-    there is a `seed`, SEED in them stands for it. Raises EntryPointMissing.
+    `arguments` is for a cmdlet or WASI command, which the module must export then; a `seed`
+    replaces SEED in it. Raises EntryPointMissing.
     """
     arguments = fill_seed(arguments, seed)
     entry = suggested_entry(module.info) if arguments is None else command_entry(module)

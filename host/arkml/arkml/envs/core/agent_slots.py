@@ -33,10 +33,16 @@ class AgentSlots:
     """
     Agents by slot.
 
-    ids: uint64, [n]. numbers: int32, [n]. absent: bool, [n], False where the agent is LIVE; an id
-    is LIVE in one slot at most. observations: float32, [n, num_features], the last reported ones.
-    waiting: float32, [n], rewards that wait for the next report. The array `numbers` may be
-    elsewhere, too, and does not change; the others do where rows follow those of the submit before.
+    The array `numbers` may be shared, and does not change. All others change when rows continue the
+    rows of the previous submit.
+
+    Attributes:
+        ids: uint64, [n].
+        numbers: int32, [n].
+        absent: bool, [n], False for a LIVE agent; an id is LIVE in one slot at most.
+        observations: float32, [n, num_features], the last reported ones.
+        waiting: float32, [n], rewards that wait for the next report.
+
     """
 
     ids: GuestIds
@@ -77,7 +83,7 @@ class AgentSlots:
         """
         Return these slots, followed by others; this object if nothing follows.
 
-        Observations are not copied: there may be those of many agents.
+        Observations are not copied: there may be many agents.
         """
         if not len(more):
             return self
@@ -91,7 +97,7 @@ class AgentSlots:
 
 
 class JoinedRows:
-    """Rows of two arrays of one width as those of one array, without a copy of all of them."""
+    """Rows of two arrays of one width, presented as one array without copying all of them."""
 
     def __init__(self, first: Floats, more: Floats) -> None:
         self._first = first
@@ -132,7 +138,7 @@ class Moves(NamedTuple):
         return rows, self.places[rows]
 
     def numbers(self, slots: AgentSlots, begun: Places, fresh: Ids) -> Ids:
-        """Return the agents' numbers, int32, [n]; those of the rows that begin are `fresh`."""
+        """Return the agents' numbers, int32, [n]; rows that begin get the numbers `fresh`."""
         numbers = np.full(len(self.places), -1, np.int32)
         rows, places = self.known()
         numbers[rows] = slots.numbers[places]

@@ -130,11 +130,11 @@ class AgentTracker:
         self, batch: Batch, metadata: MetadataLog, listed: Listed | None = None
     ) -> Decision | InPlace:
         """
-        Return the decision of a submit with at least one row, or its rows as they lie there.
+        Return the decision of a submit with at least one row, or its rows in place.
 
-        `listed` are its rows where they follow those of the submit before, by LISTING, and new
+        `listed` has its rows if they continue the rows of the previous submit, by LISTING, and new
         agents have higher ids than `highest`. Raises GuestMemoryFull, and Unavailable for more than
-        MOST_AWAY live agents without a row; the agents are as before then.
+        MOST_AWAY live agents without a row, in which case the agents are unchanged.
         """
         masks, rest = metadata.split(PREFIX) if metadata else (metadata, metadata)
         if listed is not None and self._highest is not None:
@@ -228,7 +228,7 @@ class AgentTracker:
         )
 
     def _settled(self) -> AgentSlots:
-        """Return the slots of the rows, with the marks of those that the last list had as over."""
+        """Return the slots of the rows, with the marks of agents that ended in the last list."""
         if self._is_behind:
             self._rows.absent.fill(False)
             self._rows.absent[self._over] = True
@@ -238,7 +238,7 @@ class AgentTracker:
     def _follow(
         self, listed: Listed, batch: Batch, rest: MetadataLog, masks: MetadataLog
     ) -> InPlace:
-        """Return rows that follow those of the submit before one by one."""
+        """Return rows that continue the rows of the previous submit one by one."""
         slots, rewards = self._rows, listed.rewards
         before = numbers = slots.numbers
         begun = over = NOWHERE
@@ -272,7 +272,7 @@ class AgentTracker:
         rest: MetadataLog,
         masks: MetadataLog,
     ) -> Decision:
-        """Move the agent of each row by the table, and return what is reported."""
+        """Move the agent of each row by the table, and return the reports."""
         count, events = len(batch), moves.events
         closed = events[ENDS_PREVIOUS[moves.codes]]
         self._make_room(count, len(moves.missing), len(closed))
@@ -334,7 +334,7 @@ class AgentTracker:
     def _settle(
         self, moves: Moves, slots: AgentSlots, ids: GuestIds, numbers: Ids, features: Floats
     ) -> None:
-        """Keep the agents of a submit for the next one, and those that had no row in it."""
+        """Keep the agents of a submit for the next one, and the agents without a row in it."""
         absent = np.zeros(len(ids), bool)
         absent[self._over] = True
         if moves.earlier is not None:  # the last row of an id has its agent

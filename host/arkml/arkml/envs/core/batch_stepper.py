@@ -102,7 +102,7 @@ class BatchStepper:
             self._plan()
 
     def waiting(self, guests: Places) -> Places:
-        """Return those of `guests` that wait with one row in their queue, as the lockstep needs."""
+        """Return the guests that wait with one row in their queue, as the lockstep needs."""
         if self._version != self._resources.columns.version:
             self._plan()
         is_known = guests is self._guests and self._frames is not None
@@ -118,8 +118,9 @@ class BatchStepper:
         """
         Run guests whose answers are written, each to its next submit.
 
-        One whose call ends, or that asks the host for something, is run on by itself. Returns the
-        guests that submit one row as before, the other ones, and those that were run on.
+        A guest whose call ends, or that asks the host for something, continues by itself. Returns
+        the guests that submit one row as before, the other guests, and the guests that continued by
+        themselves.
         """
         lockstep, call_guard = self._lockstep, self._resources.call_guard
         if guests is not self._guests:
@@ -197,10 +198,10 @@ class BatchStepper:
 
     def _run_on(self, guests: Places, ended: Marks, frames: Frames) -> list[Left]:
         """
-        Run guests by themselves, each to its next submit of a step, whatever that has.
+        Run guests by themselves, each to its next submit of a step, with any number of rows.
 
-        Those that have `ended` are at the end of their call, the others suspended; `frames` have
-        ended with others, u32, [n]. Returns the ones that came to their end or failed.
+        Guests in `ended` are at the end of their call, all others suspended; `frames` have ended
+        together with other guests, u32, [n]. Returns the guests that finished or failed.
         """
         gone: list[Left] = []
         states = zip(guests.tolist(), ended.tolist(), frames.tolist(), strict=True)

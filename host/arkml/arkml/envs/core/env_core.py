@@ -18,7 +18,7 @@ from arkml.errors import GuestStalled, InvalidActions, UsageError
 
 
 class EnvCore(Closing):
-    """Steps one instance at a time of those that `factory` makes, and closes both."""
+    """Steps one instance of `factory` at a time, and closes both."""
 
     def __init__(self, factory: InstanceFactory) -> None:
         self.factory: InstanceFactory = factory
@@ -78,8 +78,8 @@ class EnvCore(Closing):
         """
         Answer all rows of the submit with checked actions, [rows, num_actions].
 
-        Those of agents that have ended are not used. Returns the rows of the next submit where they
-        follow one by one, of which `decision` is made where one looks.
+        Actions of agents that have ended are not used. Returns the rows of the next submit if they
+        continue one by one, in which case `decision` is made on first access.
         """
         with self._call:
             instance, _ = self._waiting()

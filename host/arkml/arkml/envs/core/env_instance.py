@@ -31,7 +31,7 @@ class Pending:
     """
     The submit that a guest is suspended in.
 
-    `rows` are those that follow the rows of the submit before one by one, or its decision.
+    `rows` holds the rows if they continue the previous submit one by one, or its decision.
     """
 
     __slots__ = ("_decision", "batch", "rows", "tracker")
@@ -53,13 +53,22 @@ class Pending:
 
 class EnvInstance(Closing):
     """
-    An instance between two submits; `agents` gives its agents their numbers, `world` its time.
+    An instance between two submits.
 
-    `frame` is the function that is called again and again, None where one call is all;
-    `may_run_ahead` says whether nothing is to be done before its next call.
-    `inference` says whether sessions of inference are stepped, None that they are if there is no
-    experiment. `idle` and `seconds` are what a step may take, see `SubmitLoop`, and `most_steps`
-    is the limit of an episode.
+    Args:
+        calls: The loop that serves the guest's calls.
+        script: The calls of the guest, from its initializers to its frames.
+        experiments: The experiments that the guest has started.
+        world: The clock and random numbers.
+        declarations: The declarations of its behaviors.
+        agents: Gives the agents their numbers.
+        frame: The function that is called repeatedly, None if a single call runs everything.
+        may_run_ahead: Returns True if there is nothing to do before the next call.
+        inference: True if sessions of inference are stepped, None if only without an experiment.
+        idle: Calls without a submit that a step may take, see `SubmitLoop`.
+        seconds: Seconds that a step may take, see `SubmitLoop`.
+        most_steps: The limit of an episode, None for no limit.
+
     """
 
     def __init__(
@@ -106,7 +115,7 @@ class EnvInstance(Closing):
         self._fill(values, self.pending.tracker.acting_rows)
 
     def answer_rows(self, values: Floats) -> None:
-        """Answer all rows, float32, [rows, num_actions]; for those that ended the shim has none."""
+        """Answer all rows, float32, [rows, num_actions]; the shim skips ended ones."""
         self._fill(values, slice(None))
 
     def run(self) -> Step:
@@ -130,10 +139,11 @@ class EnvInstance(Closing):
 
     def reach_submit(self, frames: int, *, has_ended: bool) -> bool:
         """
-        Run a guest that was run, and is in no submit of a step, to its next one, for others.
+        Run a guest that ran with others, and is in no submit of a step, to its next one.
 
-        It is at the end of its call, or suspended in what is served first, and `frames` have ended
-        since its last submit. Returns False where it came to its end. Raises GuestError.
+        It is at the end of its call, or suspended in a request that is served first, and `frames`
+        have ended since its last submit. Returns False if the guest has finished. Raises
+        GuestError.
         """
         stepping = self.stepping
         session = stepping.end_call(frames) if has_ended else stepping.take_over(frames)
@@ -242,10 +252,10 @@ class EnvInstance(Closing):
 
     def _fill(self, values: Floats, rows: Any) -> None:
         """
-        Answer these rows of the submit; those that ended are not among them, or not sent.
+        Answer these rows of the submit, without ended or unsent rows.
 
-        Values are zeros, as queues begin: once a submit of a session is answered by a policy, no
-        later one is a step.
+        Values are zeros, as queues begin: once a policy answers a submit of a session, no later
+        submit of it is a step.
         """
         pending = self.pending
         assert pending is not None

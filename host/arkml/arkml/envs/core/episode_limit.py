@@ -47,7 +47,7 @@ class EpisodeLimit:
 
 
 def _without(decision: Decision, shown: Decision) -> Decision:
-    """Return a decision that truncates agents without those that are shown already."""
+    """Return a decision that truncates agents, without agents that are shown already."""
     rest = ~np.isin(decision.agents, shown.agents)
     agents = decision.agents[rest]
     agents.setflags(write=False)

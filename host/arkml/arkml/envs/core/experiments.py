@@ -126,7 +126,7 @@ class Experiments:
         self._has_warned = False
 
     def count_in(self, account: Account) -> None:
-        """Count what is kept in the account of the guest, which has done nothing yet."""
+        """Charge the kept bytes to the account of the guest, which has run nothing yet."""
         self._kept_rows, self._kept_experiments = account.kept_rows, account.kept_experiments
 
     @property

@@ -28,12 +28,12 @@ from arkml.limits import number_of_guests
 
 class FleetEnv(Closing):
     """
-    Steps `num_guests` guests of one module, each with one agent; `options` are those of GuestEnv.
+    Steps `num_guests` guests of one module, each with one agent; `options` are as for `GuestEnv`.
 
-    Guests whose agent keeps running are stepped in lockstep, at little more than their calls; the
-    others one after the other, as are all with a `decision_period`. A guest that fails or
-    finishes is over until `renew`, and changes nothing for the rest. So is one whose agent has had
-    `max_episode_steps`, and is truncated.
+    Guests whose agent continues are stepped in lockstep, at little more than the cost of their
+    calls. Other guests are stepped one after the other, as are all guests with a `decision_period`.
+    A guest that fails or finishes is over until `renew`, without effect on the rest. So is a guest
+    whose agent has had `max_episode_steps`, and is truncated.
     """
 
     def __init__(self, module: Source, num_guests: int, **options: Unpack[GuestEnvOptions]) -> None:
@@ -102,10 +102,14 @@ class FleetEnv(Closing):
 
     def step(self, actions: Floats, before: Floats, due: Marks | None = None) -> FleetStep:
         """
-        Run each guest that is `due`, bool, [guests], or all of them, to its next submit.
+        Run each guest that is due to its next submit.
 
-        actions: float32, [guests, num_actions], checked; those of agents that do not decide are not
-        used. before: float32, [guests, num_features], the agents' last observations.
+        Args:
+            actions: float32, [guests, num_actions], checked; the rows of agents that do not decide
+                are not used.
+            before: float32, [guests, num_features], the agents' last observations.
+            due: bool, [guests], the guests to run; None runs all.
+
         """
         if self._most_steps is None:
             return self._whole(lambda: self._step(actions, before, due))
@@ -161,7 +165,7 @@ class FleetEnv(Closing):
         return self._merged(steps, found, found.observations)
 
     def _blame(self, error: UsageError) -> GuestError:
-        """Return an error of one guest for what a fleet does not take."""
+        """Return an error of one guest, for behavior that a fleet does not support."""
         return GuestError(f"{self._factory.module.name}: {error}")
 
     def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
@@ -209,7 +213,7 @@ class FleetEnv(Closing):
         self, steps: dict[int, Step], found: FleetStep, before: Floats | None = None
     ) -> FleetStep:
         """
-        Add what single guests show; those that are over are dropped.
+        Add the outcomes of single guests, and drop the guests that are over.
 
         With `before` a guest that a fleet cannot step fails; without it that raises UsageError.
         """

@@ -19,18 +19,26 @@ class FleetStep:
     """
     The outcome for the guests of a fleet, in order.
 
-    observations: float32, [guests, num_features], the last ones where an episode ended; rewards:
-    float32, [guests]; started, terminated, truncated, present: bool, [guests]. A guest without a
-    row in this step is not present and has zeros. replaced: bool, [guests], guests whose next agent
-    began in the submit that ended the previous one: its row is in next_observations, float32,
-    [guests, num_features].
+    A guest without a row in this step is not present and has zeros.
 
-    events: the rows, among those of guests that were stepped in lockstep, of agents that begin or
-    end, or with metadata; event_guests: intp, [n], their guests. They have no numbers of agents.
-    is_rewarded: False if no first row among them has a reward.
-    steps: the whole steps of guests that were stepped by themselves.
-    alone: these, and guests that were run by themselves in a part of the step, as where they asked
-    the host for something: they may have given demonstrations.
+    Attributes:
+        observations: float32, [guests, num_features], the last ones if an episode ended.
+        rewards: float32, [guests].
+        started: bool, [guests].
+        terminated: bool, [guests].
+        truncated: bool, [guests].
+        present: bool, [guests].
+        replaced: bool, [guests], guests whose next agent began in the submit that ended the
+            previous one.
+        next_observations: float32, [guests, num_features], the rows of these agents.
+        events: Rows of agents that begin or end, or with metadata, of guests that were stepped in
+            lockstep; they have no numbers of agents.
+        event_guests: intp, [n], the guests of these rows.
+        is_rewarded: False if no first row among them has a reward.
+        steps: Whole steps of guests that were stepped by themselves.
+        alone: These guests, and guests that ran by themselves in a part of the step, for example
+            because they asked the host for something. They may have given demonstrations.
+
     """
 
     observations: Floats

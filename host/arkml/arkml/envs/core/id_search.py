@@ -17,9 +17,13 @@ def places_of(keys: Keys, held: Keys, live: Marks) -> Places:
     """
     Return the place of each key among the live ones of `held`, intp, [n]; -1 for the others.
 
-    keys: [n], all different. held: [m], of the same dtype. live: bool, [m]; those that are live
-    differ.
-    Keys at the place where they are held cost one comparison, the others a sorted search.
+    Keys at the place where they are held cost one comparison, all others a sorted search.
+
+    Args:
+        keys: [n], all different.
+        held: [m], of the same dtype.
+        live: bool, [m]; live values differ from each other.
+
     """
     count, both = len(keys), min(len(keys), len(held))
     at_same = keys[:both] == held[:both]
@@ -54,9 +58,9 @@ def earlier_of(keys: Keys) -> Places | None:
 
 def positions_in(places: Places, wanted: Places) -> Places:
     """
-    Return the position in `places`, intp, [n], of each place that is wanted, intp, [m]; or -1.
+    Return the position in `places`, intp, [n], of each wanted place, intp, [m]; or -1.
 
-    places: those of the rows of a submit, in order, with -1 between them for what is not a row.
+    places: the rows of a submit, in order, with -1 between them for entries that are not rows.
     """
     if len(places) and places[-1] == len(places) - 1:  # rows only
         return wanted

@@ -191,7 +191,7 @@ class InstanceFactory(Closing):
 
 
 def require_host(host: Host | None) -> None:
-    """Raise UsageError for what is not a host that an environment is given, or None."""
+    """Raise UsageError for a value other than a host, or None."""
     if not isinstance(host, Host | None):
         raise UsageError(f"host is {cut_repr(host)}: it takes arkml.Host, or None")
 

@@ -82,7 +82,7 @@ class SubmitLoop:
 
     def take_over(self, frames: int) -> Session | None:
         """
-        Serve what the guest is suspended in, then continue as `resume`.
+        Serve the request that suspends the guest, then continue as `resume`.
 
         `frames` have ended since its last submit.
         """

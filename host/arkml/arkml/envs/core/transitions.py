@@ -1,5 +1,5 @@
 """
-The state machine of an agent: the effect of each of its rows, and what is reported of it.
+The state machine of an agent: the effect of each of its rows, and the resulting report.
 
 A guest names an agent by 64 bits, the id, and may use an id again. Under one id an agent is ABSENT
 or LIVE, and each row with that id moves it by `TRANSITIONS`, in push order:

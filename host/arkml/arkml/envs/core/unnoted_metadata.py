@@ -17,10 +17,10 @@ _MOST_WAITING = 64  # together they are entered in little more time than one of 
 
 class UnnotedMetadata:
     """
-    The newest value of each name that each of some guests has said.
+    The newest value of each name of metadata, for each of some guests.
 
-    `note` has the run of a guest note values by name. There are MAX_NAMES names at most, which is
-    what a run keeps; all are noted where more come.
+    `note` passes values by name to the run of a guest. It is called for all names once there are
+    more than MAX_NAMES, the most that a run keeps.
     """
 
     def __init__(self, guests: int, note: Callable[[int, Mapping[str, float]], None]) -> None:
@@ -49,7 +49,7 @@ class UnnotedMetadata:
             self._enter()
 
     def hand_over(self, guest: int) -> None:
-        """Have the run of a guest note what the guest has said, and forget it."""
+        """Pass the metadata of the guest to its run, and forget it."""
         self._enter()
         said = {}
         for name, (values, has) in self._values.items():
@@ -66,7 +66,7 @@ class UnnotedMetadata:
         self._enter(but=guests)
 
     def _enter(self, but: Sequence[int] = ()) -> None:
-        """Take the values that wait, but for those of some guests."""
+        """Enter the values that wait, except for some guests."""
         waiting, self._waiting = self._waiting, []
         found: dict[str, list[tuple[Places, npt.NDArray[np.float64]]]] = {}
         for name, guests, values in waiting:

@@ -121,7 +121,7 @@ class VectorEnvironment(Environment, Protocol):
     """Many environments, stepped by their ids; results may come in any order."""
 
     def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
-        """Set the number of environments; those that stay keep their ids. Returns all ids."""
+        """Set the number of environments and return all ids; remaining environments keep theirs."""
         ...
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]: ...
