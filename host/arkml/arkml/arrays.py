@@ -1,4 +1,4 @@
-"""Marks and numbers of guests or agents: arrays, and what is asked of them in every step."""
+"""Marks and numbers of guests or agents: arrays, and the questions that every step asks of them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Struct:
     """
     A record in C layout. Padding is written out, so every byte has a name.
 
-    It equals itself alone, so that what is known of it is found at once.
+    Structs compare by identity, so that a look-up of cached facts is fast.
     """
 
     name: str

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def compile_file(host: Host, path: Path) -> CompiledModule:
-    """Compile the module in a file, and say what it declares in vain. Raises ModuleError."""
+    """Compile the module in a file, and report declarations without effect. Raises ModuleError."""
     module = compile_module(host, read_module(path), path.name)
     if doubt := period_doubt(module):
         sys.stderr.write(f"{harmless(doubt)}\n")

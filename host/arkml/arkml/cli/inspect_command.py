@@ -1,4 +1,4 @@
-"""`arkml inspect`: shows a module, its imports, and those that are missing here."""
+"""`arkml inspect`: shows a module, its imports, and the imports that are missing here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(
         bool, typer.Option("-v", "--verbose", help="Name the parameters of the imports.")
     ] = False,
 ) -> Job:
-    """Show kind, required APIs, imports and exports of a module, and what is missing here."""
+    """Show kind, required APIs, imports and exports of a module, and missing imports."""
     inspection = InspectOptions(
         guest, tuple(limit or ()), LogOptions(debug=debug), verbose, as_json
     )

@@ -33,12 +33,12 @@ class LimitUse:
     used: Number | None
 
     def cells(self) -> tuple[str, str, str]:
-        """Return the name, the limit and what was used of it as text."""
+        """Return the name, the limit and its use as text."""
         limit = "none" if self.limit is None else self._text(self.limit)
         return self.name, limit, "-" if self.used is None else self._text(self.used)
 
     def document(self) -> dict[str, Number | None]:
-        """Return the limit and what was used of it as a JSON object."""
+        """Return the limit and its use as a JSON object."""
         return {"limit": self.limit, "used": self.used}
 
     def _text(self, number: Number) -> str:
@@ -76,7 +76,7 @@ class LimitUses:
         self._began = time.perf_counter()
 
     def note(self) -> None:
-        """Note what the guest has used, at the end of a call."""
+        """Note the resources that the guest has used, at the end of a call."""
         self._keep("call_seconds", time.perf_counter() - self._began)
         self._keep("run_seconds", self._guest.account.run_seconds - self._charged)
         self._note_present()

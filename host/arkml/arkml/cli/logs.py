@@ -42,7 +42,7 @@ class LogOptions:
     The lowest level of lines that are shown, as a name or a number of `-v`, and the file.
 
     With `is_daily` there is a file for each day, whose name ends with the date, and it is added to.
-    With `as_json` lines are JSON objects, whose keys are those of Cogment's services.
+    With `as_json` lines are JSON objects, with the same keys as lines of Cogment's services.
     """
 
     level: str | None = None

@@ -17,7 +17,7 @@ class StdoutClosed(BrokenPipeError):
 
 
 class _Stdout(io.FileIO):
-    """File whose errors can be told from those of other files."""
+    """A file whose errors can be told from the errors of other files."""
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
         try:
@@ -29,7 +29,7 @@ class _Stdout(io.FileIO):
 
 
 class _Stderr(io.FileIO):
-    """File that drops what it cannot write: a closed terminal does not end a command."""
+    """A file that drops output that cannot be written: a closed terminal does not end a command."""
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
         try:

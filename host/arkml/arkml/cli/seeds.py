@@ -30,8 +30,13 @@ class SeedOptions:
     """
     The options of several trainings.
 
-    `words` are those of `arkml train` that all of them have. The seeds are `count` numbers from
-    `first` on, each with its directory below `directory`; `jobs` trainings run at a time.
+    Attributes:
+        words: Words of `arkml train` that all trainings share.
+        count: Number of seeds.
+        first: The first seed; the others follow it.
+        directory: Directory with one directory for each seed.
+        jobs: Trainings that run at a time.
+
     """
 
     guest: Path
@@ -83,7 +88,7 @@ class SeedTrainings:
             self._gather()
 
     def interrupt(self) -> None:
-        """Interrupt all trainings as Ctrl-C does, and wait until they have kept what they have."""
+        """Interrupt all trainings as Ctrl-C does, and wait until they have kept their results."""
         self._waiting.clear()
         while self._running:
             wanted = 2 if SIGNALS.hurry else 1
@@ -95,7 +100,7 @@ class SeedTrainings:
             self._gather()
 
     def results(self) -> list[SeedResult]:
-        """Return what has ended, by seed."""
+        """Return the trainings that have ended, by seed."""
         from arkml.training.seeds import SeedResult
 
         return [

@@ -50,8 +50,8 @@ class SweepOptions:
     """
     The options of one sweep.
 
-    `words` are those of `arkml train` that all trials have, without their settings. `settings` are
-    those that all of them have in common.
+    `words` are the words of `arkml train` that all trials share, without their settings. `settings`
+    are shared by all trials, too.
     """
 
     guest: Path

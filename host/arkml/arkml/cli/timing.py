@@ -39,7 +39,7 @@ class Timings:
 
 
 class Steps:
-    """A step to be repeated; `timings` holds those that are done, even if one raises."""
+    """A step to be repeated; `timings` holds the finished steps, even if one raises."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self.timings = Timings(array("d"))
@@ -52,7 +52,7 @@ class Steps:
         pacer: Pacer | None = None,
         after: Callable[[int], None] | None = None,
     ) -> None:
-        """Run `count` steps, and call `after` with the number of those that are done."""
+        """Run `count` steps, and call `after` with the number of finished ones."""
         step, seconds = self._step, self.timings.steps
         if pacer is not None:
             pacer.begin()

@@ -17,8 +17,8 @@ class TrainingProcess:
     """
     The process of one training, which ends with this process.
 
-    Its files are in `folder`, what it prints with `--json` in `folder.json`, its log in
-    `folder.log`. `words` are those of its command line. Ctrl-C does not reach it.
+    Its files are in `folder`, its output with `--json` in `folder.json`, its log in `folder.log`.
+    `words` make its command line. Ctrl-C does not reach it.
     """
 
     def __init__(self, folder: Path, words: Sequence[str]) -> None:

@@ -61,8 +61,9 @@ def read_minari(path: Path) -> DemonstrationSet:
     """
     Return the demonstrations in a dataset, which may come from anywhere.
 
-    Observations and actions are arrays of numbers; each is checked before it is read. Rewards and
-    ends of Minari are those of a step, ours those of the row to which it leads. Raises UsageError.
+    Observations and actions are arrays of numbers; each is checked before it is read. In Minari,
+    rewards and ends belong to a step; here they belong to the row to which it leads. Raises
+    UsageError.
     """
     require_h5py()
     import h5py

@@ -11,6 +11,8 @@ NICE = 5
 
 
 def give_way() -> None:
-    """Let this thread run after those of the frames, where threads have priorities of their own."""
+    """
+    Give this thread a lower priority than the frames, where threads have priorities of their own.
+    """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

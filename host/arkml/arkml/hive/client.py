@@ -210,8 +210,8 @@ class HiveClient(Closing):
         Begin a session of a run.
 
         `on_policy` is called on the client's thread with each newer policy version and its ONNX
-        file. `choices` are those of all branches of an action, which rows may mask. With `block`
-        the session has credit, with `sync` it is in lockstep with the learner.
+        file. `choices` counts the choices of all branches of an action, which rows may mask. With
+        `block` the session has credit, with `sync` it is in lockstep with the learner.
         """
         return self._start(
             self._join(
@@ -325,9 +325,9 @@ def _cancel_begun(loop: asyncio.AbstractEventLoop) -> None:
     """
     Cancel the tasks that have begun, each once.
 
-    One that has not would never await the coroutine that it was made for, as those of anyio do, and
-    Python would warn of that. The end of an asynchronous generator, as of an answer that was not
-    read to its end, is a task of another kind, and soon done.
+    A task that has not begun would never await the coroutine that it was made for, as tasks of
+    anyio do, and Python would warn about that. The end of an asynchronous generator, such as an
+    answer that was not read to its end, is a task of another kind, and soon done.
     """
     for task in asyncio.all_tasks(loop):
         coroutine = task.get_coro()

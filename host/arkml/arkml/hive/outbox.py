@@ -72,7 +72,7 @@ class Outbox:
     and `end` are not taken before `end`: their metrics are noted after them, and sent with them.
 
     `choices` is the number of choices that a row may mask. `max_rows` is the number of rows that
-    may wait, those of `max_bytes` at first; beyond it the oldest rows are dropped.
+    may wait, at first as many as fit `max_bytes`; beyond it the oldest rows are dropped.
     """
 
     def __init__(

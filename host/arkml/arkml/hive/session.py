@@ -37,10 +37,15 @@ class RunSession:
     One session of a run.
 
     The thread of the frames appends to `outbox`, asks `must_wait` and calls `wait`; the rest runs
-    on `loop`, the client's. `failure` is the reason why rows cannot be delivered any more, or None.
-    `ended` is done when the session has left. `place` is the position of the run among those that
-    wait for a learner, 0 if it does not. `learner` is the name of the run's algorithm;
-    `is_on_policy` if it learns from rows of its own policy only, and not from demonstrations.
+    on `loop`, the client's.
+
+    Attributes:
+        failure: The reason why rows cannot be delivered any more, or None.
+        ended: Done when the session has left.
+        place: Position of the run among the runs that wait for a learner, 0 if it does not wait.
+        learner: Name of the run's algorithm.
+        is_on_policy: True if it learns only from rows of its own policy, not from demonstrations.
+
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Temporary directories of embedded hives, and the removal of those that killed hosts have left."""
+"""Temporary directories of embedded hives, and the removal of the directories of killed hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TemporaryData:
     """
     A temporary directory that is locked by this process and its forks as long as one of them runs.
 
-    Making one removes those of hosts that were killed before they could.
+    Making one removes the directories of hosts that were killed before they could.
     """
 
     def __init__(self) -> None:

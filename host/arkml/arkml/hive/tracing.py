@@ -124,11 +124,11 @@ class Tracing:
         return self._left_out_header if span is self._left_out else _header_of(span)
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
-        """Export what has ended, for at most `seconds`; a receiver that is gone delays no end."""
+        """Export all ended spans, for at most `seconds`; a receiver that is gone delays no end."""
         self._run(self._provider.force_flush, seconds)
 
     def close(self, seconds: float = _FLUSH_SECONDS) -> None:
-        """Export what has ended, for at most `seconds`, and nothing after that."""
+        """Export all ended spans, for at most `seconds`, and none after that."""
         atexit.unregister(self.flush)
         self._run(self._provider.shutdown, seconds)
 
@@ -226,7 +226,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def _share(text: str | None) -> float:
-    """Return the share of traces in a text, the default for None and for what is not a share."""
+    """Return the share of traces in a text, or the default for None and for an invalid share."""
     if text is None:
         return _SHARE
     with suppress(ValueError):

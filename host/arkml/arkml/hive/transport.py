@@ -75,13 +75,19 @@ class HiveTransport:
     """
     Requests to one hive, on the event loop that uses it.
 
-    `answered` is the time of the last answer, by the monotonic clock, and `trouble` the reason why
-    none has come since, or empty. Requests go through `transport`, by default real HTTP, and not
-    through an httpx client, which logs each of them at INFO. A certificate has to be good for those
-    whom OpenSSL trusts: the system's authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
-    Refusals older than `fresh` seconds do not count. `protocol` is the version that the requests
-    have. `waiting` is the number of requests on their way to `place`, the address, and `on_request`
-    is called when there is one.
+    Requests go through `transport`, by default real HTTP, and not through an httpx client, which
+    logs each of them at INFO. A certificate must be signed by an authority that OpenSSL trusts: the
+    system's authorities, or the files of SSL_CERT_FILE and SSL_CERT_DIR. Refusals older than
+    `fresh` seconds do not count.
+
+    Attributes:
+        answered: Time of the last answer, by the monotonic clock.
+        trouble: The reason why none has come since, or empty.
+        protocol: Version of the requests.
+        place: Address of the hive.
+        waiting: Number of requests on their way to it.
+        on_request: Called for each request.
+
     """
 
     def __init__(

@@ -19,10 +19,10 @@ class DemonstrationUpload:
     """
     A session of a run that brings it demonstrations.
 
-    `key` stands for the rows: a session that joins with it again finds what the hive has, so that
-    no row arrives twice, whether the upload is repeated, resumed or made by two hosts at once.
-    `learner` is the name of the run's algorithm; if it `is_on_policy`, nothing is sent. All methods
-    run on the client's loop.
+    `key` stands for the rows: a session that joins with it again continues after the rows that the
+    hive has, so that no row arrives twice, whether the upload is repeated, resumed or made by two
+    hosts at once. `learner` is the name of the run's algorithm; if it `is_on_policy`, no row is
+    sent. All methods run on the client's loop.
     """
 
     def __init__(

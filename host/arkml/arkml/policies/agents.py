@@ -68,8 +68,8 @@ class AgentTable:
     A table with an entry for each (session, agent id), holding `state_width` floats of state.
 
     Agents are found by a 64-bit hash with a secret salt, so that no guest can aim at the entry of
-    another guest's agent. Limits are by session and by guest: the agents of one of them never push
-    out those of another.
+    another guest's agent. Limits are by session and by guest: the agents of one guest never push
+    out another guest's.
     """
 
     def __init__(

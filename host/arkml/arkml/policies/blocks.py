@@ -24,7 +24,7 @@ class BlockModel:
     """
     A model made of its ports and a function that runs it on any number of rows.
 
-    session_bytes: what the model holds in memory while it is loaded.
+    session_bytes: the memory of the model while it is loaded.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ def run_block(
     """
     Run a model on the rows `part` of a batch.
 
-    names: those of the outputs that `run` returns, in order. least: the rows that the model takes;
-    rows of zeros are added to fewer. feeds, fetches: float32, [count, *shape], by name; outputs
-    that `fetches` does not name are dropped.
+    names: the outputs that `run` returns, in order. least: the rows that the model takes; rows of
+    zeros are added to fewer. feeds, fetches: float32, [count, *shape], by name; outputs that
+    `fetches` does not name are dropped.
     """
     size = part.stop - part.start
     missing = max(0, least - size)

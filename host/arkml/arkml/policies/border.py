@@ -136,7 +136,7 @@ def _axes(shape: tuple[int, ...], block: int) -> tuple[int, ...]:
 
 
 def ports_of(vetted: Vetted, rows: RowAxes, names: Collection[str]) -> list[Port]:
-    """Return those of the named inputs or outputs that have rows, as they are outside."""
+    """Return the named inputs or outputs that have rows, as they are outside."""
     ports = []
     for name in names:
         if name in rows.axes:
@@ -152,9 +152,9 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 def prune(model: onnx.ModelProto, outputs: Collection[str]) -> bool:
     """
-    Remove all that `outputs` do not need, and return True if that was something.
+    Remove all nodes that `outputs` do not need, and return True if there were any.
 
-    Inputs stay, also those that nothing reads any more.
+    Inputs stay, even if no node reads them any more.
     """
     graph = model.graph
     dropped = [port for port in graph.output if port.name not in outputs]

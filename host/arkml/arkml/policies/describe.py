@@ -247,7 +247,7 @@ def _branches_of(ports: tuple[Port, ...]) -> list[tuple[int, ...]]:
 
 
 def _refusal(layout: Layout, outputs: tuple[str, ...]) -> str:
-    """Return the reason why no guest can use a model, but for those that name its outputs."""
+    """Return the reason why no guest can use a model, except for guests that name its outputs."""
     try:
         find_signature(find_roles(layout), Wanted(outputs=outputs))
     except InvalidArguments as error:

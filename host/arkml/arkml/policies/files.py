@@ -28,8 +28,8 @@ class PolicyFile:
     """
     An ONNX or Cervo file of the embedder.
 
-    outputs: the names of those that act, whose columns one after another are the actions; none to
-    find them by their names and shapes.
+    outputs: the names of the outputs that hold the actions, whose columns are joined in this order;
+    empty to find them by their names and shapes.
     """
 
     data: bytes
@@ -53,7 +53,7 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
     Weights that an ONNX model keeps in another file of its folder are moved into the model. Only
     use it for files that the user names: bytes from a guest or the network must not make this
     process open files. Raises UsageError if the file cannot be read, SnapshotTooLarge, and
-    ModelRejected if the other file does not hold what the model claims.
+    ModelRejected if the other file does not match the model.
     """
     path = path_of(path, "policy")
     try:

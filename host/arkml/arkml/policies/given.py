@@ -138,7 +138,7 @@ def call_embedder(name: str, function: Callable[[Any], T], argument: Any) -> T:
     Call the embedder's code, in which Ctrl-C is an exception: see `InterruptGuard.interrupt`.
 
     Raises PolicyFailed where it raises an Exception. An AbiError passes: the guest sees its code;
-    so does what a signal handler raises in it, because the policy has not failed.
+    so does an exception of a signal handler in it, because the policy has not failed.
     """
     try:
         return function(argument)

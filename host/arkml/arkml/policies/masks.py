@@ -90,10 +90,10 @@ class ChoiceMasks:
         states: npt.NDArray[np.uint32] | None,
     ) -> None:
         """
-        Have choices of some branches and rows of a batch be those that `hold` makes of them.
+        Replace choices of some branches and rows of a batch by the results of `hold`.
 
-        choices: float32, [n, branches from `first` on]. rows: the rows of the batch that they are
-        of, None for all. states: uint32, [n], of the episodes, None if there are none.
+        choices: float32, [n, branches from `first` on]. rows: their rows of the batch, None for
+        all. states: uint32, [n], of the episodes, None if there are none.
         """
         self._settle(choices, states, first)
         if self.rows is not None:
@@ -114,7 +114,7 @@ class ChoiceMasks:
     def _settle(
         self, choices: Floats, states: npt.NDArray[np.uint32] | None, first: int = 0
     ) -> None:
-        """Round choices, and have 0 in the place of those that do not exist."""
+        """Round choices, and replace nonexistent ones by 0."""
         rounded = np.rint(choices)
         last = self._last[first : first + choices.shape[1]]
         settled = np.minimum(np.maximum(rounded, 0), last)
@@ -177,8 +177,8 @@ class MaskedPolicy:
     """
     A policy whose choices exist, and keep to the masks of each batch.
 
-    `policy` fills the actions; `masks` are those of the batch that it is given, which a policy that
-    takes masks has as an input. `is_sure` says that its choices always exist.
+    `policy` fills the actions. `masks` belong to its batch; a policy that takes masks has them as
+    an input. `is_sure` says that its choices always exist.
     """
 
     def __init__(self, policy: Policy, masks: ChoiceMasks, *, is_sure: bool = False) -> None:
@@ -189,10 +189,10 @@ class MaskedPolicy:
         self._is_sure = is_sure
 
     def act(self, batch: Batch) -> None:
-        """Fill `batch.actions` and `batch.values`. Raises what the policy raises."""
+        """Fill `batch.actions` and `batch.values`. Raises the errors of the policy."""
         self.policy.act(batch)
         self.masks.hold(batch, is_sure=self._is_sure)
 
     def forget(self, key: int) -> None:
-        """Drop what the policy keeps for the agents of session `key`, which is closed."""
+        """Drop the policy's state for the agents of session `key`, which is closed."""
         self.policy.forget(key)

@@ -65,7 +65,7 @@ class ModelCache:
         self._versions: deque[KnownVersion] = deque(maxlen=_VERSIONS)
 
     def onnx(self, data: bytes) -> ModelFile:
-        """Return what is in the bytes of an ONNX file. Raises ModelRejected or Unavailable."""
+        """Return the model in the bytes of an ONNX file. Raises ModelRejected or Unavailable."""
         digest = hashlib.sha256(data).digest()
         with self._lock:
             layout = self._layouts.get(digest)
@@ -110,7 +110,7 @@ class ModelCache:
     def _load_known(
         self, known: KnownVersion, data: bytes, outputs: Collection[str] | None
     ) -> Model:
-        """Load a version by what is known of one before, which used all outputs."""
+        """Load a version by the known facts of an earlier one, which used all outputs."""
         if outputs is not None and len(outputs) < len(known.layout.outputs):
             return self._file(data).load(outputs)
         return known.load(data, self._seconds)
@@ -119,7 +119,7 @@ class ModelCache:
         return OnnxFile(data, self._limits, seconds=self._seconds)
 
     def nnef(self, data: bytes) -> ModelFile:
-        """Return what is in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
+        """Return the model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
 
         def load() -> Model:
             with self._lock:  # each idle one has a process, of which there may be few

@@ -80,10 +80,15 @@ class ModelRunner:
     Runs a model and feeds its epsilon, masks and recurrent inputs; the caller feeds the rest.
 
     Noise depends on seed, session, agent id, the agent's step and the index alone, so neither the
-    order of a batch nor its other rows change a result. `deterministic` makes the noise zero. An
-    agent with several rows in a batch takes its steps in row order. `agents` is a table that
-    outlives the model, which must then have no recurrent inputs. `snapshot` is the digest of the
-    snapshot that a guest brought. `taken` makes of actions those that are fed back.
+    order of a batch nor its other rows change a result. An agent with several rows in a batch takes
+    its steps in row order.
+
+    Args:
+        deterministic: True makes the noise zero.
+        agents: A table that outlives the model, which must then have no recurrent inputs.
+        snapshot: Digest of the snapshot that a guest brought.
+        taken: Turns the actions into the actions that are fed back.
+
     """
 
     def __init__(
@@ -129,13 +134,23 @@ class ModelRunner:
         outputs: Sequence[Port] = (),
     ) -> BoundBatch:
         """
-        Bind a model to the arrays for a batch, those of the host included.
+        Bind a model to the arrays for a batch, including arrays of the host.
 
-        keys: uint64, [] or [count], of the sessions. feeds, fetches: float32, [count, *shape], by
-        port name. inputs, outputs: further ports that get arrays of the host. Raises Unavailable,
-        before any array is made, if they would take too much memory, or if the model is not run
-        again. The content of the host's arrays lasts for one run, because those of other batches
-        may lie in the same place. The guests of the sessions pay for them, if the model is theirs.
+        The content of the host's arrays lasts for one run, because arrays of other batches may lie
+        in the same place. The guests of the sessions pay for them, if the model is theirs.
+
+        Args:
+            keys: uint64, [] or [count], of the sessions.
+            count: Number of rows.
+            feeds: float32, [count, *shape], by port name.
+            fetches: float32, [count, *shape], by port name.
+            inputs: Further inputs that get arrays of the host.
+            outputs: Further outputs that get arrays of the host.
+
+        Raises:
+            Unavailable: The arrays would take too much memory, or the model is not run again; no
+                array was made.
+
         """
         self.limit.require()
         constants = [(port, value) for port, value in self._constants if port.name not in feeds]

@@ -35,9 +35,9 @@ class NnefModel:
 
     fixed_batch: the batch size that the file is made for, or None; `run` takes any number of rows
     either way. seconds: the processor's time that loading may take, and the time by the clock of
-    one run. places: those of the host's children, or None for a host of its own. A child that has
-    crashed, or not answered in time, is ended; the guest whose run that was has no other one, and
-    the next run of another guest starts another child. `session_bytes` are those of the child.
+    one run. places: the slots of the host's children, or None for a host of its own. A child that
+    has crashed, or not answered in time, is ended; the guest of that run gets no other child, and
+    the next run of another guest starts one. `session_bytes` has the bytes of the child.
     """
 
     def __init__(

@@ -73,11 +73,11 @@ class OnnxPolicy:
     Acts by a model with features in and actions out.
 
     The model reads features from the batch's arrays and writes actions and values there. Arrays are
-    bound to the model once for each `Batch` object. `masks` are those of each batch, for a model
-    that takes masks or gives a score for each choice, of which the highest allowed one is taken;
-    without them all choices are allowed. Raises InvalidArguments if the model
-    takes masks of another number of choices. `snapshot` is the digest of the snapshot that a guest
-    brought, None for a policy of the embedder or of a run.
+    bound to the model once for each `Batch` object. `masks` hold the masks of each batch, for a
+    model that takes masks or gives a score for each choice, of which the highest allowed one is
+    taken; without them all choices are allowed. Raises InvalidArguments if the model takes masks of
+    another number of choices. `snapshot` is the digest of the snapshot that a guest brought, None
+    for a policy of the embedder or of a run.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class OnnxPolicy:
 
     @property
     def takes_highest(self) -> bool:
-        """True if choices are those of the highest scores, and not what the model gives."""
+        """True if choices follow the highest scores, and not the model's own outputs of choices."""
         return bool(self._signature.branches)
 
     @property
@@ -236,9 +236,9 @@ class OnnxPolicy:
 
 class _Taken:
     """
-    The actions that agents take of what a model gives, as they are fed back.
+    The actions that agents take from the outputs of a model, as they are fed back.
 
-    These are choices that exist and are allowed, and zero for what is not finite.
+    These are choices that exist and are allowed, and zero for numbers that are not finite.
     """
 
     def __init__(self, signature: Signature, masks: ChoiceMasks | None) -> None:

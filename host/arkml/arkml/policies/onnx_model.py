@@ -298,7 +298,7 @@ class KnownVersion:
 
     @classmethod
     def of(cls, data: bytes, file: OnnxFile) -> KnownVersion | None:
-        """Return what is known of a file that was loaded, None if the next may need vetting."""
+        """Return the known facts of a loaded file, None if the next may need vetting."""
         vetted = file.vetted
         outline = VersionOutline.of(data, vetted.model) if file.has_open_rows else None
         if outline is None:

@@ -265,7 +265,7 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def unnumbered(name: str) -> tuple[str, ...]:
-    """Return the words of a name without its numbers: those of `head_2` are those of `head_0`."""
+    """Return the words of a name without its numbers: `head_2` and `head_0` have the same."""
     return tuple(word for word in words(name) if not word.isdigit())
 
 
@@ -296,7 +296,7 @@ def meaning(name: str) -> Meaning:
 @lru_cache(maxsize=512)
 def state_name(name: str, leniency: int) -> tuple[str, ...]:
     """
-    Return what is common to the names of an input of recurrent state and of its output.
+    Return the common part of the names of an input of recurrent state and of its output.
 
     Without the words for sides at leniency 1, also without numbers at 2: `h_0` and `h_n`.
     """

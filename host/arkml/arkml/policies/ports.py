@@ -69,7 +69,9 @@ class Layout:
 
 
 def by_stem(ports: Sequence[Port]) -> dict[str, Port]:
-    """Return ports by their stems, but for those that differ in numbers alone from another one."""
+    """
+    Return ports by their stems, except for ports that differ from another one in numbers alone.
+    """
     counts = Counter(unnumbered(port.name) for port in ports)
     return {port.stem: port for port in ports if counts[unnumbered(port.name)] == 1}
 

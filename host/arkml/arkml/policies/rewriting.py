@@ -26,7 +26,7 @@ class Rewriting:
     """
     Replaces nodes of one model.
 
-    tensors: what is known of the tensors before a node.
+    tensors: the known facts of the tensors before a node.
     """
 
     def __init__(self, model: onnx.ModelProto, tensors: Mapping[str, Tensor]) -> None:
@@ -114,7 +114,7 @@ def _branch_taken(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> onnx.G
 def _inlined(
     graph: onnx.GraphProto, node: onnx.NodeProto, new: Callable[[], str]
 ) -> list[onnx.NodeProto]:
-    """Return copies of the nodes of a branch, whose outputs are called as those of its node."""
+    """Return copies of the nodes of a branch, whose outputs get the names of its node's outputs."""
     import onnx
     from onnx import helper
 

@@ -122,7 +122,7 @@ def _roles(layout: Layout, recurrent: Pairs) -> Roles:
 
 
 def _acts(source: Port, target: Port) -> bool:
-    """Return True if what is fed back is the last action."""
+    """Return True if the value that is fed back is the last action."""
     acts = is_action(target.name) or is_last_action(source.name)
     return acts and not is_last_action(target.name)
 
@@ -214,7 +214,7 @@ def _alike(layout: Layout, pairs: dict[Port, Port]) -> list[tuple[Port, Port]]:
 
 
 def _fewer(roles: Roles, num_features: int) -> list[Pairs]:
-    """Return the pairs without those that are observations, as `state` beside `next_state`."""
+    """Return the pairs without observations, such as `state` beside `next_state`."""
     pairs = roles.recurrent
     missing = num_features - roles.num_features
     if missing <= 0 or len(pairs) > _MOST_BY_SHAPE:

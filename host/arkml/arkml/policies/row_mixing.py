@@ -1,4 +1,4 @@
-"""Nodes of a graph by which what is computed for a row depends on other rows."""
+"""Nodes of a graph by which the results of a row depend on other rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def require_rows_apart(vetted: Vetted) -> None:
 
 
 def _loses_rows(vetted: Vetted, node: onnx.NodeProto) -> bool:
-    """Return True for a node that makes of all rows what has no rows."""
+    """Return True for a node that reduces all rows to a result without rows."""
     if node.op_type == "Shape":
         return False
     tensors = vetted.tensors

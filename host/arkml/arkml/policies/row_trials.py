@@ -1,4 +1,4 @@
-"""Trials of models: whether what they give for a row depends on other rows, or on its place."""
+"""Trials of models: whether the results of a row depend on other rows, or on its place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def require_alike(free: TriedModel, fixed: TriedModel, time_left: LoadTime) -> N
 
 def results_of_rows(model: TriedModel, time_left: LoadTime) -> Results:
     """
-    Return what a model with a fixed batch gives for a few rows, always the same ones.
+    Return the results of a model with a fixed batch for a few rows, always the same ones.
 
     Raises ModelRejected if a row's results depend on other rows, or on its place among them.
     """
@@ -94,7 +94,7 @@ def _trials(
     model: TriedModel, time_left: LoadTime
 ) -> Iterator[tuple[Mapping[str, Floats], Results, float]]:
     """
-    Yield inputs of a few rows, with what a model gives for them and the tolerance.
+    Yield inputs of a few rows, with the results of a model for them and the tolerance.
 
     The rows are of one size, and then of several, unless the model fails on these: an index of such
     a size names nothing. Raises ModelRejected if rows are too large.

@@ -19,8 +19,8 @@ class RunLimit:
 
     snapshot: the digest of the snapshot that a guest brought, or None if the embedder or a run did.
     A run of a guest's snapshot that was stopped because it took too long is its last: every later
-    run in the same workspace raises Unavailable. `user` is replaced then, so that what is bound to
-    the model is bound again.
+    run in the same workspace raises Unavailable. `user` is replaced then, so that all arrays are
+    bound to the model again.
     """
 
     __slots__ = ("_snapshot", "_workspace", "user")

@@ -39,10 +39,14 @@ class Wanted:
     """
     A session's demands on a policy.
 
-    num_features, num_actions: None takes the number that the model has. branches: the choices of
-    each of the last actions, which are discrete. outputs: the names of those that act, none to find
-    them. With `raw` the actions are `raw_actions`, which are not clipped, where the model has them.
-    parts: those of the observation that the guest declares.
+    Attributes:
+        num_features: Number of features, None for the model's number.
+        num_actions: Number of actions, None for the model's number.
+        branches: Choices of each of the last actions, which are discrete.
+        outputs: Names of the outputs that hold the actions, empty to find them.
+        raw: True takes `raw_actions`, which are not clipped, if the model has them.
+        parts: Parts of the observation that the guest declares.
+
     """
 
     num_features: int | None = None
@@ -169,7 +173,7 @@ def _misfit(roles: Roles, given: int) -> str:
 
 
 class _Outputs:
-    """The outputs of a model, from which those that act are chosen for what a session wants."""
+    """The outputs of a model, from which a session's demands choose the ones that act."""
 
     def __init__(self, ports: Sequence[Port], wanted: Wanted) -> None:
         self._ports = ports

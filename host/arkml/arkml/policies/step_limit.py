@@ -36,9 +36,9 @@ class StepLimit:
     Cuts off guests of which an agent has had `most` steps in its episode.
 
     As in an environment, all agents of such a guest are truncated with their rows of that submit,
-    or of another one of the same frame, and the next episodes are those of a new guest, since a
-    guest cannot be told: the runner of guests takes the numbers of those that were cut off, by
-    `take`, and puts others in their places. What else a guest submits until then does not count.
+    or of another one of the same frame, and the next episodes begin in a new guest, since a guest
+    cannot be told: the runner of guests takes the numbers of guests that were cut off, by `take`,
+    and replaces them. Any other rows of the guest until then do not count.
     """
 
     def __init__(self, most: int) -> None:
@@ -48,7 +48,7 @@ class StepLimit:
     @staticmethod
     def named(agents: Words, keys: Words) -> Words:
         """
-        Return the names of agents, with those of their guests in the upper bits: uint64, [n].
+        Return the names of agents, with the names of their guests in the upper bits: uint64, [n].
 
         agents: uint64, [n]. keys: uint64, [] or [n], of their sessions.
         """

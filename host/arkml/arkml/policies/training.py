@@ -106,12 +106,17 @@ class TrainingPolicy:
     Acts with the newest version of a run's policy, and passes each row with its action to `sink`.
 
     Another thread offers versions; a batch takes the newest one before it acts. Actions are clipped
-    to [-1, 1]; the sink gets them before the clip. The last actions are the choices of `branches`,
-    which are not clipped, and `masks` those that the agents of the batch have, None without
-    branches. A row that is not finite, or whose state does
+    to [-1, 1]; the sink gets them before the clip. A row that is not finite, or whose state does
     not fit its agent's history, is answered with zeros and not passed on; it counts as a step of
-    its agent, so that the rows around it are not consecutive. `seed` and the agents' ids and steps
-    determine the noise; `deterministic` makes it zero. `limit` cuts episodes off, or None.
+    its agent, so that the rows around it are not consecutive.
+
+    Args:
+        branches: Choices of the last actions, which are not clipped.
+        masks: Masks of the agents of the batch, None without branches.
+        seed: Determines the noise, with the agents' ids and steps.
+        deterministic: True makes the noise zero.
+        limit: Cuts episodes off, or None.
+
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""The bytes that all versions of a run's policy share: those of their files outside of weights."""
+"""
+The bytes that all versions of a run's policy share: the parts of their files outside of weights.
+"""
 
 from __future__ import annotations
 

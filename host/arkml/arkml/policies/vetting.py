@@ -38,7 +38,7 @@ class Cost:
     """
     The cost of one run of a model: a fixed part, and a part for each row of the batch.
 
-    Bytes are the sum of all outputs and scratch of the nodes, an upper bound of what is in use at
+    Bytes are the sum of all outputs and scratch of the nodes, an upper bound of the bytes in use at
     one time. Work is in multiply-adds; an element that a node reads or writes counts as eight.
     """
 
@@ -71,7 +71,7 @@ class Vetted:
         """
         Return bytes of the constants to compute once and keep, `most` together: of one, of all.
 
-        The smallest are kept: those that are computed again in each run are few then.
+        The smallest are kept, so that few are computed again in each run.
         """
         largest = total = 0
         for size in sorted(self.constants):

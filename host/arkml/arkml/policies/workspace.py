@@ -1,4 +1,4 @@
-"""Scratch arrays that the policies of one guest or fleet share, and bounds on what they keep."""
+"""Scratch arrays that the policies of one guest or fleet share, and bounds on their sizes."""
 
 from __future__ import annotations
 
@@ -47,15 +47,18 @@ class PolicyWorkspace:
     Arrays that live for one batch, and counts of the bytes that guests have of them and for agents.
 
     A policy fills the arrays anew for each batch, so one workspace serves all policies that one
-    thread uses. The guests whose batch makes arrays larger pay for what they grow by, to the rows
-    of each, if the model is their own; the arrays stay as large for the next batch. Once a guest
-    that paid has left, arrays are made anew, and the guests of each batch pay for them. The users
-    that were added with `add_user` let go of arrays before others replace them.
+    thread uses. The guests whose batch makes arrays larger pay for the growth, by the rows of each,
+    if the model is their own; the arrays stay as large for the next batch. Once a guest that paid
+    has left, arrays are made anew, and the guests of each batch pay for them. The users that were
+    added with `add_user` let go of arrays before others replace them.
 
-    run_seconds: the seconds of wall time that the next run of a policy may take, where that is less
-    than its model allows. is_interrupted: returns True if the run in progress is to be given up.
-    stopped: the reasons for which snapshots of guests are not run again, by their digests. refused:
-    the number of the guest that had no room for its share of the latest run that was refused.
+    Attributes:
+        run_seconds: Seconds of wall time that the next run of a policy may take, if that is less
+            than its model allows.
+        is_interrupted: Returns True if the run in progress should be given up.
+        stopped: Reasons for which snapshots of guests are not run again, by their digests.
+        refused: Number of the guest that had no room for its share of the latest refused run.
+
     """
 
     def __init__(self, *, batch_bytes: int = BATCH_BYTES, agent_bytes: int = AGENT_BYTES) -> None:
@@ -122,7 +125,7 @@ class PolicyWorkspace:
 
     def leave(self, guest: int) -> None:
         """
-        Forget what a guest pays for. A finalizer may call it.
+        Forget the payments of a guest. A finalizer may call it.
 
         The arrays stay until the next batch: a run may use them at that moment.
         """

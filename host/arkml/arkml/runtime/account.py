@@ -187,7 +187,7 @@ class Account:
             self.policy_seconds += seconds
 
     def charge_import(self, seconds: float) -> None:
-        """Charge an import that this thread just answered, beside what has a kind of its own."""
+        """Charge an import that this thread just answered, except for work of another kind."""
         self.charge(WorkKind.IMPORTS, max(0.0, seconds - self._inner))
         self._inner = 0.0
 
@@ -290,7 +290,9 @@ _thread = _Thread()
 
 
 def _note_collection(phase: str, info: dict[str, int]) -> None:
-    """Note what a look at all objects costs, as `gc.callbacks` calls it; others are cheap."""
+    """
+    Note the cost of a look at all objects, as `gc.callbacks` calls it; other collections are cheap.
+    """
     if info["generation"] < _OLDEST:
         return
     if phase == "start":

@@ -176,7 +176,7 @@ def new_error(text: bytes) -> Address:
 
 
 def check(error: Any) -> None:
-    """Raise what a C function returned as its error, by a pointer or an address."""
+    """Raise the error that a C function returned, by a pointer or an address."""
     if error:
         raise error_at(address_of(error))
 
@@ -215,9 +215,9 @@ def take_store(store: wasmtime.Store) -> Address:
 
 def free(owned: Managed[Any]) -> None:
     """
-    Delete an object of wasmtime now, or leave it alone if it is deleted already.
+    Delete an object of wasmtime now, unless it is deleted already.
 
-    Its own `close` deletes first and forgets then: what a signal handler raises between the two
+    Its own `close` deletes first and forgets then: a signal handler that raises between the two
     lets a second close, or the collector, delete it again.
     """
     with contextlib.suppress(ValueError):  # deleted already

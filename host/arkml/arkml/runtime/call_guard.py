@@ -33,11 +33,11 @@ class CallGuard:
     """
     Lock that admits one call at a time, of one guest or of the guests that share columns.
 
-    `lost` counts the guests that were abandoned or closed, `callers` are those that live.
+    `lost` counts the guests that were abandoned or closed, `callers` holds the live ones.
 
     A signal handler that raises, on the main thread and between any two instructions of Python, may
     cut a call off before or after all code that could end it, and leave the guard shut. The next
-    one that finds it shut on the main thread opens it, and fails the guests that were in calls.
+    call that finds it shut on the main thread opens it, and fails the guests that were in calls.
     """
 
     __slots__ = (

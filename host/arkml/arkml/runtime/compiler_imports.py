@@ -19,9 +19,12 @@ class CompilerImports:
     """
     The handlers of one guest.
 
-    A panic is told to `report(message, file, line, column)` and a line of the log to
-    `say(level, text)`. Clocks and random numbers are those of `world`; without one they are the
-    machine's clocks, and random numbers by `seed`.
+    Args:
+        report: Called with the message, file, line and column of a panic.
+        say: Called with the level and the text of a line of the log.
+        world: Clocks and random numbers; None takes the machine's clocks.
+        seed: Seed of random numbers without a `world`.
+
     """
 
     def __init__(

@@ -39,8 +39,9 @@ class Ticker:
         """
         Tick from now on.
 
-        What a signal handler raises here leaves `parked` set, and the next call wakes it again. In
-        threading's own start it would end the new thread, and leave guests without a limit.
+        An exception of a signal handler here leaves `parked` set, and the next call wakes the
+        ticker again. In threading's own start it would end the new thread, and leave guests without
+        a limit.
         """
         with self._lock:
             if not self.users:

@@ -23,9 +23,9 @@ class Engine:
     """
     The wasmtime objects common to all guests of a host.
 
-    `engine`, `modules`, `compiler`, the ticker and the compiled shim are those of all hosts of the
-    process. One linker is filled anew with the imports of each guest, guarded by `linking`. Items
-    of other Stores that remain in it are never looked up again.
+    All hosts of the process share `engine`, `modules`, `compiler`, the ticker and the compiled
+    shim. One linker is filled anew with the imports of each guest, guarded by `linking`. Items of
+    other Stores that remain in it are never looked up again.
     """
 
     def __init__(self, limits: Limits) -> None:

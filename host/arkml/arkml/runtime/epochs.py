@@ -1,11 +1,11 @@
 """
 The callback of epoch deadlines, by which a guest is suspended at the end of its turn.
 
-wasmtime takes what is to be done at a deadline out of the Store while it does it, so that nothing
-can be changed for a guest that is suspended there. Therefore each deadline comes twice. The first
-time the guest is suspended, and is at its deadline again as soon as it is resumed. The second time
-it gets its next turn or, where the host has left an error meanwhile, traps with it: only a trap has
-a backtrace. What the callback goes by is in the control block: DEADLINE, and TURN.
+wasmtime takes the callback of a deadline out of the Store while it runs, so that no setting can be
+changed for a guest that is suspended there. Therefore each deadline comes twice. The first time the
+guest is suspended, and is at its deadline again as soon as it is resumed. The second time it gets
+its next turn or, if the host has left an error meanwhile, traps with it: only a trap has a
+backtrace. The callback reads and writes two fields of the control block: DEADLINE, and TURN.
 """
 
 from __future__ import annotations

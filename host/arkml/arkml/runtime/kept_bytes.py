@@ -13,10 +13,10 @@ _SPARE = 2 * PORTION  # what stays granted while it is not in use, for the next 
 
 class KeptBytes:
     """
-    Counts what is kept of one kind for one guest, toward `Limits.guest_bytes`.
+    Counts the bytes of one kind that are kept for one guest, toward `Limits.guest_bytes`.
 
-    It is asked for in whole portions, because rows of agents come and go with each submit. `freed`
-    is called when portions are given back. Used by the thread that runs the guest.
+    They are requested in whole portions, because rows of agents come and go with each submit.
+    `freed` is called when portions are given back. Used by the thread that runs the guest.
     """
 
     __slots__ = ("_freed", "_used", "granted", "require")

@@ -98,7 +98,7 @@ class Handlers:
             self.tell(type(error).__name__, str(error))
 
     def trace(self, name: str, error: AbiError) -> None:
-        """Log for those who look for faults that the function `name` was refused."""
+        """Log for debugging that the function `name` was refused."""
         if logger.isEnabledFor(logging.DEBUG):
             text = str(error)[:_MOST_TEXT]
             if self.admits(text):

@@ -34,12 +34,16 @@ Frames: TypeAlias = npt.NDArray[np.uint32]
 
 class Turn(NamedTuple):
     """
-    Places of the guests of one round, by what became of them.
+    Places of the guests of one round, by outcome.
 
-    The calls of `ended` ended, those of `submitted` are suspended in a submit of finite features,
-    those of `other` want something else or are near the end of their budgets. A guest that came to
-    the end of a frame is in none of them. With `is_late` a turn ran out: it is time to look at
-    SIGINT.
+    A guest that came to the end of a frame is in no list.
+
+    Attributes:
+        ended: Guests whose calls ended.
+        submitted: Guests suspended in a submit of finite features.
+        other: Guests with another request, or near the end of their budgets.
+        is_late: True if a turn ran out: it is time to look at SIGINT.
+
     """
 
     ended: Sequence[int]
@@ -133,11 +137,11 @@ class Lockstep:
         return self.futures[place] != 0 and self._scalars[self._reasons[place]] != _FRAME_END
 
     def is_running(self, place: int) -> bool:
-        """Return True if the turn of a guest ran out in a call, in the middle of what it did."""
+        """Return True if the turn of a guest ran out in the middle of a call."""
         return self.futures[place] != 0 and self._scalars[self._reasons[place]] == _RUNNING
 
     def begin_calls(self, places: Sequence[int], calls: Sequence[RawCall]) -> None:
-        """Begin a call of each guest; those that are parked are let out of their loops first."""
+        """Begin a call of each guest; parked guests leave their loops first."""
         call_async, futures = _call_async, self.futures
         for place, call in zip(places, calls, strict=True):
             if futures[place]:
@@ -193,7 +197,7 @@ class Lockstep:
         return Turn(ended, submitted, other, is_late)
 
     def end(self, places: Sequence[int]) -> list[int]:
-        """Delete calls that ended; returns the places of those that failed."""
+        """Delete calls that ended; returns the places of failed ones."""
         futures, delete = self.futures, bindings.delete_future
         for place in places:
             future, futures[place] = futures[place], 0  # first: it must not be deleted twice
@@ -242,7 +246,7 @@ class Lockstep:
         return indices
 
     def noted(self, places: Sequence[int] | Places) -> list[int]:
-        """Return those of these guests whose shims have noted something for their hosts."""
+        """Return the guests whose shims have noted news for their hosts."""
         news = self._words[self._at(_NOTED, places)]
         return np.asarray(places)[news != 0].tolist() if news.any() else []
 

@@ -50,9 +50,9 @@ class LogLevels:
 
     def add(self, place: int, control: int, logger: str, levels: Sequence[int]) -> None:
         """
-        Tell the shim at `control` which levels of the logger of that name are on, from now on.
+        Tell the shim at `control` from now on which levels of the logger of that name are on.
 
-        `levels` are those of `logging` by the numbers that the guest knows them by, highest first.
+        `levels` has the levels of `logging` in the order of the guest's numbers, highest first.
         """
         guest = self._guests[place] = _Guest((control + at.LOGGED) >> 2, logger, levels)
         self._set(guest)

@@ -21,9 +21,9 @@ _ADDRESSES = re.compile("[OPXz&]|Z(?![fdg])")  # likewise: references, pointers;
 
 def address_of(pointer: SupportsIndex) -> int:
     """
-    Return the unsigned address that a guest's i32 means, which comes back signed from a call.
+    Return the unsigned address for a guest's i32, which a call returns signed.
 
-    Raises InvalidArguments for what is not an integer of 32 bits.
+    Raises InvalidArguments for a value that is not an integer of 32 bits.
     """
     address = _whole(pointer, "address")
     if not _LEAST_I32 <= address <= _U32:
@@ -141,7 +141,7 @@ class GuestMemory:
 
 
 class GuestText:
-    """Text for display in guest memory; what is not read costs nothing."""
+    """Text for display in guest memory; unread text costs nothing."""
 
     __slots__ = ("_limit", "_memory", "_pointer", "size")
 

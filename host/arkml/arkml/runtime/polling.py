@@ -1,8 +1,8 @@
 """
 Running the calls of many guests, one after another.
 
-From Python a poll costs 0.2 µs beside what the guest does, a quarter of a short frame. Therefore a
-loop in machine code makes the polls of a fleet where this module has one for the processor.
+From Python a poll costs 0.2 µs beside the guest's own work, a quarter of a short frame. Therefore a
+loop in machine code makes the polls of a fleet, if this module has one for the processor.
 """
 
 from __future__ import annotations

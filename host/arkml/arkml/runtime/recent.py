@@ -32,7 +32,9 @@ class RecentCache(Generic[Key, Value]):
         self._lock = threading.Lock()
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """Return the value of `key`, which `make` makes if there is none. Raises what it raises."""
+        """
+        Return the value of `key`, made by `make` if there is none. Raises the errors of `make`.
+        """
         with self._lock:
             if (value := self._find(key)) is not None:
                 return value

@@ -52,10 +52,10 @@ def most_memory(module: CompiledModule) -> int:
 
 def most_objects(module: CompiledModule) -> int:
     """
-    Return the bytes to which the heap of an instance may grow that wasmtime collects.
+    Return the bytes to which the garbage-collected heap of an instance may grow.
 
-    wasmtime has one limit for this heap and for the memory, and tells the size of neither's growth,
-    so that each may have a third of what the guest may have, and all of the heap is charged.
+    wasmtime has one limit for this heap and for the memory, and reports the growth of neither, so
+    that each may have a third of the guest's bytes, and all of the heap is charged.
     """
     if not module.has_objects:
         return 0
@@ -187,7 +187,7 @@ class Sandbox:
         return self._store.read(self._native_memory.pages) or 0
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
-        """Return what a function finds in the guest; see `GuestStore.read`."""
+        """Return the result of a function that reads the guest; see `GuestStore.read`."""
         return self._store.read(what)
 
     def close_files(self) -> None:

@@ -1,4 +1,4 @@
-"""The wasmtime engine of all hosts of the process, with what is compiled for it."""
+"""The wasmtime engine of all hosts of the process, with its compiled modules."""
 
 from __future__ import annotations
 

@@ -52,11 +52,11 @@ class GuestStore:
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
         """
-        Return what a function finds in the guest, which is not freed meanwhile, None if it is.
+        Return the result of a function that reads the guest, or None if the guest is freed.
 
-        On any thread, while others may close the guest. If a signal handler closes it in the middle
-        of reading, it is freed behind that. The finalizer finds the lock free: a thread that holds
-        it keeps the guest alive.
+        The guest is not freed meanwhile. Called on any thread, while others may close the guest. If
+        a signal handler closes it in the middle of reading, it is freed after that. The finalizer
+        finds the lock free: a thread that holds it keeps the guest alive.
         """
         with self._lock:
             self._readers += 1
@@ -67,7 +67,7 @@ class GuestStore:
                 self._free()
 
     def limit(self, caps: Sequence[int]) -> None:
-        """Set what the Store may hold from now on; see `bindings.limit_store`."""
+        """Set the limit of the Store from now on; see `bindings.limit_store`."""
         if self._pointer:
             bindings.limit_store(self._pointer, *caps)
 

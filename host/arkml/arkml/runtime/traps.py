@@ -32,7 +32,7 @@ def failure(
     """
     Return the error of a call from the addresses that it left, or None if it ended well.
 
-    `places` are those of the module that the guest is an instance of.
+    `places` are the code places of the guest's module.
     """
     if trap:
         return _trap(name, bindings.trap_at(trap), places)
@@ -134,7 +134,7 @@ def _unnamed(frame: wasmtime.Frame, places: CodePlaces) -> str:
 
 
 def _cut(name: str | None) -> str:
-    """Return a name with an ellipsis in place of what is beyond its first characters."""
+    """Return a name with an ellipsis in place of all but its first characters."""
     name = name or ""
     return name if len(name) <= _SHOWN_NAME else f"{name[:_SHOWN_NAME]}…"
 

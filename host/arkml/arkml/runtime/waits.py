@@ -13,11 +13,16 @@ class Wait:
     """
     A guest's wait, over when `ready(timeout)` returns True.
 
-    `ready` blocks for at most `timeout` seconds. `answer()` is then what the call returns that the
-    guest is suspended in, if that is not settled already. With `is_spin` the guest did not ask to
-    wait but polls in a loop, and is charged with the time. Before `earliest`, a time of
-    `time.monotonic`, the wait cannot be over, and need not be looked at. `Fiber.settle` must follow
-    a wait that is over.
+    `Fiber.settle` must follow a wait that is over.
+
+    Args:
+        ready: Blocks for at most `timeout` seconds.
+        answer: Returns the value for the suspended call, None if it is settled already.
+        is_spin: True if the guest did not ask to wait but polls in a loop, and is charged with the
+            time.
+        earliest: A time of `time.monotonic` before which the wait cannot be over, and need not be
+            looked at.
+
     """
 
     ready: Callable[[float], bool]

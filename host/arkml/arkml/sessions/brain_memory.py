@@ -71,7 +71,7 @@ class BrainMemory:
             self.give_back(0)
 
     def give_back(self, size: int) -> None:
-        """Give `size` bytes back, and what is spare of the portions."""
+        """Give `size` bytes back, and any spare portions."""
         self._used -= size
         if not self._used or self.granted - self._used > _SPARE:
             self.granted = _whole_portions(self._used)

@@ -101,9 +101,9 @@ class Brain:
     """
     One loaded model of one runtime.
 
-    The queue holds one observation for each agent; a newer one replaces it. The results are
-    those of the last execution. `memory` counts the bytes of both, and `rows` is the largest
-    number of observations in the queue.
+    The queue holds one observation for each agent; a newer one replaces it. Results stay until the
+    next execution. `memory` counts the bytes of both, and `rows` is the largest number of
+    observations in the queue.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Brain:
         return list(self._places)
 
     def begin(self, agent: int) -> None:
-        """Start an observation and drop one that was not ended. `end` raises what is wrong."""
+        """Start an observation and drop an unfinished one. `end` raises any errors."""
         if self._submission is not None:
             self._drop_submission()
         self._submission = submission = Submission(agent, self._places_of_inputs)
@@ -152,7 +152,7 @@ class Brain:
 
     def end(self) -> None:
         """
-        Queue the observation, or drop it and raise what is wrong with it.
+        Queue the observation, or drop it and raise its error.
 
         Raises InvalidArguments for inputs that do not fit the model, TooManyRows and
         GuestMemoryFull for an observation beyond the limits.

@@ -31,8 +31,8 @@ class DeclaredBranches:
     The branches that a guest declares for its behaviors.
 
     They come from the section `arkml.spec` of its module, else from the `spec` in the configuration
-    of a run. `fault` is what is wrong with the section, or None. `contradiction` is what is wrong
-    with the declaration of the first run that the guest asked for and could not have, or None.
+    of a run. `fault` is the error in the section, or None. `contradiction` is the error in the
+    declaration of the first run that the guest asked for and could not have, or None.
     """
 
     def __init__(self, section: bytes | None) -> None:
@@ -94,8 +94,8 @@ class DeclaredBranches:
         """
         Keep the declaration in the configuration of a run that the guest asks for.
 
-        It holds for what the guest plays without the run. What is wrong with it, or with the
-        section for this run, is kept as `contradiction`: it is refused where the run is started.
+        It holds for all play without the run. Any error in it, or in the section for this run, is
+        kept as `contradiction`: it is refused where the run is started.
         """
         name, features, actions = request.experiment, request.num_features, request.num_actions
         try:

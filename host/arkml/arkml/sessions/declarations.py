@@ -151,7 +151,7 @@ def behavior_of(value: object, where: str) -> BehaviorDeclared:
 
 def behaviors_of(document: Mapping[str, Any], where: str) -> Behaviors:
     """
-    Return declarations by name: those of `behaviors`, or the one of all behaviors.
+    Return declarations by name: each of `behaviors`, or a single one for all behaviors.
 
     Raises InvalidSpec, which begins with `where`.
     """
@@ -173,9 +173,10 @@ def behaviors_in(section: bytes | None) -> Behaviors:
 
 def fitting(behaviors: Behaviors, num_features: int, num_actions: int | None) -> Behaviors:
     """
-    Return the behaviors that rows of these widths may be of; None stands for any number.
+    Return the behaviors whose rows may have these widths; None stands for any number.
 
-    Those which declare all of their actions go before those that leave some to be continuous.
+    Behaviors that declare all of their actions come before behaviors that leave some to be
+    continuous.
     """
     fit = {name: one for name, one in behaviors.items() if one.fit(num_features, num_actions)}
     full = {name: one for name, one in fit.items() if one.actions.fill(num_actions)}

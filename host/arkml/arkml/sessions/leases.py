@@ -20,8 +20,8 @@ class SnapshotLeases:
     """
     The snapshots in use by the sessions and brains of one guest.
 
-    The bytes of the snapshots are limited together, and so are those that their models hold once
-    they are loaded. Equal bytes count once, since they are one model. Any thread may use it.
+    The bytes of the snapshots are limited together, and so are the bytes of their loaded models.
+    Equal bytes count once, since they are one model. Any thread may use it.
     """
 
     def __init__(self, limit: int, *, held_bytes: int = HELD_BYTES) -> None:

@@ -1,4 +1,4 @@
-"""The requests of a guest to hives: how many are not done, and what they hold in memory."""
+"""The requests of a guest to hives: the number of unfinished ones, and their memory."""
 
 from __future__ import annotations
 

@@ -186,8 +186,8 @@ class Services:
         """
         Bytes that sessions and brains hold, by estimate.
 
-        They are those of the models in use that the guest brought, and those of the observations
-        and results of brains.
+        They are the bytes of the guest's own models in use, and of the observations and results of
+        brains.
         """
         return self._guest.snapshots.held + self._guest.brain_memory.granted
 

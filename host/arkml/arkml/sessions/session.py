@@ -78,11 +78,14 @@ class Session:
     """
     The agents of one handle and the policy that answers their submits.
 
-    `key` is unique in the host and identifies the session to its policy. `non_finite_actions`
-    counts the actions of `ark-ml-v5` answers that were sent as zeros. `is_of_guest` says that the
-    guest brought the policy, and is charged with its runs. `released` is called when the session no
-    longer uses its policy. `masks` are those of the policy's batch, None for a policy without
-    branches. `noting` charges the guest with the work for the metadata that it pushed.
+    Attributes:
+        key: Number that identifies the session to its policy, unique in the host.
+        non_finite_actions: Actions of `ark-ml-v5` answers that were sent as zeros.
+        is_of_guest: True if the guest brought the policy, and is charged with its runs.
+        released: Called when the session no longer uses its policy.
+        masks: Masks of the policy's batch, None for a policy without branches.
+        noting: Charges the guest with the work for the metadata that it pushed.
+
     """
 
     __slots__ = (

@@ -133,7 +133,7 @@ class SessionTable:
         """
         Close every session, also if closing one fails, and raise the first failure.
 
-        What a signal handler has raised comes before faults of sessions.
+        An exception of a signal handler takes precedence over faults of sessions.
         """
         failures: list[Exception] = []
         for handle, item in self._handles:

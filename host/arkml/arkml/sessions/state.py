@@ -77,14 +77,20 @@ class GuestState:
     """
     The state of one guest, as its handlers see it.
 
-    `handles` holds sessions and futures, `brains` the objects of ml-inference-v0; both count
-    toward one limit. `snapshots` limits the bytes of models in use, `brain_memory` those of the
-    observations and results of brains, `vectors` those that calls leave. `clock` returns the time
-    of day in nanoseconds, `stopwatch` a time in seconds, and `background` runs a job on this or
-    another thread. `hives` is the access to the hives that the guest may use, if there are any.
-    `account` is charged with the time of what the host does for the guest.
-    `spec` is the section `arkml.spec` of its module, if that has one.
-    `worker_module` is the SHA-256 of the module that remote workers run, empty for the guest's own.
+    Attributes:
+        handles: Sessions and futures.
+        brains: Objects of ml-inference-v0; they count toward the limit of `handles`, too.
+        snapshots: Limits the bytes of models in use.
+        brain_memory: Limits the bytes of the observations and results of brains.
+        vectors: Limits the bytes of vectors that calls leave.
+        clock: Returns the time of day in nanoseconds.
+        stopwatch: Returns a time in seconds.
+        background: Runs a job on this or another thread.
+        hives: The access to the hives that the guest may use, if there are any.
+        account: Charged with the time that the host works for the guest.
+        spec: The section `arkml.spec` of its module, or None.
+        worker_module: SHA-256 of the module that remote workers run, empty for the guest's own.
+
     """
 
     def __init__(
@@ -145,7 +151,7 @@ class GuestState:
 
 
 class Family:
-    """Base class of handlers, whose method and parameter names are those of the tables."""
+    """Base class of handlers, whose method and parameter names match the tables."""
 
     __slots__ = ("_guest",)
 

@@ -57,7 +57,7 @@ class Allowance:
     """
     A token bucket of `rate` lines a second, with bursts of up to `rate` lines.
 
-    The last line of a burst may be longer than what is left; the next one then waits for it. Any
+    The last line of a burst may exceed the remaining tokens; the next one then waits for it. Any
     thread may use it.
     """
 
@@ -82,7 +82,7 @@ class Allowance:
             return True
 
     def take_more(self, lines: int) -> None:
-        """Take `lines` tokens beside those of a line that was let through; the next one waits."""
+        """Take `lines` more tokens for a line that was let through; the next one waits."""
         with self._lock:
             self._left -= lines
 

@@ -1,4 +1,4 @@
-"""One node as a rule sees it: its attributes, and what is known of its inputs."""
+"""One node as a rule sees it: its attributes, and the known facts of its inputs."""
 
 from __future__ import annotations
 

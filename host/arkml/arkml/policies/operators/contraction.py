@@ -15,8 +15,8 @@ def einsum(call: Call) -> list[Tensor]:
     """
     Size Einsum of one or two tensors of floats, without an ellipsis and without diagonals.
 
-    Work: the sizes of all indices, multiplied. Steps: the matrices, those of indices that both
-    tensors and the result have. Scratch: copies of both tensors and of the result.
+    Work: the sizes of all indices, multiplied. Steps: the matrices, over the indices common to both
+    tensors and the result. Scratch: copies of both tensors and of the result.
     """
     tensors = [call.input(index) for index in range(len(call.inputs))]
     if not 1 <= len(tensors) <= 2:

@@ -24,7 +24,7 @@ class UnitCost(NamedTuple):
     """
     Nanoseconds of an operator's units of work.
 
-    element: one that is read or written. work, step: those of `Call`.
+    element: an element that is read or written. work, step: as in `Call`.
     """
 
     element: float

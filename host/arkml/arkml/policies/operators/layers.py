@@ -174,7 +174,7 @@ def recurrent(call: Call) -> list[Tensor]:
     Inputs 1 and 2 are the weights of features, [directions, gates * hidden, features], and of the
     recurrent state, [directions, gates * hidden, hidden]; 3 to 7 are optional: biases, lengths, two
     initial states, peepholes. Outputs: [steps, directions, batch, hidden] and the last states.
-    Work: the multiply-adds of all gates in all steps. Steps: those of each row and direction.
+    Work: the multiply-adds of all gates in all steps. Steps: the steps of each row and direction.
     Scratch: two floats a gate and step.
     """
     tensor, weights, recurrence = call.input(0), call.input(1), call.input(2)

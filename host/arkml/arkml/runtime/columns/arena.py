@@ -147,7 +147,7 @@ class Arena:
         return None
 
     def _lower_top(self) -> None:
-        """Take back the free blocks before the end of those in use, as zeros."""
+        """Take back the free blocks behind the last block in use, as zeros."""
         while True:
             found = [size for size, free in self._free.items() if self._top - size in free]
             if not found:

@@ -101,9 +101,9 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
     """
     Return the metadata of entries, uint32, [n, words], as a copy; None if they are not alike.
 
-    They are those of `rows`, intp, [n], which the log takes over. An entry is a header, of row,
-    items and bytes an item, and the items. If each is as the first one says, all begin where they
-    seem to.
+    They belong to `rows`, intp, [n], which the log takes over. An entry is a header, of row, items
+    and bytes for each item, followed by the items. If each entry matches the first, all begin where
+    they seem to.
     """
     _, items, size, _ = entries[0, :_HEADER_WORDS].tolist()
     if items == 1:

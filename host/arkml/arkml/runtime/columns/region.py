@@ -100,11 +100,11 @@ class Region:
 
     def follow(self, highest: int | None, rules: Rules) -> None:
         """
-        Have the rows of the next submit compared with those of this one, and listed by rules.
+        Compare the rows of the next submit with the rows of this one, and list them by rules.
 
-        Agents that are new in it have higher ids than `highest`, or its rows are not listed. They
-        are not compared if that is None. Those of later submits are compared, too, until `clear`,
-        but not listed.
+        New agents of the next submit must have higher ids than `highest`, or its rows are not
+        listed; for None they are not compared. Rows of later submits are compared, too, until
+        `clear`, but not listed.
         """
         start = self._record.start
         if highest is None:

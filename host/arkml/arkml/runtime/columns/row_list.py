@@ -1,4 +1,4 @@
-"""The rows of a submit, listed by the shim where they follow those of the submit before."""
+"""The rows of a submit, listed by the shim if they continue the rows of the previous submit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,14 @@ class Rules(NamedTuple):
     The meaning of a row, as sets of the numbers of transitions: bit k stands for number k.
 
     A transition has the number of the row's state, and 4 more if no agent is live under its id.
-    started, terminated, truncated: those that report so. over: those after which no agent is live.
-    unlisted: those that more has to be done for, so that no row of their submit is listed.
+
+    Attributes:
+        started: Transitions that report the start of an episode.
+        terminated: Transitions that report its termination.
+        truncated: Transitions that report its truncation.
+        over: Transitions after which no agent is live.
+        unlisted: Transitions that need more work, so that no row of their submit is listed.
+
     """
 
     started: int
@@ -77,7 +83,7 @@ class RowList:
             self._words[self._start + (field >> 2)] = rule
 
     def begin(self, highest: int) -> None:
-        """Have rows listed of which those of new agents have higher ids than `highest`."""
+        """Have rows listed, if the ids of new agents are higher than `highest`."""
         self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3] = highest
 
     def rows(self, count: int, submits: int) -> Listed | None:

@@ -1,1 +1,1 @@
-"""Compilation of modules: here or in a process of its own, and the cache of what it makes."""
+"""Compilation of modules: here or in a process of its own, and the cache of the results."""

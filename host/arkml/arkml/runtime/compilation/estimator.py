@@ -12,7 +12,9 @@ import sys
 
 
 def main(roots: str, seconds: str, size: str, packages: str) -> None:
-    """Check the module on standard input; `roots` hold this package, `packages` what it needs."""
+    """
+    Check the module on standard input; `roots` hold this package, `packages` its requirements.
+    """
     sys.path[:] = [
         *sys.path[1:],
         *roots.split(os.pathsep),

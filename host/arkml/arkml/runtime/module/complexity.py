@@ -111,7 +111,7 @@ class _Estimate:
         """
         Read bodies, the most expensive ones first, until the bound is within `most`.
 
-        Ends early where it cannot be, because what was read exceeds `most`.
+        Ends early if the bodies read so far exceed `most`.
         """
         now, held = self.seconds, self.bytes
         if self._order is None and (now > most.seconds or held > most.bytes):
@@ -200,7 +200,7 @@ def _merged_bytes(counts: FlowCounts, used: Numbers) -> Numbers:
 
 
 def _module_parts(binary: Binary, locals_: int) -> dict[str, tuple[float, float]]:
-    """Return seconds and bytes of what is not part of bodies."""
+    """Return seconds and bytes of all parts outside of bodies."""
     functions = len(binary.functions)
     elements = binary.section(SectionId.ELEMENT)
     exported = sum(export.kind is ExternKind.FUNCTION for export in binary.exports)

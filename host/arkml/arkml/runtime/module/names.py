@@ -18,7 +18,7 @@ def check_names(reader: Reader) -> None:
     """
     Raise ModuleRejected for a name that is too long in a custom section `name`.
 
-    The compiler ignores what is malformed in such a section, and so does this.
+    Malformed parts of such a section are ignored, as the compiler ignores them.
     """
     for length in _lengths(reader):
         if length > _MOST_BYTES:

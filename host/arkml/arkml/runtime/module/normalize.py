@@ -38,9 +38,9 @@ class MemoryPlan:
 @dataclass(frozen=True, slots=True)
 class CodePlaces:
     """
-    The facts by which places in compiled code are told as those of the module that was given.
+    The facts that translate places in compiled code to places in the original module.
 
-    Its code begins `shift` bytes earlier than that which was compiled. `exported` has a name of
+    The original code begins `shift` bytes earlier than the compiled code. `exported` has a name of
     each exported function, by index.
     """
 

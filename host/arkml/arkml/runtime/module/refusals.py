@@ -63,8 +63,8 @@ def table_share(tables: Sequence[TableType], limit: int) -> int:
     """
     Return the number of elements to which each table may grow, so that all keep `limit` together.
 
-    wasmtime knows a limit for one table only. What tables need at start, and what they may never
-    have by their own maximum, is taken into account.
+    wasmtime knows a limit for one table only. The sizes of tables at start, and their own maximums,
+    are taken into account.
     """
     share, above = 0, limit + 1
     while above - share > 1:

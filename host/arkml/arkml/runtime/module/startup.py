@@ -42,10 +42,13 @@ class Startup:
     """
     The functions that start an instance of a module.
 
-    Those of `functions` run once, before any other. `deferred` is None, or one that runs before
-    the first call of a function other than `_start`, in a module that may be run as a command, too.
-    `note` is a sentence on what the build of the module should change, or "". With `loses_state`
-    the module's constructors run in every call.
+    Attributes:
+        functions: Functions that run once, before any other.
+        deferred: A function that runs before the first call of a function other than `_start`, in a
+            module that may be run as a command, too; or None.
+        note: A sentence on a change that the build of the module needs, or "".
+        loses_state: True if the module's constructors run in every call.
+
     """
 
     functions: tuple[str, ...] = ()
@@ -142,7 +145,7 @@ def _is_plain(binary: Binary, export: Export) -> bool:
 
 def _is_linked(binary: Binary, constructors: int, wrapped: Mapping[int, int]) -> bool:
     """
-    Return whether wrappers are those of wasm-ld.
+    Return whether wasm-ld made the wrappers.
 
     Their names say so. Without any names the linker's order does: it puts the constructors before
     all functions, and the wrappers behind all others.

@@ -36,7 +36,9 @@ class RefusalNotes:
         self._text_of_host = "the host could not answer"
 
     def note(self, error: AbiError) -> None:
-        """Note the error of the host, and not keep it: its traceback holds what was refused."""
+        """
+        Note the error of the host without keeping it: its traceback would hold the refused objects.
+        """
         self.by_host, self._code_of_host = type(error).__name__, error_code(error)
         self._text_of_host = str(error)[:_MOST_TEXT]
 

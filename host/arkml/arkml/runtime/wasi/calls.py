@@ -86,7 +86,7 @@ class WasiCalls:
     Handlers of the `arkml-wasi` table for one guest.
 
     A call that has to wait sets a Wait in `waiting`; the guest stays suspended until it is over.
-    `clocks` are those that it waits by, the machine's by default.
+    `clocks` measure the waits, by default the machine's clocks.
     """
 
     def __init__(self, grant: WasiGrant, memory: GuestMemory, clocks: Clocks | None = None) -> None:
@@ -146,7 +146,7 @@ class WasiCalls:
         return harmless("\n".join(line for line in lines if not line.startswith("note: ")).strip())
 
     def forget_printed(self) -> None:
-        """Forget what was written to standard error: the next call is another one."""
+        """Forget the output to standard error: the next call is another one."""
         self._errors = b""
 
     def _warn_once(self, fd: int, text: str) -> None:
@@ -260,7 +260,7 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _text(error: Exception) -> str:
-    """Return the message of an error, with its type where that says what the message does not."""
+    """Return the message of an error, with its type if the message leaves it open."""
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""The standard streams of guests: their input, and those of the program for their output."""
+"""The standard streams of guests: their input, and the program's own streams for their output."""
 
 from __future__ import annotations
 
