@@ -213,7 +213,7 @@ class Function:
 
     @property
     def handler(self) -> str:
-        """The name as that of a method of Python."""
+        """The name in the form of a Python method."""
         return self.name.replace(".", "_").lower()
 
 

@@ -76,7 +76,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def _registrars(wanted: str) -> list[Callable[[typer.Typer], None]]:
-    """Return what adds the wanted command, or all if there is none by that name."""
+    """Return the functions that add the wanted command, or all if there is none by that name."""
     if wanted in _COMMANDS:
         return [_own(wanted)]
     others = {point.name: point for point in entry_points(group=COMMANDS)}  # takes 20 ms

@@ -166,7 +166,7 @@ def _measure(options: BenchOptions, host: Host) -> tuple[dict[str, Any], TaskRun
 
 
 def _counts(options: BenchOptions, task: Task) -> tuple[int, int]:
-    """Return the number of calls that count, and of those before them."""
+    """Return the number of calls that count, and the number of calls before them."""
     from arkml.runtime.module.description import ModuleKind
 
     if not task.is_repeatable:

@@ -158,7 +158,7 @@ class _CountedRun:
                 self._grown.append(self._guest.account.memory_bytes)
 
     def outcome(self) -> str:
-        """Return what ran, as the detail of a check."""
+        """Return the calls that ran, as the detail of a check."""
         if self.count == 1:
             return f"{self._task.function}, no trap"
         what = "frames" if self._task.kind is ModuleKind.APPLET else "calls"
@@ -275,7 +275,7 @@ def _actions(guest: Guest, options: HostGrants) -> Check:
 
 
 def _failed(name: str, error: ArkmlError, file: str | Path, text: str = "%s") -> Check:
-    """Return a failed check, that of limits if one was reached."""
+    """Return a failed check, or the failed check of limits if one was reached."""
     name = "limits" if isinstance(error, _OVER_LIMITS) else name
     return Check(name, False, text.replace("%s", named(file, str(error))))
 

@@ -56,7 +56,7 @@ def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
 
 
 def _run(job: Job, *, as_json: bool, debug: bool) -> int:
-    """Run a job, show what went wrong, and return the exit code."""
+    """Run a job, show its error, and return the exit code."""
     try:
         return job()
     except KeyboardInterrupt as interrupt:
@@ -118,7 +118,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process at once, without what Python does at its end."""
+    """End the process at once, without Python's own clean-up."""
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None is closed from the start
         try:
             stream.flush()

@@ -51,7 +51,8 @@ class LimitUses:
     """
     The most that a guest has used of its limits, looked at whenever `note` is called.
 
-    `budget` is that of its calls, and `compile_seconds` the time after which its module was ready.
+    `budget` is the budget of its calls, and `compile_seconds` the time after which its module was
+    ready.
     """
 
     def __init__(self, guest: Guest, budget: Budget, compile_seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class StdoutUnwritable(OSError):
-    """Stdout cannot be written, as on a full disk."""
+    """Stdout cannot be written, for example because the disk is full."""
 
 
 class StdoutClosed(BrokenPipeError):

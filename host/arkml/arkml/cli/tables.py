@@ -126,7 +126,7 @@ def refusal_rows(refusals: Mapping[str, int]) -> Iterable[tuple[str, str]]:
 
 
 def _width(stream: TextIO) -> int | None:
-    """Return the width in columns, None for that of the terminal."""
+    """Return the width in columns, by default the terminal's."""
     if stream.isatty():
         return None
     wanted = os.environ.get("COLUMNS", "")

@@ -1,7 +1,7 @@
 """
 DemonstrationSet as a dataset of Minari: a directory with a file of HDF5.
 
-Minari's own package is not needed, only h5py: the layout is that of Minari 0.5, one group of
+Minari's own package is not needed, only h5py. The layout follows Minari 0.5: one group of
 `data/main_data.hdf5` for each episode, and `data/metadata.json` beside it.
 """
 
@@ -138,7 +138,7 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 def _episodes(path: Path, file: Any) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield the columns of each episode that has a step. Raises what h5py raises."""
+    """Yield the columns of each episode that has a step. Raises the errors of h5py."""
     import h5py
 
     left = MOST_BYTES

@@ -82,8 +82,8 @@ class Bars:
     Draws the features and the last actions of agents as bars, a strip for each of the first 16.
 
     A bar reaches from the middle of its range to the value. The range is between the declared
-    bounds or, without bounds, what agents have reached so far, at least from -1 to 1. Actions are
-    darker, in the last quarter of a strip.
+    bounds or, without bounds, between the values that agents have reached so far, at least from -1
+    to 1. Actions are darker, in the last quarter of a strip.
     """
 
     def __init__(self, spec: Spec) -> None:

@@ -9,7 +9,7 @@ from gymnasium.envs.registration import EnvSpec
 
 
 class ModuleBytes(bytes):
-    """The bytes of a module, which equal those they were made of, with a short representation."""
+    """The bytes of a module, which equal the original bytes, with a short representation."""
 
     __slots__ = ()
 

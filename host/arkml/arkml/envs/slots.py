@@ -45,7 +45,9 @@ class Slots:
         self._followed = agents, over  # most are followed before they are looked at
 
     def of(self, decision: Decision) -> Places:
-        """Return the places of the agents of a decision, intp, [n]; -1 for those without one."""
+        """
+        Return the places of the agents of a decision, intp, [n]; -1 for agents without a place.
+        """
         agents = decision.agents
         both = min(len(agents), len(self.agents))
         at_same = np.zeros(len(agents), bool)

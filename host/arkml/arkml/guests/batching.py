@@ -209,9 +209,9 @@ class Batcher:
         """
         Answer every guest, each suspended in a submit.
 
-        Where a policy refuses the rows of all, each guest is answered by itself, so that only
-        those are refused whose own rows are the reason. Returns the errors of guests that could
-        not be answered, by their place in `guests`.
+        If a policy refuses the rows of all, each guest is answered by itself, so that only guests
+        are refused whose own rows are the reason. Returns the errors of guests that could not be
+        answered, by their place in `guests`.
         """
         self._rounds += 1
         workspace = guests[0].instance.library.workspace

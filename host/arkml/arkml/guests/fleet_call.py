@@ -201,7 +201,7 @@ class FleetCall:
         """
         Charge guests for the work of the host in their second round, and in later ones.
 
-        That is what neither they nor policies took; the first round is the frame of all.
+        That is the time taken by neither guests nor policies; the first round is the frame of all.
         """
         lockstep, now = self._lockstep, _clock()
         counted = lockstep.spent + self._batcher.policy_seconds
@@ -312,10 +312,10 @@ class FleetCall:
 
     def _woken(self, waiting: dict[int, Wait], *, patient: bool) -> list[int]:
         """
-        Take out of `waiting` those whose wait is over.
+        Take the guests out of `waiting` whose wait is over.
 
-        With `patient`, where no other guest can run, sleep until one may be: to the earliest time
-        where all wait for clocks, else for a moment.
+        With `patient`, if no other guest can run, sleep until one may be able to: to the earliest
+        time if all wait for clocks, else for a moment.
         """
         lockstep, now = self._lockstep, time.monotonic()
         over = [

@@ -37,7 +37,7 @@ class FrameLoop:
         Let the guest run `frames` more after the present one, if it is in the loop.
 
         It stops at the end of a frame in which it calls an import that the host answers, or of the
-        present one if it called any in the loop: what these leave is forgotten there.
+        present one if it called any in the loop: their remains are forgotten there.
         """
         self._words[self._ahead] = 0 if self._calls.place in self._touched else frames
 

@@ -241,7 +241,7 @@ class Instance(Unique):
             self._limit_memory(self._other_bytes())
 
     def _limit_memory(self, others: int) -> None:
-        """Let the memory grow to what `others` leave of the guest's limit. Raises as above."""
+        """Let the memory grow by the rest of the guest's limit beside `others`. Raises as above."""
         left = self.limits.guest_bytes - others
         if self._give is not None:
             given = others + min(left, most_memory(self.module))
@@ -255,7 +255,7 @@ class Instance(Unique):
         return sum(self._other_sizes().values())
 
     def _other_sizes(self) -> dict[str, int]:
-        """Return those bytes by the names that they have in `Usage`."""
+        """Return these bytes by their names in `Usage`."""
         services, workspace, account = self.services, self.library.workspace, self.account
         return {
             "object_bytes": self._object_bytes,

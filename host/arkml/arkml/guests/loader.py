@@ -135,9 +135,9 @@ class GuestLoader:
         reserved_rows: int = 1,
     ) -> SharedResources:
         """
-        Return what `instances` guests of one thread share.
+        Return the resources that `instances` guests of one thread share.
 
-        Where they are several, a queue has room for `reserved_rows` rows at first.
+        If there are several, a queue has room for `reserved_rows` rows at first.
 
         Raises InstanceLimitExceeded if the machine has no room for them.
         """
@@ -158,7 +158,9 @@ class GuestLoader:
     def trained(
         self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
     ) -> SharedResources:
-        """Return what guests of a module share that may take part in runs of the host's hives."""
+        """
+        Return shared resources for guests of a module, which may take part in the host's runs.
+        """
         self._bytes.require_room(instances, most_native(module))
         library = self.library() if library is None else library
         gateway = self._gateways.open(module, library)

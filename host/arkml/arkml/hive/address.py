@@ -36,7 +36,7 @@ class Address:
         """
         Return the address in "HOST", "HOST:PORT" or "https://HOST:PORT/PREFIX".
 
-        The port is by default 12356, in a URL that of its scheme. Raises UsageError.
+        The default port is 12356, in a URL the port of its scheme. Raises UsageError.
         """
         address = _from_url(text) if "://" in text else _from_pair(text)
         if address is None:
@@ -64,7 +64,7 @@ class Address:
 
 
 def _without_secret(text: str) -> str:
-    """Return text without what stands before an @, which may be a password or a token."""
+    """Return text without the part before an @, which may be a password or a token."""
     scheme, slashes, rest = text.rpartition("://")
     _, at, place = rest.rpartition("@")
     return f"{scheme}{slashes}…@{place}" if at else text

@@ -189,8 +189,8 @@ class HiveClient(Closing):
         """
         Give the hive a module for rollout workers, unless it has it.
 
-        `sha256` is that of `data`, in lower hex. The future raises HiveRefused if the hive takes no
-        modules, or not this one.
+        `sha256` is the SHA-256 of `data`, in lower hex. The future raises HiveRefused if the hive
+        takes no modules, or not this one.
         """
         return self._start(self._upload_module(sha256, data))
 
@@ -287,7 +287,7 @@ class HiveClient(Closing):
         *,
         is_file: bool = False,
     ) -> Future[T]:
-        """Make a request, and give what `reply` reads in the answer."""
+        """Make a request, and return the result of `reply` for the answer."""
 
         async def ask() -> T:
             answer = await self._transport.ask(method, path, body=body, is_file=is_file)

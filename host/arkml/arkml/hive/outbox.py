@@ -1,4 +1,4 @@
-"""The queue of rows to be sent, from the thread of the frames to that of the client."""
+"""The queue of rows to be sent, from the thread of the frames to the client's thread."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Outbox:
         masks: npt.NDArray[Any] | None = None,
     ) -> None:
         """
-        Copy n rows, or those marked in `keep`, bool, [n]. Never blocks.
+        Copy n rows, or only the rows marked in `keep`, bool, [n]. Never blocks.
 
         Others are counted if their features are not finite. agent, step, reward, state: [n].
         features: [n, F]. action: [n, A]. masks: [n, choices], 0 for a choice that is masked, or

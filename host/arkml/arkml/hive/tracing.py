@@ -185,9 +185,9 @@ def trace_id(span: Span) -> str:
 @cache
 def tracing(side: Side) -> Tracing | None:
     """
-    Return what records the spans of this process, None where traces are off.
+    Return the recorder of the spans of this process, None where traces are off.
 
-    They are off unless the environment names an endpoint and the packages are installed. Where they
+    They are off unless the environment names an endpoint and the packages are installed. If they
     are missing, one sentence is logged.
     """
     if not is_wanted(os.environ):

@@ -335,7 +335,7 @@ def _json(body: WireStruct) -> bytes:
 
 
 def _unreachable(address: Address, error: Exception) -> str:
-    """Return why a request has no answer, and what to do about TLS."""
+    """Return the reason why a request has no answer, with advice about TLS."""
     text = f"no hive answers at {address}: {type(error).__name__} {str(error)[:_QUOTED]}"
     text = harmless(text.rstrip())
     if proxy := proxy_of(address.host, "https" if address.is_secure else "http"):

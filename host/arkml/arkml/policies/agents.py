@@ -256,7 +256,7 @@ class AgentTable:
     def _mark_surplus(
         self, drop: npt.NDArray[np.bool_], key: int, coming: int, agents: Words
     ) -> None:
-        """Mark agents of one session to drop: ended ones, then any, those unseen longest first."""
+        """Mark agents of one session to drop: ended ones, then any, longest unseen first."""
         own = np.flatnonzero(self._keys[self._slots] == np.uint64(key))
         ended = self._ended[self._slots[own]]
         # With a slack of an eighth not every batch pays for a few agents over the limit.

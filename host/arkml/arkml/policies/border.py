@@ -54,7 +54,7 @@ def possible_rows(vetted: Vetted) -> list[RowAxes]:
     """
     Return the places that the rows of a vetted model may have, the likeliest first.
 
-    There are several where a fixed number of rows is also that of layers. Raises ModelRejected.
+    There are several if a fixed number of rows is also a width of layers. Raises ModelRejected.
     """
     inputs, outputs = inputs_of(vetted.model), outputs_of(vetted.model)
     shapes = {name: vetted.tensors[name].shape for name in (*inputs, *outputs)}

@@ -206,7 +206,7 @@ def _role(port: Port, signature: Signature) -> str:
 
 
 def _signatures(layout: Layout, outputs: tuple[str, ...]) -> Iterator[Signature]:
-    """Yield what acts for guests that leave their widths to the model, else for any guest."""
+    """Yield the signatures for guests that leave their widths to the model, else for any guest."""
     roles = find_roles(layout)
     try:
         yield find_signature(roles, Wanted(outputs=outputs))
@@ -215,7 +215,7 @@ def _signatures(layout: Layout, outputs: tuple[str, ...]) -> Iterator[Signature]
 
 
 def _of_guests(roles: Roles, outputs: tuple[str, ...]) -> Iterator[Signature]:
-    """Yield what acts for guests of some number of actions, or with branches."""
+    """Yield the signatures for guests of some number of actions, or with branches."""
     widths = sorted({port.width for port in roles.outputs} | {1})
     widths = [width for width in widths if 0 < width <= _MOST_WIDTH]
     asked = [Wanted(None, width, outputs=outputs) for width in widths]

@@ -152,7 +152,7 @@ def call_embedder(name: str, function: Callable[[Any], T], argument: Any) -> T:
 
 def checked_policy(policy: object) -> ObjectPolicy | PolicyFunction:
     """
-    Return what answers for `policy`, an object with the members of `Policy` or a function.
+    Return the answering form of `policy`, an object with the members of `Policy` or a function.
 
     Raises UsageError for everything else.
     """

@@ -95,8 +95,8 @@ class PolicyLibrary:
         """
         Return the policy in a snapshot, one object for the same arguments while it is in use.
 
-        None takes the number that the model has. A function of the embedder is asked for actions
-        of those numbers, an object has its own. The policy of a session with branches is a
+        None takes the number that the model has. A function of the embedder must return as many
+        actions, an object has its own numbers. The policy of a session with branches is a
         MaskedPolicy. Raises ModelRejected, SnapshotTooLarge, InvalidArguments, or Unavailable if a
         run of the snapshot took too long before.
         """
@@ -180,7 +180,9 @@ class PolicyLibrary:
         return self._override is None and self._given is None
 
     def prepare(self) -> None:
-        """Import what models need, once in a process: no guest is to be charged for that."""
+        """
+        Import the modules that models need, once in a process, so that no guest is charged for it.
+        """
         if self._given is None:
             import_onnx()  # vetting reads models by it
             onnxruntime()
@@ -226,7 +228,9 @@ class PolicyLibrary:
         )
 
     def _signature_of_version(self, file: ModelFile, wanted: Wanted) -> Signature:
-        """Return the signature of a version, which is that of the one before with its layout."""
+        """
+        Return the signature of a version, equal to the signature of an earlier one with its layout.
+        """
         known = self._signed.get(wanted)
         if known is None or known[0] is not file.layout:
             known = self._signed[wanted] = file.layout, _signature(file, wanted)
@@ -264,7 +268,9 @@ class PolicyLibrary:
         num_actions: int,
         branches: tuple[int, ...],
     ) -> Policy:
-        """Return what answers sessions of these widths by the embedder's object or function."""
+        """
+        Return a policy for sessions of these widths made of the embedder's object or function.
+        """
         if isinstance(given, ObjectPolicy) and not branches:
             return given
         key = (b"", False, num_features, num_actions, branches, ())

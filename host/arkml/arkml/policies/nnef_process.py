@@ -66,9 +66,9 @@ class Child:
     A started process that waits for requests, until `end` is called or the object is dropped.
 
     `seconds` is the processor's time for one request. `is_late` is True once an answer did not come
-    in time. The time that the process used for an answer is added to that of this thread. Raises
-    Unavailable if the process does not start, without one of `places`, or without the `tract`
-    package.
+    in time. The time that the process used for an answer is added to the time of this thread.
+    Raises Unavailable if the process does not start, without one of `places`, or without the
+    `tract` package.
     """
 
     def __init__(self, seconds: float, places: ChildPlaces) -> None:

@@ -81,7 +81,7 @@ class OnnxModel:
 
     `block` is the only batch size that it takes, or None. `chunk` is the largest number of rows of
     one run, `seconds` the time that a batch may take. `slowness` is the time of a run in relation
-    to that of `pace`.
+    to `pace`.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class OnnxFile:
         """
         Load a model with some outputs, by default all, and run it on a few rows. Used once.
 
-        What only other outputs need is left out. Raises as the constructor does.
+        Nodes that only other outputs need are left out. Raises as the constructor does.
         """
         known = [port.name for port in self.layout.outputs]
         names = known if outputs is None else [name for name in known if name in outputs]

@@ -270,7 +270,7 @@ def unnumbered(name: str) -> tuple[str, ...]:
 
 
 def numbers_of(name: str) -> tuple[int, ...]:
-    """Return the numbers of a name: that of `head_2` is 2."""
+    """Return the numbers of a name, for example 2 for `head_2`."""
     return tuple(int(word) for word in words(name) if word.isdigit())
 
 
@@ -331,7 +331,7 @@ def is_discrete(name: str) -> bool:
 
 
 def is_observation(name: str) -> bool:
-    """Return True if all words of a name say that it is what an agent observes: `obs_0`."""
+    """Return True if all words of a name describe an observation of an agent, such as `obs_0`."""
     found = {word for word in words(name) if not word.isdigit()} - _SIDES
     return bool(found) and found <= _OBSERVATIONS
 

@@ -51,9 +51,9 @@ def find_roles(layout: Layout, num_features: int | None = None, parts: Parts = (
     """
     Find the roles of a model's ports.
 
-    Where `num_features` is known, states are what leaves observations of that width. Observations
-    that are called as `parts` are in their order. Raises InvalidArguments if inputs of several
-    widths could be, and for inputs called as parts that have other widths.
+    If `num_features` is known, states are all inputs that leave observations of that width.
+    Observations that are called as `parts` are in their order. Raises InvalidArguments if inputs of
+    several widths could be, and for inputs called as parts that have other widths.
     """
     roles = _found(layout, num_features)
     return replace(roles, observations=_as_parts(roles.observations, parts))

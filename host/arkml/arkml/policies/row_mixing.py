@@ -31,7 +31,7 @@ def require_rows_apart(vetted: Vetted) -> None:
     """
     Raise ModelRejected for a node that reduces, sorts or normalizes over the rows of the batch.
 
-    Those are the axes that grow with it. A node that shuffles whole rows may be missed.
+    The rows are the axes that grow with the batch. A node that shuffles whole rows may be missed.
     """
     version = opset(vetted.model)
     for node in vetted.model.graph.node:

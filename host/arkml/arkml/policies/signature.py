@@ -98,7 +98,7 @@ class Signature:
 
     @property
     def sentence(self) -> str:
-        """The names of what acts, for a log."""
+        """The names of the outputs that act, for a log."""
         labels = [port.label for port in self.acting]
         heads = self.acting[-len(self.branches) :] if len(self.branches) > 1 else ()
         if heads and tuple(port.width for port in heads) == self.branches:

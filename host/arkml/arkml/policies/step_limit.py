@@ -22,8 +22,11 @@ class Limited(NamedTuple):
     """
     The rows of a batch under a limit.
 
-    states: uint32, [n], Interrupted where the limit has ended an episode. cut: bool, [n], those
-    rows. gone: bool, [n], rows of guests that were cut off before, and of no episode.
+    Attributes:
+        states: uint32, [n], Interrupted if the limit has ended an episode.
+        cut: bool, [n], True for such rows.
+        gone: bool, [n], True for rows of guests that were cut off before, and of no episode.
+
     """
 
     states: States

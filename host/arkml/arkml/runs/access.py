@@ -313,7 +313,7 @@ class HiveAccess(Closing):
         """
         Start the embedded hive, and return its `page`: a link that is good for one login.
 
-        Raises HiveUnreachable if it does not start, as where the port is in use.
+        Raises HiveUnreachable if it does not start, for example because the port is in use.
         """
         self.client()
         assert self._embedded is not None

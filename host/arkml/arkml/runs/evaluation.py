@@ -162,7 +162,7 @@ class PolicyEvaluation:
         return TrainingStart(policy, *shape, SuccessSink(policy, unrated))
 
     def _with_way_out(self, error: ArkmlError) -> ArkmlError:
-        """Return why a start is refused, with what to name where it may have been another one."""
+        """Return the reason of a refused start, with the names to give if another run was meant."""
         declared = list(self._declared.behaviors)
         if not isinstance(error, InvalidArguments) or self.behavior or len(declared) < 2:
             return error

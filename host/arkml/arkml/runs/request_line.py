@@ -57,7 +57,7 @@ class RequestLine:
         self._waiting.pop(future, None)
 
     def _serve(self) -> None:
-        """Do what waits, in its order, until nothing does."""
+        """Do the waiting work, in its order, until there is none."""
         while (first := self._next()) is not None:
             _do(*first)
             del first  # or an idle thread would keep its result

@@ -124,7 +124,7 @@ class Account:
     """
     The seconds that are charged to one guest, in its present call and since it was loaded.
 
-    `place` is that of the guest in `lockstep`, which counts all seconds together.
+    `place` is the place of the guest in `lockstep`, which counts all seconds together.
     """
 
     __slots__ = (
@@ -192,7 +192,9 @@ class Account:
         self._inner = 0.0
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:
-        """Return what counts of a stretch that this thread just ended; the rest is extra."""
+        """
+        Return the part of a stretch that this thread just ended which counts; the rest is extra.
+        """
         counted = counted_seconds(seconds, may_wait=may_wait)
         self._add_extra(seconds - counted)
         return counted
@@ -306,13 +308,13 @@ gc.callbacks.append(_note_collection)
 
 def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
     """
-    Return what counts of `seconds` of wall time that this thread just spent.
+    Return the part that counts of `seconds` of wall time that this thread just spent.
 
     That is the smaller of it and of the processor time since the last reading of the thread's
     clock: a thread that did not run because others did does not pay for them, nor for garbage of
-    the whole process. It pays for the time that child processes say to have used for it. With
-    `may_wait` a thread that hardly ran, and for which no process says so, waited for work that was
-    done elsewhere, and pays for all of it.
+    the whole process. It pays for the time that child processes report to have used for it. With
+    `may_wait` a thread that hardly ran, and for which no process reports time, waited for work that
+    was done elsewhere, and pays for all of it.
     """
     now = _processor_clock()
     ran, _thread.reading = now - _thread.reading, now

@@ -97,7 +97,7 @@ class CallGuard:
             GUARD.disarm()
 
     def belongs_to(self, task: weakref.ref[Task]) -> None:
-        """Note that the call in progress is that of a coroutine, which other tasks interrupt."""
+        """Note that the call in progress belongs to a coroutine, which other tasks interrupt."""
         self._task = task
         if (coroutine := task()) is not None:
             GUARD.tasks.add(coroutine)

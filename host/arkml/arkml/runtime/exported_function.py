@@ -136,7 +136,7 @@ class ResultRoom:
             self._first.set_arguments(arguments)
 
     def results(self) -> list[Any]:
-        """Return what each call returned, meaningless for one that failed."""
+        """Return the results of the calls; the result of a failed call is meaningless."""
         if not self._kinds:
             return [None] * self._count
         columns = [self._column(index, kind) for index, kind in enumerate(self._kinds)]

@@ -1,4 +1,4 @@
-"""Bytes that are kept for a guest outside of its instance, as by an environment."""
+"""Bytes that are kept for a guest outside of its instance, for example by an environment."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class Lockstep:
         return np.asarray(places)[news != 0].tolist() if news.any() else []
 
     def _run(self, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-        """Run guests; returns those whose call has ended, and the others."""
+        """Run guests; returns the guests whose call has ended, and the others."""
         futures, used, long = self.futures, self.used, LONG
         ended: list[int] = []
         start = then = _clock()

@@ -82,7 +82,7 @@ class LogLevels:
 
 
 def _level_of(name: str) -> int:
-    """Return the level of a logger, which is that of the next one above if it does not exist."""
+    """Return the level of a logger, or of the next one above if it does not exist."""
     loggers = logging.root.manager.loggerDict
     while name:
         found = loggers.get(name)

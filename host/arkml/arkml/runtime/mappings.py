@@ -45,7 +45,7 @@ def explained() -> Iterator[None]:
 
 
 def refused_by_the_machine(error: Exception) -> str:
-    """Return why the machine refuses memory, and what to do; empty for any other error."""
+    """Return the reason why the machine refuses memory, with advice; empty for any other error."""
     text = " ".join(str(error).split())
     if "make memory executable" in text:
         return (

@@ -1,4 +1,4 @@
-"""The Store of a guest with its instances: shim, guest, and what else the guest imports."""
+"""The Store of a guest with its instances: shim, guest, and any other imported modules."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Sandbox:
     """
     One instance of a program. Making it runs no guest code.
 
-    `control` is the offset of the control block in the column memory, `memory` is that of the
-    guest, and its call is at `place` of `lockstep`. With `virtual` the WASI clocks and
-    random numbers are answered by the host.
+    `control` is the offset of the control block in the column memory, `memory` is the guest's
+    memory, and its call is at `place` of `lockstep`. With `virtual` the WASI clocks and random
+    numbers are answered by the host.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Sandbox:
             self._arena.free(self.control, at.CONTROL_SIZE)
 
     def _limited(self, wasi: WasiGrant) -> wasmtime.Store:
-        """Return a new Store with the limits of the program and what `wasi` grants."""
+        """Return a new Store with the limits of the program and the grants of `wasi`."""
         limits = self.program.limits
         self._growth = self._most = max(most_memory(self.program), most_objects(self.program))
         store = wasmtime.Store(self.engine.engine)

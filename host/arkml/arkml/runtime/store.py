@@ -22,7 +22,7 @@ class GuestStore:
     both, but the garbage collector finalizes the objects of a cycle in any order. So the Store is
     taken from wasmtime-py, whose object would delete it by itself; and the lockstep, which owns the
     call, and the column memory are referenced from outside of any cycle until `close`, which is
-    called by one finalizer: that of the guest.
+    called by one finalizer, the guest's.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Translation of what wasmtime reports of a failed call into the errors of this package."""
+"""Translation of wasmtime's reports of failed calls into the errors of this package."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def failure(
 
 
 def _error(name: str, error: wasmtime.WasmtimeError, places: CodePlaces) -> GuestTrap:
-    """Return what ended a call that is not a trap of wasmtime's: exceptions, a full heap."""
+    """Return the error that ended a call other than by a trap: an exception, or a full heap."""
     message = str(error)
     shown, _, cause = message.rpartition(_CAUSE)
     reason = harmless(" ".join(cause.split()))
@@ -129,7 +129,7 @@ def _told_frames(
 
 
 def _unnamed(frame: wasmtime.Frame, places: CodePlaces) -> str:
-    """Return the name of a function that has none: that of its export, or its index."""
+    """Return the name of a function that has none: the name of its export, or its index."""
     return places.exported.get(frame.func_index, f"function {frame.func_index}")
 
 

@@ -31,13 +31,15 @@ class Wait:
     earliest: float = 0.0
 
     def block(self, look: Callable[[], None]) -> None:
-        """Block until the wait is over; raises what `look` raises, which is called now and then."""
+        """
+        Block until the wait is over; raises the errors of `look`, which is called now and then.
+        """
         while not self.ready(_SLICE):
             look()
         look()
 
     async def block_async(self, look: Callable[[], None]) -> None:
-        """Wait while other tasks run; raises what `look` raises, which is called now and then."""
+        """Wait while other tasks run; raises the errors of `look`, which is called now and then."""
         import asyncio  # 20 ms at start that only coroutines need
 
         pause = 0.0

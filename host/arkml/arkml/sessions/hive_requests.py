@@ -77,7 +77,7 @@ class HiveRequests(Family):
 
         The request holds the memory of `held`, and `size` bytes more, until it is done. It is
         withdrawn if the guest drops the future before it begins, unless it has an effect. Raises
-        TooManyRequests, GuestMemoryFull, TooManyFutures, TooManyHandles and what `ask` raises.
+        TooManyRequests, GuestMemoryFull, TooManyFutures, TooManyHandles and the errors of `ask`.
         """
         guest, requests = self._guest, self._guest.requests
         size += REQUEST_BYTES + sum(map(sys.getsizeof, held))

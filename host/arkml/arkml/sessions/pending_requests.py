@@ -13,7 +13,7 @@ REQUEST_BYTES = 4_096
 
 class PendingRequests:
     """
-    Counts the requests of one guest, and the bytes of those and of results that it has not taken.
+    Counts the requests of one guest, with their bytes and the bytes of results not taken yet.
 
     A request counts until it is done, also after the guest has dropped its future. `admit` is asked
     whether the guest may have as many bytes more. Any thread may use it.

@@ -20,7 +20,7 @@ _ITEM_BYTES = 512
 
 
 def _bytes_of_items(items: Sequence[ExperimentInfo] | Sequence[Metric]) -> int:
-    """Return what items hold, by estimate: their names may be long."""
+    """Return the bytes of items, by estimate: their names may be long."""
     return sum(_ITEM_BYTES + sys.getsizeof(item.name) for item in items)
 
 

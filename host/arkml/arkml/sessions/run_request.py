@@ -49,12 +49,20 @@ class TrainingRequest:
     """
     The run that a guest asks for; fields that its version of the ABI lacks keep their defaults.
 
-    `experiment` is the name of the run and `namespace` that of the game. `configuration` comes back
-    to the guest byte for byte. The run starts from `checkpoint` if it is not empty, and ends after
-    `seconds`, never for None. The `workers` that a hive is to start run the guest's own module, or
-    the uploaded one whose SHA-256 is `worker_module`; `input` is that of the guest's call. `module`
-    is a name of a module, which the hive keeps and shows. Raises InvalidArguments for names of more
-    than MAX_NAME_BYTES, and for a configuration that is not JSON.
+    Raises InvalidArguments for names of more than MAX_NAME_BYTES, and for a configuration that is
+    not JSON.
+
+    Attributes:
+        experiment: Name of the run.
+        namespace: Name of the game.
+        configuration: Returned to the guest byte for byte.
+        checkpoint: Checkpoint to start from, or empty.
+        seconds: Seconds after which the run ends, never for None.
+        workers: Number of rollout workers that a hive should start.
+        worker_module: SHA-256 of the uploaded module that they run, empty for the guest's own.
+        input: Input of the guest's call.
+        module: A name of a module, which the hive keeps and shows.
+
     """
 
     hive: HiveAddress

@@ -176,7 +176,7 @@ class Session:
         """
         Handle metadata that was pushed with the batch that is being answered.
 
-        `metadata` is that of the queue where the caller has read it, who counts the time of both.
+        `metadata` is the queue's if the caller has read it, who counts the time of both.
         """
 
     def held(self) -> Ready | None:

@@ -34,7 +34,7 @@ class DeliveredRows:
         self._measured = 0, time.monotonic()
 
     def update(self) -> None:
-        """Count again. One thread at a time may call it, beside that of the guest."""
+        """Count again. One thread at a time may call it, beside the guest's."""
         membership = membership_of(self._subject)
         if membership is None:
             return

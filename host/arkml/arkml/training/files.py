@@ -74,7 +74,7 @@ def note_empty(axes: Axes) -> None:
 
 
 def draw_curve(title: str, training: Series, evaluations: Series) -> bytes:
-    """Return a PNG of mean returns over rows. Raises what matplotlib raises."""
+    """Return a PNG of mean returns over rows. Raises the errors of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -26,8 +26,8 @@ class TrainingRecord:
     """
     The guest and the run of a training, in `training.json` in its directory.
 
-    `grant` is that of the training; if it is resumed, it expects the recorded run. The file has the
-    runs at trackers, too, by their ids.
+    `grant` is the grant of the training; if it is resumed, it expects the recorded run. The file
+    has the runs at trackers, too, by their ids.
     """
 
     def __init__(self, data: bytes, options: TrainingOptions) -> None:

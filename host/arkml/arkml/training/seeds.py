@@ -100,7 +100,7 @@ def band_of(curves: Sequence[Series]) -> Band | None:
 
 
 def draw_band(title: str, results: Sequence[SeedResult]) -> bytes:
-    """Return a PNG of the mean returns of all seeds over rows. Raises what matplotlib raises."""
+    """Return a PNG of the mean returns of all seeds over rows. Raises the errors of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -32,8 +32,8 @@ class TrialResult:
     """
     The end of one training of a sweep.
 
-    `value` is the last mean return of its learning curve, None if it failed. `document` holds what
-    it printed: `rows`, `seconds`, `ended`, or `error`.
+    `value` is the last mean return of its learning curve, None if it failed. `document` holds its
+    output: `rows`, `seconds`, `ended`, or `error`.
     """
 
     number: int
@@ -151,7 +151,7 @@ class Sweep(Closing):
 
 
 def draw_trials(results: list[TrialResult]) -> bytes:
-    """Return a PNG of the last mean returns over each setting. Raises what matplotlib raises."""
+    """Return a PNG of the last mean returns over each setting. Raises the errors of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -107,7 +107,9 @@ class Renewal:
         self._renewed = renewed
 
     def renew(self, fleet: Fleet) -> None:
-        """Replace the guests that were cut off in the last call. Raises what new ones fail with."""
+        """
+        Replace the guests that were cut off in the last call. Raises the errors of new guests.
+        """
         cut = self._limit.take()
         if not cut:
             return

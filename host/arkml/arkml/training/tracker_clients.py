@@ -24,7 +24,7 @@ class Tracker(Protocol):
     """
     A run of one training at a tracker. Its methods raise whatever the package raises.
 
-    `id` is that of the run there, by which a resumed training continues it.
+    `id` is the id of the run there, by which a resumed training continues it.
     """
 
     @property

@@ -190,7 +190,7 @@ def match(ids: GuestIds, states: States, slots: AgentSlots) -> Moves:
 
 
 def highest_of(ids: GuestIds, before: GuestIds) -> int:
-    """Return the highest of the ids of a submit, and of those before it: uint64, [n] and [m]."""
+    """Return the highest of the ids of a submit, and of the ids before it: uint64, [n] and [m]."""
     return max(int(ids.max()), int(before.max(initial=0)))
 
 

@@ -173,7 +173,7 @@ class BatchStepper:
         return guests[as_before], left, alone.tolist()
 
     def _tell_news(self, places: Sequence[int]) -> None:
-        """Let guests log what their shims noted."""
+        """Let guests log the news of their shims."""
         for instance in self._instances:
             if instance is not None and instance.calls.place in places:
                 instance.calls.instance.news.tell()

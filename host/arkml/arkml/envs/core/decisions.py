@@ -185,7 +185,7 @@ class Demonstrations:
 
 
 def require_masks(count: int, branches: Sequence[int]) -> None:
-    """Raise UsageError if `count` agents with those branches have more than `MOST_MASKS`."""
+    """Raise UsageError if `count` agents with these branches have more than `MOST_MASKS`."""
     choices = sum(branches)
     if count * choices > MOST_MASKS:
         raise UsageError(

@@ -76,8 +76,13 @@ class FleetEnv(Closing):
         """
         Start over with new instances, up to the first submit of each.
 
-        `seed` is that of the first guest, and guest k has `seed` + k; or it is one for each,
-        None to have it drawn. Raises GuestError if a guest does not come so far.
+        Args:
+            seed: With a number n, guest k gets the seed n + k. A sequence has a seed for each
+                guest, None to draw one.
+
+        Raises:
+            GuestError: A guest failed before its first submit.
+
         """
         seeds: Sequence[int | None] = [None] * self.num_guests
         if isinstance(seed, Sequence):
@@ -128,7 +133,9 @@ class FleetEnv(Closing):
             self.template.close()
 
     def _whole(self, work: Callable[[], FleetStep]) -> FleetStep:
-        """Return a step. One that is cut off, as by Ctrl-C, drops all guests, in unknown states."""
+        """
+        Return a step. If it is cut off, for example by Ctrl-C, drop all guests, in unknown states.
+        """
         with self._call:
             try:
                 return work()

@@ -26,11 +26,11 @@ class SubmitLoop:
     """
     Runs the calls of one guest up to each submit that is answered from outside.
 
-    `is_driven` says which those are, and `may_run_ahead` whether the frames after the present one
-    may begin without the next of `calls`, which costs less. A guest that since `begin` makes `idle`
-    calls, or as many submits without a decision, or takes `seconds`, has stalled. With `gives_way`
-    the methods that run the guest raise GaveWay where it has run for a turn, or waits; `run_on`
-    continues it then.
+    `is_driven` selects these submits, and `may_run_ahead` says whether the frames after the present
+    one may begin without the next of `calls`, which costs less. A guest that since `begin` makes
+    `idle` calls, or as many submits without a decision, or takes `seconds`, has stalled. With
+    `gives_way` the methods that run the guest raise GaveWay when it has run for a turn, or waits;
+    `run_on` continues it then.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class UnnotedMetadata:
         return len(self._values)
 
     def add(self, guests: Places, said: MetadataLog) -> None:
-        """Keep what guests, intp, [n], have said; row k of the log is that of `guests[k]`."""
+        """Keep the metadata of guests, intp, [n]; row k of the log belongs to `guests[k]`."""
         if not said:
             return
         sayers = guests[said.rows]
@@ -60,7 +60,7 @@ class UnnotedMetadata:
             self._note(guest, said)
 
     def forget(self, guests: Sequence[int]) -> None:
-        """Forget what guests have said, and note nothing of it: their runs may be gone."""
+        """Forget the metadata of guests without noting it: their runs may be gone."""
         for _, has in self._values.values():
             has[guests] = False
         self._enter(but=guests)

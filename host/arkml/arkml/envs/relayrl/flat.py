@@ -136,7 +136,7 @@ class FlatVector(_Flat):
         return self._environment.init_num_envs(num_envs)
 
     def n_envs(self) -> int:
-        """Return the number of environments, including those made before this view."""
+        """Return the number of environments, including environments made before this view."""
         return len(self._environment.env_ids)
 
     def reset(self, env_ids: list[EnvironmentUuid]) -> list[bytes]:

@@ -157,7 +157,9 @@ class EpisodeChoice:
         return [] if self._passed % _LOOK else self._give_up()
 
     def _give_up(self) -> list[int]:
-        """Give up the places whose agents have been missing for too long, and return those."""
+        """
+        Give up the places whose agents have been missing for too long, and return these agents.
+        """
         kept = [place for place in self._places if not place.is_given_up]
         spans = [place.seen - place.begun for place in kept if place.is_chosen]
         patience = max(_PATIENCE, self._longest, *spans)

@@ -33,7 +33,7 @@ class UnitCost(NamedTuple):
 
 
 class OperatorCost(NamedTuple):
-    """The weights of an operator on ordinary numbers, and on the worst: those below 1e-38."""
+    """The weights of an operator on ordinary numbers, and on the worst, which are below 1e-38."""
 
     ordinary: UnitCost
     subnormal: UnitCost

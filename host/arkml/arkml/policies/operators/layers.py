@@ -114,7 +114,7 @@ def normalization(call: Call) -> list[Tensor]:
     """
     Size a normalization of input 0 by statistics in the file, or of each image. No other work.
 
-    The shape is that of input 0. Training mode is refused.
+    The shape equals the shape of input 0. Training mode is refused.
     """
     floats_only(call)
     if call.integer("training_mode", 0) != 0:
@@ -127,7 +127,7 @@ def layer_normalization(call: Call) -> list[Tensor]:
     """
     Size LayerNormalization of input 0 over the axes from `axis` on. No other work.
 
-    Outputs: a tensor like the input; mean and inverse deviation, with 1 in place of those axes.
+    Outputs: a tensor like the input; mean and inverse deviation, with 1 in place of these axes.
     """
     floats_only(call)
     tensor = call.input(0)

@@ -44,12 +44,20 @@ class Rules(NamedTuple):
 
 class Listed(NamedTuple):
     """
-    The n rows of a submit, each of the agent of the row before in its place, or of a new one.
+    The n rows of a submit, each of the agent of the previous row in its place, or of a new one.
 
-    The arrays are views, valid until the guest is resumed. rewards: float32, [n]. started,
-    terminated, truncated: bool, [n], which rows report that of their agents. begun, over: uint32,
-    [m], the rows that start, and those after which no agent is live. highest: the highest id up to
-    now. is_rewarded: False if no row that starts has a reward.
+    The arrays are views, valid until the guest is resumed.
+
+    Attributes:
+        rewards: float32, [n].
+        started: bool, [n], True for rows that report the start of an episode.
+        terminated: bool, [n], True for rows that report its termination.
+        truncated: bool, [n], True for rows that report its truncation.
+        begun: uint32, [m], the rows that start.
+        over: uint32, [m], the rows after which no agent is live.
+        highest: The highest id up to now.
+        is_rewarded: False if no row that starts has a reward.
+
     """
 
     rewards: Floats

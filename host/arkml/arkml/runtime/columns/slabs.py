@@ -167,7 +167,7 @@ class Columns:
         """
         Return the capacity of a region that needs more than its own, for `rows` rows.
 
-        It is that of a sibling which grew before, where that is not much.
+        It is the capacity of a sibling which grew before, if that is not much.
         """
         session = shape.of(1)
         least = min(max(2 * shape.rows, rows), self.limits.rows)

@@ -230,7 +230,7 @@ def _is_due(size: int) -> bool:
 
 
 def _clean(directory: int) -> None:
-    """Remove what processes left that were killed, and the oldest entries beyond the bounds."""
+    """Remove the remains of killed processes, and the oldest entries beyond the bounds."""
     entries = []
     for entry in os.scandir(directory):
         with contextlib.suppress(FileNotFoundError):  # removed by another process

@@ -45,9 +45,9 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
 
 def check_in_child(wasm: bytes, name: str, deadline: float) -> None:
     """
-    Estimate what compiling a large module takes, in a process as of `compile_in_child`.
+    Estimate the cost of compiling a large module, in a process as of `compile_in_child`.
 
-    Raises what that function raises.
+    Raises the errors of that function.
     """
     size = len(wasm)
     limits = math.ceil(_SECONDS_PER_MB * max(1.0, size / _MB)), _BASE_BYTES + _ESTIMATE_BYTES * size

@@ -1,10 +1,10 @@
 """
 The configuration of the compiler, and the program of a process that compiles one module.
 
-It imports wasmtime and nothing else of other packages, not even this one, so that the process
-starts fast: it is run by its path. The module comes by standard input. Standard output gets one
-byte, which is 0 for machine code and 1 or 2 for the message of an error, the length of what follows
-in eight bytes, and the machine code or the message.
+It imports wasmtime and no other package, not even this one, so that the process starts fast: it is
+run by its path. The module comes by standard input. Standard output gets one byte, which is 0 for
+machine code and 1 or 2 for the message of an error, the length of the rest in eight bytes, and the
+machine code or the message.
 """
 
 from __future__ import annotations

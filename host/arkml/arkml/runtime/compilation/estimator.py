@@ -1,5 +1,5 @@
 """
-The program of a process that estimates what compiling one module takes.
+The program of a process that estimates the cost of compiling one module.
 
 The module comes by standard input; standard output gets an answer as of `compiler`, which is empty
 for a module that may be compiled.

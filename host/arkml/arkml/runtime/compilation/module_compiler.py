@@ -42,7 +42,7 @@ class ModuleCompiler:
         `source` returns its bytes, which are not needed if it is in the cache. `is_quick` checks
         whether it may be compiled at all, and whether here; any other module is compiled by a
         process of its own. Both together may take `deadline` seconds. Ctrl-C is heard all the
-        while. Raises ModuleRejected, and what `is_quick` raises.
+        while. Raises ModuleRejected, and the errors of `is_quick`.
         """
 
         def make() -> wasmtime.Module | bytes:

@@ -77,7 +77,7 @@ def _entry_name(digest: str) -> str:
 
 @cache
 def _reader() -> str:
-    """Return what tells the code that reads modules from any other version of it."""
+    """Return a text that tells this version of the code that reads modules from any other."""
     sources = [
         f"{entry.name} {(found := entry.stat()).st_size} {found.st_mtime_ns}"
         for folder in module.__path__

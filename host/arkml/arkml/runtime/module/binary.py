@@ -138,9 +138,9 @@ class Binary:
     A parsed module.
 
     `functions`, `tables`, `memories`, `globals` and `tags` count imports first, as wasm does.
-    `types` holds None for a type that is not that of a function. `customs` has the range of the
-    contents of each custom section; of several with one name, the first. `elements` is the number
-    of element segments, `data_count` the number in the section of that name.
+    `types` holds None for a type other than a function's. `customs` has the range of the contents
+    of each custom section; of several with one name, the first. `elements` is the number of element
+    segments, `data_count` the number in the section of that name.
     """
 
     data: bytes

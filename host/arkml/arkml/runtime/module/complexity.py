@@ -44,8 +44,8 @@ def check(binary: Binary) -> bool:
     Return whether compiling `binary` surely takes less than QUICK_SECONDS and QUICK_BYTES.
 
     Raises ModuleTooComplex for a module that takes more than SECONDS_PER_MB or BYTES_PER_MB beyond
-    the time that ordinary code of its size takes. The table of what costs how much was measured
-    with wasmtime 50; bounds that are good enough to decide are not made tighter.
+    the time that ordinary code of its size takes. The table of costs was measured with wasmtime 50;
+    bounds that are good enough to decide are not made tighter.
     """
     size = len(binary.data)
     most = _Cost(*(max(1.0, size / _MB) * each for each in (SECONDS_PER_MB, BYTES_PER_MB)))

@@ -53,12 +53,17 @@ class ControlFlow:
     """
     Counts over one body.
 
-    `merges` is the sum over all blocks of the square of the branches to each; `table_merges` that
-    of the entries of each branch table that have one target. `edges` are branches and entries,
-    `loop_branches` the branches to loops. `block_values` is the number of parameters and results of
-    all blocks, `call_values` that of calls beyond what registers hold. `depth` is the deepest
-    nesting of loops, `squared_depths` the sum of the squares of that of every outermost loop.
-    `growths` are instructions that grow a memory or a table.
+    Attributes:
+        merges: Sum over all blocks of the square of the branches to each.
+        table_merges: Sum of the squares of the entries of each branch table that have one target.
+        edges: Branches and entries.
+        loop_branches: Branches to loops.
+        block_values: Number of parameters and results of all blocks.
+        call_values: Number of parameters and results of calls beyond the registers.
+        depth: The deepest nesting of loops.
+        squared_depths: Sum of the squares of the depth of every outermost loop.
+        growths: Instructions that grow a memory or a table.
+
     """
 
     merges: int = 0

@@ -57,7 +57,7 @@ class Normalized:
     `added` are exports that the original does not have, with the index of the function: its start
     function as `arkml:start`, and constructors that all of its exports called, which here do not,
     as `arkml:constructors`. `binary` is the original module; its code begins `shift` bytes earlier
-    than that of `wasm`.
+    than the code of `wasm`.
     """
 
     wasm: bytes

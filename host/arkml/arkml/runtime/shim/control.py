@@ -1,8 +1,8 @@
 """
 Layout of the words that a guest's shim shares with the host: a control block, a record per session.
 
-Both lie in the column memory. The shim writes why it suspended and with what arguments, the host
-writes the answer; nothing else passes between them. Offsets are bytes, fields are u32 unless a
+Both lie in the column memory. The shim writes the reason of a suspension and its arguments, the
+host writes the answer; nothing else passes between them. Offsets are bytes, fields are u32 unless a
 comment says otherwise.
 """
 

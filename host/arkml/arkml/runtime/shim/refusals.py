@@ -51,7 +51,7 @@ class RefusalNotes:
         return f"{function} answered {self._code(reason).name}: {self._why(reason, given, wanted)}"
 
     def counts(self) -> Counter[str]:
-        """Count the refusals by their sentences, that of the last one for each reason."""
+        """Count the refusals by their sentences, with the latest sentence for each reason."""
         found: Counter[str] = Counter()
         for reason in RefusalReason:
             if count := self._words[(self._start(reason) + at.REFUSED_COUNT) >> 2]:
