@@ -104,9 +104,14 @@ class MetadataLog(Sequence[Metadata]):
     """
     The metadata of the rows of one submit, in push order, as columns of m items.
 
-    `rows`: intp, [m], the index of each item's row in its batch. `names`: the distinct names.
-    `codes`: intp, [m], the index of each item's name in `names`. `values`: float64, [m]. The
-    arrays are not to be changed. As a sequence it has `Metadata`, made where one looks.
+    The arrays must not be changed. As a sequence it has `Metadata` objects, made on access.
+
+    Attributes:
+        rows: intp, [m], the index of each item's row in its batch.
+        names: The distinct names.
+        codes: intp, [m], the index of each item's name in `names`.
+        values: float64, [m].
+
     """
 
     __slots__ = ("codes", "names", "rows", "values")

@@ -32,8 +32,11 @@ class Shown(NamedTuple):
     """
     An agent to draw.
 
-    features: float32, [num_features]. action: float32, [num_actions], None before its first one.
-    `color` is the number of its color.
+    Attributes:
+        features: float32, [num_features].
+        action: float32, [num_actions], None before its first one.
+        color: Number of its color.
+
     """
 
     features: Floats

@@ -52,7 +52,17 @@ def parallel_env(
     render_mode: RenderMode = None,
     **options: Unpack[GuestEnvOptions],
 ) -> GuestParallelEnv:
-    """Return an environment of a guest whose agents all act at once; see `GuestParallelEnv`."""
+    """
+    Return an environment of a guest whose agents all act at once.
+
+    Args:
+        module: The path or the bytes of a guest.
+        spawn: "hide" or "show" later agents; see `GuestParallelEnv`.
+        max_cycles: Steps after which all agents are truncated, None for no limit.
+        render_mode: "ansi", "rgb_array" or None.
+        options: Options of the guest; see `GuestEnv`.
+
+    """
     return GuestParallelEnv(
         module, spawn=spawn, max_cycles=max_cycles, render_mode=render_mode, **options
     )
@@ -69,8 +79,18 @@ def env(
     """
     Return an environment of a guest whose agents act in turn, by PettingZoo's conversion.
 
-    Its agents are the agents of the first submit. Arguments are as for `GuestParallelEnv`. Raises
-    UsageError for any other `spawn`.
+    Its agents are the agents of the first submit.
+
+    Args:
+        module: The path or the bytes of a guest.
+        spawn: "hide", since agents that act in turn are known from the start.
+        max_cycles: Steps after which all agents are truncated, None for no limit.
+        render_mode: "ansi", "rgb_array" or None.
+        options: Options of the guest; see `GuestEnv`.
+
+    Raises:
+        UsageError: An option has a wrong value.
+
     """
     if spawn != "hide":
         raise UsageError("agents that act in turn are known from the start: spawn='hide'")

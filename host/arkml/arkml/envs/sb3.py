@@ -163,7 +163,19 @@ class GuestVecEnv(Sealed, VecEnv, Closing):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **kwargs: Any
     ) -> list[Any]:
-        """Call a method of the vector environment once; return its result for each place."""
+        """
+        Call a method of the vector environment once; return its result for each place.
+
+        Args:
+            method_name: Name of the method.
+            method_args: Arguments of the method.
+            indices: Places whose results are returned, None for all.
+            kwargs: Keyword arguments of the method.
+
+        Raises:
+            AttributeError: There is no public method of that name.
+
+        """
         results = self._envs.call(method_name, *method_args, **kwargs)
         return [results[place] for place in self._get_indices(indices)]
 

@@ -136,7 +136,23 @@ class Guest(Sealed, Unique, Closing):
         Call an exported function while other tasks of the event loop run.
 
         Other tasks get a turn whenever the guest waits, and after each 10 ms of its run time.
-        Arguments, result and errors are as for `call`.
+
+        Args:
+            function: Name of the export.
+            arguments: Numbers, one for each parameter of the function.
+            budget: Seconds that may be charged to the guest, None for no limit; see `Guest`.
+
+        Returns:
+            The result, as for `call`.
+
+        Raises:
+            GuestError: The call failed, as for `call`.
+            CancelledError: The task was cancelled (an error of asyncio); the guest has failed.
+
+        Example:
+            async def play(guests):
+                await asyncio.gather(*(guest.call_async("ark_applet_update") for guest in guests))
+
         """
         require_function(function)
         if self._waits_for_start and (start := self._start_of(function)) is not None:

@@ -180,7 +180,13 @@ It is also called at once after an evaluation. Returning False ends the training
 @dataclass(frozen=True, slots=True)
 class TrainedPolicy:
     """
-    A policy as an ONNX file: its origin, bytes and path, None if the file could not be written.
+    A policy as an ONNX file.
+
+    Attributes:
+        kind: Origin of the policy.
+        onnx: Bytes of the file.
+        path: Path of the file, None if it could not be written.
+
     """
 
     __repr__ = short_repr

@@ -171,8 +171,13 @@ class Demonstrations:
     """
     Rows of one submit that the guest pushed together with the actions taken.
 
-    origin: augmented rows or demonstrations. rows: ROW, [n].
-    observations: float32, [n, num_features]. given: float32, [n, num_actions].
+    Attributes:
+        behavior: The behavior of the agents.
+        origin: Augmented rows or demonstrations.
+        rows: ROW, [n].
+        observations: float32, [n, num_features].
+        given: float32, [n, num_actions], the actions that came with the rows.
+
     """
 
     __repr__ = short_repr
@@ -196,11 +201,19 @@ def require_masks(count: int, branches: Sequence[int]) -> None:
 
 def choice_masks(masks: MetadataLog, places: Places, branches: Sequence[int]) -> tuple[Marks, ...]:
     """
-    Return the choices that agents cannot take: for each branch bool, [n, choices].
+    Return the masked choices of agents: for each branch bool, [n, choices].
 
-    places: intp, [n], the rows of the submit. A mask is named mask/BRANCH/CHOICE and holds unless
-    its value is 0; a mask of a choice that does not exist is ignored. Raises UsageError for more
-    than `MOST_MASKS`.
+    A mask is named mask/BRANCH/CHOICE and holds unless its value is 0. Masks of choices that do not
+    exist are ignored.
+
+    Args:
+        branches: Number of choices of each branch.
+        masks: Metadata of the submit.
+        places: intp, [n], the rows of the submit.
+
+    Raises:
+        UsageError: There are more than `MOST_MASKS` masks.
+
     """
     if not branches:
         return ()

@@ -50,7 +50,17 @@ class ScalarEnvReset:
 
 @dataclass(slots=True)
 class ScalarEnvStep:
-    """The outcome of an action. observation: rank D_IN."""
+    """
+    The outcome of an action.
+
+    Attributes:
+        observation: Observation of rank D_IN.
+        reward: Reward of the step.
+        terminated: True if the episode has ended.
+        truncated: True if the episode was cut off.
+        info: Pairs of text, or None.
+
+    """
 
     observation: Tensor
     reward: float
@@ -61,7 +71,15 @@ class ScalarEnvStep:
 
 @dataclass(slots=True)
 class VectorEnvReset:
-    """The beginning of an episode in one of many environments."""
+    """
+    The beginning of an episode in one of many environments.
+
+    Attributes:
+        env_id: Id of the environment.
+        observation: Observation of rank D_IN.
+        info: Pairs of text, or None.
+
+    """
 
     env_id: EnvironmentUuid
     observation: Tensor
@@ -70,7 +88,18 @@ class VectorEnvReset:
 
 @dataclass(slots=True)
 class VectorEnvStep:
-    """The outcome of an action in one of many environments."""
+    """
+    The outcome of an action in one of many environments.
+
+    Attributes:
+        env_id: Id of the environment.
+        observation: Observation of rank D_IN.
+        reward: Reward of the step.
+        terminated: True if the episode has ended.
+        truncated: True if the episode was cut off.
+        info: Pairs of text, or None.
+
+    """
 
     env_id: EnvironmentUuid
     observation: Tensor

@@ -49,7 +49,13 @@ _ALLOCATOR = {
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
     """
-    An exported function that a host may call: its name, the kind of module it makes, and its type.
+    An exported function that a host may call.
+
+    Attributes:
+        name: Name of the export.
+        kind: Kind of a module with this function.
+        type: Types of its parameters and results.
+
     """
 
     name: str
