@@ -24,7 +24,8 @@ class VectorPlaces:
     A mixin for vector environments whose places are the agents of guests.
 
     The places are not environments of their own: attributes and methods belong to the vector
-    environment or to its `guest_env`, and all places share them. Only pictures differ by place.
+    environment or to its `guest_env`, and all places share them. Pictures and masks have a part for
+    each place.
     """
 
     num_envs: int

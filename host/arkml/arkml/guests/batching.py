@@ -167,7 +167,7 @@ def _keys(regions: Sequence[Region]) -> npt.NDArray[np.uint64]:
 
 
 def _view(regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch | None:
-    """Return the rows as one view, if every region is full and follows the one before."""
+    """Return the rows as one view, if every region is full and follows its predecessor."""
     first = regions[0]
     size = first.slab.shape.rows
     for place, region in enumerate(regions, first.number):

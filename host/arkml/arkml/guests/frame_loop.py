@@ -8,7 +8,7 @@ from arkml.runtime.shim import control as at
 
 
 class FrameLoop:
-    """The frames of the guest of `calls`, an export that is called again and again."""
+    """The frames of the guest of `calls`, repeated calls of an export."""
 
     def __init__(self, calls: CallLoop) -> None:
         self._calls = calls
@@ -17,7 +17,7 @@ class FrameLoop:
         self._ahead = (calls.control + at.FRAMES_AHEAD) >> 2
 
     def begin(self, function: str) -> ExportedFunction:
-        """Start a frame, in the loop unless that cannot call the export; see `CallLoop.begin`."""
+        """Start a frame, in the loop if the loop can call the export; see `CallLoop.begin`."""
         instance = self._calls.instance
         if (refusal := instance.refusal()) is not None:
             raise refusal

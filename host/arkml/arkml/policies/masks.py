@@ -100,7 +100,7 @@ class ChoiceMasks:
             self._allow(choices, self.rows if rows is None else self.rows[rows], first)
 
     def _allow(self, choices: Floats, masks: Floats, first: int = 0) -> None:
-        """Have the lowest choice that is allowed in the place of each that is masked."""
+        """Replace each choice that is not allowed by the lowest allowed one."""
         for branch, column in enumerate(choices.T, first):
             start = self._starts[branch]
             allowed = masks[:, start : start + self.branches[branch]] != 0

@@ -122,7 +122,7 @@ class Tracking(Closing):
         self._put(lambda: None if self._tracker is None else self._tracker.log(values, rows))
 
     def _put(self, job: Callable[[], None] | None) -> None:
-        """Have the thread do a job, or end; a job for which there is no place is dropped."""
+        """Queue a job for the thread, or None to end it. It is dropped if the queue stays full."""
         with suppress(Full):
             self._jobs.put(job, timeout=self._left)
 

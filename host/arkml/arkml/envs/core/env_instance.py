@@ -119,11 +119,11 @@ class EnvInstance(Closing):
         self._fill(values, slice(None))
 
     def run(self) -> Step:
-        """Run to the next submit with a decision; the one before must be answered."""
+        """Run to the next submit with a decision; the previous submit must be answered."""
         return self._shown(self.run_to_pending())
 
     def run_to_pending(self) -> Step | None:
-        """Run as `run`, and return None where the guest is in a submit, which `pending` has."""
+        """Run as `run`, but return None if the guest is in a submit, which is then in `pending`."""
         self.pending = None
         self.stepping.begin()
         return self._through(self.stepping.resume)

@@ -27,10 +27,10 @@ Those younger than an hour are kept as they are, those between are kept by the m
 
 class ReportClock:
     """
-    Times of reports, in nanoseconds since the Unix epoch, each later than the one before.
+    Times of reports, in nanoseconds since the Unix epoch, each later than its predecessor.
 
     The wall clock is read once and a monotonic clock from then on, so that curves over time stay
-    whole where the wall clock is set. `last` is the time of the last report of an earlier process.
+    whole if the wall clock is set. `last` is the time of the last report of an earlier process.
     """
 
     def __init__(self, last: int = 0) -> None:
