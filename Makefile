@@ -10,7 +10,7 @@ SITE := $(VENV)/.site
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py test_language.py)
 LEARNING := tests/integration tests/unit/test_learning_compilation_cache.py
-SWEEPS := $(addprefix tests/integration/,test_hostile_models.py test_trials_faults.py test_worst_case.py)
+SWEEPS := $(addprefix tests/integration/,test_hostile_models.py test_interrupts.py test_trials_faults.py test_worst_case.py)
 HOUSES := base arkml hive trials play mlagents border
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
@@ -65,7 +65,7 @@ test: $(READY) ## All tests that need nothing but Python, side by side
 test-learn: $(READY) ## Learners get better, restart bit for bit, compile what takes long
 	@$(PYTEST) $(SIDE_BY_SIDE) -m 'learns and not slow' $(LEARNING)
 
-test-sweeps: $(READY) ## Hundreds of hostile models and messages, every holder of memory at its limit
+test-sweeps: $(READY) ## Hundreds of hostile models and messages, interrupts at every line, every holder of memory at its limit
 	@$(PYTEST) $(SIDE_BY_SIDE) -m sweeps $(SWEEPS)
 
 test-under-load: $(READY) ## make test beside four busy loops, twice

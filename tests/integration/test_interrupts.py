@@ -653,6 +653,7 @@ def go_on(fleet):
 """
 
 
+@pytest.mark.sweeps
 @pytest.mark.parametrize(
     ("work", "step"), [("lambda fleet: fleet.guests[1].close()", 1), ("Fleet.close", 5)]
 )
@@ -707,6 +708,7 @@ def change_again(fleet):
 """
 
 
+@pytest.mark.sweeps
 @pytest.mark.parametrize(
     ("change", "step"),
     [
