@@ -100,7 +100,7 @@ class ModelCache:
 
         def load(outputs: Collection[str] | None) -> Model:
             model = file.load(outputs)
-            if (found := KnownVersion.of(data, file)) is not None:
+            if (found := file.known(data)) is not None:
                 with self._lock:
                     self._versions.appendleft(found)
             return model

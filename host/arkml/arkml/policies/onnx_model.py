@@ -193,6 +193,7 @@ class OnnxFile:
         self._time = LoadTime(seconds)
         self._vetted = examine(data, limits)
         self._time.require()
+        self._is_whole = False  # loaded with all of its outputs, for any number of rows
         model = self._vetted.model
         ways = possible_rows(self._vetted)
         self._rows = ways[0] if len(ways) == 1 else self._rows_of(ways)
@@ -201,16 +202,6 @@ class OnnxFile:
             tuple(ports_of(self._vetted, self._rows, outputs_of(model))),
             twins_of(model),
         )
-
-    @property
-    def vetted(self) -> Vetted:
-        """The findings of vetting."""
-        return self._vetted
-
-    @property
-    def has_open_rows(self) -> bool:
-        """True if the model takes any number of rows as it is."""
-        return self._rows.block is None
 
     def load(self, outputs: Collection[str] | None = None) -> OnnxModel:
         """
@@ -227,8 +218,8 @@ class OnnxFile:
         vetted, rows = self._vetted, self._rows
         is_pruned = prune(vetted.model, names)
         if rows.block is None:
-            is_changed = conform(vetted.model, rows, vetted.tensors)
-            return _load(examined(vetted.model) if is_pruned or is_changed else vetted, self._time)
+            self._is_whole = not (conform(vetted.model, rows, vetted.tensors) or is_pruned)
+            return _load(vetted if self._is_whole else examined(vetted.model), self._time)
         opened_one = self._opened(vetted, rows, names)
         conform(vetted.model, rows, vetted.tensors)
         fixed = _load(examined(vetted.model), self._time, rows.block)
@@ -242,6 +233,13 @@ class OnnxFile:
             log.debug("the model keeps its batch of %s: %s", _rows(rows.block), error)
             return fixed
         return free
+
+    def known(self, data: bytes) -> KnownVersion | None:
+        """Return what the file, of these bytes, tells of the next; None if that needs vetting."""
+        outline = VersionOutline.of(data, self._vetted.model) if self._is_whole else None
+        if outline is None:
+            return None
+        return KnownVersion(outline, self.layout, replace(self._vetted, model=None, tensors={}))
 
     def _rows_of(self, ways: Sequence[RowAxes]) -> RowAxes:
         """Return the one place of the rows by which they are apart. Raises ModelRejected."""
@@ -295,15 +293,6 @@ class KnownVersion:
     outline: VersionOutline
     layout: Layout
     vetted: Vetted
-
-    @classmethod
-    def of(cls, data: bytes, file: OnnxFile) -> KnownVersion | None:
-        """Return the known facts of a loaded file, None if the next may need vetting."""
-        vetted = file.vetted
-        outline = VersionOutline.of(data, vetted.model) if file.has_open_rows else None
-        if outline is None:
-            return None
-        return cls(outline, file.layout, replace(vetted, model=None, tensors={}))
 
     def load(self, data: bytes, seconds: float) -> OnnxModel:
         """Load a file that fits the outline. Raises ModelRejected and Unavailable."""
