@@ -194,7 +194,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 def test_a_file_is_read_up_to_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(config_files, "_MOST_BYTES", 100)
+    monkeypatch.setattr(config_files, "MOST_OF_SETTINGS", 100)
     with (
         endless_pipe(tmp_path / "pipe", b" " * 101) as pipe,
         pytest.raises(UsageError, match="pipe cannot be read: it has more than 100 bytes"),

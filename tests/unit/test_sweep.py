@@ -70,8 +70,8 @@ def test_what_no_learner_takes_is_refused_with_the_setting(space, document, mess
 @pytest.mark.parametrize(
     ("module", "limit", "read"),
     [
-        (search_space, "_MOST_BYTES", read_space),
-        (train_command, "_MOST_OF_SETTINGS", train_command.read_settings),
+        (search_space, "MOST_OF_SETTINGS", read_space),
+        (train_command, "MOST_OF_SETTINGS", train_command.read_settings),
     ],
 )
 def test_a_file_of_settings_is_read_up_to_a_limit(tmp_path, monkeypatch, module, limit, read):

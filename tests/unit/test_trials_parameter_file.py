@@ -5,10 +5,11 @@ import re
 import pytest
 from tests.pipes import endless_pipe
 
+from arkml.base.files import MOST_OF_SETTINGS
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.server import parameter_file
-from arkml.trials.server.parameter_file import MOST_BYTES, endpoints_of, read_parameters
+from arkml.trials.server.parameter_file import endpoints_of, read_parameters
 
 WHOLE = """
 trial_params:
@@ -125,12 +126,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 def test_a_file_has_a_limit(read):
-    with pytest.raises(TrialError, match=f"has more than {MOST_BYTES:,} bytes"):
-        read(LEAST + "#" * MOST_BYTES)
+    with pytest.raises(TrialError, match=f"has more than {MOST_OF_SETTINGS:,} bytes"):
+        read(LEAST + "#" * MOST_OF_SETTINGS)
 
 
 def test_a_device_is_read_up_to_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(parameter_file, "MOST_BYTES", 100)
+    monkeypatch.setattr(parameter_file, "MOST_OF_SETTINGS", 100)
     with (
         endless_pipe(tmp_path / "pipe", b" " * 101) as pipe,
         pytest.raises(TrialError, match="pipe cannot be read: it has more than 100 bytes"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from arkml.base.files import read_file
+from arkml.base.files import MOST_OF_SETTINGS, read_file
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, exit_code, print_failure, print_json, sentence
 from arkml.cli.launch import HostGrants, read_token, require_hive
@@ -56,7 +56,6 @@ them.
 )
 
 _LEARNING, _WORKERS = "Learner", "Workers"
-_MOST_OF_SETTINGS = 1 << 20
 _PER_SEED = frozenset({"seed", "seeds", "jobs", "out", "as_json"})
 
 
@@ -347,7 +346,7 @@ def _status(errors: Sequence[Exception]) -> int:
 def read_settings(path: Path) -> dict[str, Any]:
     """Read the settings in a JSON file. Raises UsageError."""
     try:
-        settings = json.loads(read_file(path, most=_MOST_OF_SETTINGS))
+        settings = json.loads(read_file(path, most=MOST_OF_SETTINGS))
     except OSError as error:
         raise UsageError(f"--config {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

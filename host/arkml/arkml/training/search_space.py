@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arkml.base.files import read_file
+from arkml.base.files import MOST_OF_SETTINGS, read_file
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSettings, UsageError
 from arkml.hive.protocol.settings import Settings
@@ -17,7 +17,6 @@ from arkml.runs.settings import LearnerSettings, require_valid
 
 _KEYS = {"low", "high", "log", "int"}
 _FIXED = ("features", "actions", "branches", "other")  # the guest decides
-_MOST_BYTES = 1 << 20
 
 Choice = str | int | float | bool
 
@@ -47,7 +46,7 @@ def read_space(path: Path) -> SearchSpace:
     Raises UsageError for anything that a learner does not take.
     """
     try:
-        document = json.loads(read_file(path, most=_MOST_BYTES))
+        document = json.loads(read_file(path, most=MOST_OF_SETTINGS))
     except OSError as error:
         raise UsageError(f"--space {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -8,6 +8,9 @@ import stat
 from pathlib import Path
 from typing import IO, Literal
 
+MOST_OF_SETTINGS = 1 << 20
+"""Bytes of a file of settings that a person writes, for `read_file`."""
+
 _MOST_OF_STREAM = 64 << 20
 _MODES = {
     "rb": os.O_RDONLY,
@@ -67,17 +70,22 @@ def write_atomic(
 
 
 def open_file(
-    path: Path, *, follow: bool = True, mode: Literal["rb", "r+b", "ab"] = "rb"
+    path: Path,
+    *,
+    follow: bool = True,
+    mode: Literal["rb", "r+b", "ab"] = "rb",
+    within: int | None = None,
 ) -> IO[bytes]:
     """
     Open a plain file, without waiting for what may be there in its place.
 
-    Raises OSError for a pipe, a socket, a device or a directory and, without `follow`, for a
-    symbolic link.
+    `within` is the descriptor of the folder that a relative path begins at, the current one by
+    default. Raises OSError for a pipe, a socket, a device or a directory and, without `follow`,
+    for a symbolic link.
     """
     require_possible(path)
     flags = _MODES[mode] | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    descriptor = _opened(path, flags)
+    descriptor = _opened(path, flags, within)
     try:
         return os.fdopen(descriptor, mode)
     except BaseException:
@@ -97,10 +105,10 @@ def require_possible(path: Path) -> None:
         raise OSError(errno.EINVAL, "its name has a null character", str(path))
 
 
-def _opened(path: Path, flags: int) -> int:
+def _opened(path: Path, flags: int, within: int | None) -> int:
     """Open a plain file."""
     try:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, 0o666, dir_fd=within)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
             raise _not_plain(path) from None

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
+from arkml.base.files import open_file
 from arkml.errors import HiveError
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -71,19 +72,15 @@ class Folder:
         Raises HiveError for a link and for all else that is not a plain file, and OSError.
         """
         try:
-            opened = os.open(name, _FLAGS, dir_fd=self._descriptor)
+            return open_file(Path(name), follow=False, within=self._descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise self._linked(name) from None
-            if error.errno == errno.ENXIO:
-                raise self._not_plain(name) from None  # a socket
+            if error.errno == errno.EINVAL:
+                raise self._not_plain(name) from None
             raise
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            os.close(opened)
-            raise self._not_plain(name)
-        return os.fdopen(opened, "rb")
 
     def _linked(self, name: str) -> HiveError:
         return HiveError(f"{self.path / name} is a symbolic link, which a hive does not make")

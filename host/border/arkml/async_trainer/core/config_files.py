@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from arkml.async_trainer.core.config_builder import ConfigBuilder
-from arkml.base.files import read_file
+from arkml.base.files import MOST_OF_SETTINGS, read_file
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 
 CONFIG = "config"
-_MOST_BYTES = 1 << 20
 """Key in the metadata of a field whose value is a configuration itself: its class."""
 
 
@@ -41,7 +40,7 @@ class YamlConfig:
         """
         yaml = import_yaml()
         try:
-            found = yaml.safe_load(read_file(Path(path), most=_MOST_BYTES))
+            found = yaml.safe_load(read_file(Path(path), most=MOST_OF_SETTINGS))
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
         except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -8,13 +8,12 @@ from typing import Any
 import yaml
 from google.protobuf.json_format import ParseDict, ParseError
 
-from arkml.base.files import read_file
+from arkml.base.files import MOST_OF_SETTINGS, read_file
 from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import DEFAULT_INACTIVITY, checked
 from arkml.trials.wire.common_pb2 import TrialParams
 
-MOST_BYTES = 1 << 20
 _SECTION = "trial_params"
 _UNSET = ("config", "default_action", "trial_config")
 
@@ -27,7 +26,7 @@ def read_parameters(path: Path) -> TrialParams:
     TrialError, with the file and the value, for invalid contents.
     """
     try:
-        document = yaml.safe_load(read_file(path, most=MOST_BYTES))
+        document = yaml.safe_load(read_file(path, most=MOST_OF_SETTINGS))
     except OSError as error:
         raise TrialError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, RecursionError) as error:
