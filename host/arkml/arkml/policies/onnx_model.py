@@ -235,7 +235,7 @@ class OnnxFile:
         return free
 
     def known(self, data: bytes) -> KnownVersion | None:
-        """Return what the file, of these bytes, tells of the next; None if that needs vetting."""
+        """Return the facts by which the next version is loaded, None if that one needs vetting."""
         outline = VersionOutline.of(data, self._vetted.model) if self._is_whole else None
         if outline is None:
             return None
