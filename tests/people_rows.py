@@ -48,7 +48,9 @@ def assert_are_the_ticks(rows, acted):
 def learn(hive, ratings):
     """Have agents play in the run, and note the share of successes by the rows that they played."""
     run = next(iter(hive.data.glob("runs/*"))).name
-    grant = HiveGrant(hive=f"127.0.0.1:{hive.port}", token=TOKEN, join=run, block=True)
+    grant = HiveGrant(
+        hive=f"127.0.0.1:{hive.port}", token=TOKEN, join_run=run, wait_for_learner=True
+    )
     with Host(seed=1, hive=grant) as host:
         guest = host.load(SPARSE)
         hives = calls_of(guest).services.hives

@@ -39,7 +39,8 @@ def play(game: SuiteGame, settings: dict[str, Any]) -> tuple[float, Policies[byt
     """Play and learn; return the seconds to the first policy, and the policies."""
     began = time.perf_counter()
     most = game.rows + AHEAD
-    with Host(seed=settings["seed"], hive=HiveGrant(settings=settings, block=True)) as host:  # type: ignore[arg-type]
+    grant = HiveGrant(settings=settings, wait_for_learner=True)  # type: ignore[arg-type]
+    with Host(seed=settings["seed"], hive=grant) as host:
         guest = host.load(GUESTS / game.guest)
         hives: Any = calls_of(guest).services.hives
         while hives.first is None or hives.first.latest is None:

@@ -24,7 +24,7 @@ LEARNERS = 2
 
 
 def main(seconds: float) -> None:
-    with Host(hive=HiveGrant(block=True)) as host:
+    with Host(hive=HiveGrant(wait_for_learner=True)) as host:
         first, first_policy = started(host)
         while first.statistics.rows < SETTLED:
             first.update()

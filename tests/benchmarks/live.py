@@ -78,7 +78,7 @@ def main(seed: int) -> None:
     """Play, learn and rate; print the figures of one seed as JSON."""
     frames = round(PLAYED / FRAME)
     policies: list[bytes] = []
-    with Host(seed=seed, hive=HiveGrant(settings={"seed": seed}, block=False)) as host:
+    with Host(seed=seed, hive=HiveGrant(settings={"seed": seed}, wait_for_learner=False)) as host:
         guest = host.load(GUESTS / GAME.guest)
         hives: Any = calls_of(guest).services.hives
         while hives.first is None or hives.first.latest is None:

@@ -140,7 +140,7 @@ class TrainingHost(Closing):
         block: bool = False,
         **settings: Any,
     ) -> None:
-        grant = HiveGrant(settings=settings, block=block) if learns else None  # type: ignore[arg-type]
+        grant = HiveGrant(settings=settings, wait_for_learner=block) if learns else None  # type: ignore[arg-type]
         self._host = Host(hive=grant)
         self.guest = self._host.load(TRAINING_GUEST.encode(), name="training")
         self.guest.call("setup", agents, features, ACTIONS)

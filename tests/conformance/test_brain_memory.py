@@ -40,7 +40,7 @@ class FullGuest(Guest):
     def bytes(self):
         """All that counts but the vectors of calls, for which some stays granted."""
         account = self.run.guest.account
-        return account.bytes - account.vector_bytes
+        return account.total_bytes - account.vector_bytes
 
     def fill(self, brain, agents, *items, runtime=None):
         """Codes of the ends of the submissions for `agents`."""

@@ -234,7 +234,7 @@ def work_space(host):
 
 def return_slices(host):
     guest = Holder(host).guest
-    while guest.call("grow", 16) != -1 and guest.account.bytes < GUEST_BYTES / 2:
+    while guest.call("grow", 16) != -1 and guest.account.total_bytes < GUEST_BYTES / 2:
         pass
     size = _touched(guest)
     while guest.call("give", size):

@@ -409,7 +409,7 @@ def filled_up(fleet, width, rows):
     slot = 2
     while full.call("open", slot, width, width, len(model)) == 0:
         slot += 1
-    return full.module.limits.guest_bytes - full.account.bytes
+    return full.module.limits.guest_bytes - full.account.total_bytes
 
 
 def test_a_guest_without_room_for_its_share_of_a_run_is_answered_apart(make_host, monkeypatch):

@@ -361,7 +361,7 @@ def test_the_account_is_a_table_with_v_and_part_of_the_document():
     assert re.search(r"time charged in all +\d", shown.out)
     assert "account" not in plain.out
     assert account["wasm_seconds"] > 0
-    assert account["bytes"] == sum(
+    assert account["total_bytes"] == sum(
         account[f"{kind}_bytes"] for kind in ("memory", "column", "session", "agent")
     )
 

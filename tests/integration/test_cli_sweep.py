@@ -72,7 +72,7 @@ def test_an_interrupted_sweep_ends_its_trainings_and_repeats_their_trials(tmp_pa
     assert status == 130, err
     assert "interrupted by SIGINT: the same command continues" in err
     assert document["trials"] == []
-    assert kept["ended"] == "interrupted"
+    assert kept["end_reason"] == "interrupted"
     assert first == second
 
 

@@ -65,7 +65,7 @@ def test_objects_and_memory_together_stay_within_the_bytes_of_a_guest():
         assert 15 * MIB < pages << 16 <= 20 * MIB
         assert 8 <= objects <= 20
         assert "no room is left for its structs, arrays" in str(guest.failure)
-        assert guest.account.bytes <= limits.guest_bytes
+        assert guest.account.total_bytes <= limits.guest_bytes
 
 
 def test_a_module_without_a_memory_has_a_bounded_heap():

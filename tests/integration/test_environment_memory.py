@@ -118,7 +118,7 @@ def test_the_oldest_demonstrations_go_first_beyond_some_bytes(played, monkeypatc
     assert code(found) == 0
     assert len(taken) == 3  # a thousand rows of a KB each
     assert taken[-1].rows["id"][-1] == 21_000
-    assert found.account.bytes < 12 * MIB
+    assert found.account.total_bytes < 12 * MIB
 
 
 def test_live_agents_count_until_the_environment_ends_them(played):
@@ -132,7 +132,7 @@ def test_live_agents_count_until_the_environment_ends_them(played):
     assert code(found) == 0
     assert found.error is None
     assert account.agent_bytes >= live * 1_000 > 8 * MIB
-    assert account.bytes <= LIMITS.guest_bytes
+    assert account.total_bytes <= LIMITS.guest_bytes
     assert found.account.agent_bytes < 4 * MIB
 
 

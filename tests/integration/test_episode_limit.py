@@ -169,7 +169,7 @@ def test_a_training_of_a_guest_without_a_seed_says_that_episodes_may_begin_alike
 
 
 def test_new_guests_take_part_in_the_session_of_those_before(tmp_path):
-    grant = HiveGrant(shared=True, block=True, settings=QUICK, data=tmp_path)
+    grant = HiveGrant(shared=True, wait_for_learner=True, settings=QUICK, data=tmp_path)
     with Host(hive=grant) as host:
         hives, module = hives_of(host), host.compile(REACH)
         hives.limit = StepLimit(LIMIT)

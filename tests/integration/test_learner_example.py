@@ -42,7 +42,7 @@ def test_a_learner_of_an_installed_package_trains_a_guest(tmp_path):
         seed=1,
     )
 
-    assert result.ended == "return"
+    assert result.end_reason == "return"
     evaluated = arkml.evaluate(REACH, result.best.onnx, episodes=50)
     assert evaluated.mean_return > -40.0  # -52 at random
 

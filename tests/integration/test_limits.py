@@ -474,7 +474,7 @@ def test_the_limit_of_guest_bytes_holds_for_memory_and_sessions_together(make_ho
     assert guest.call("grow", 6) == 4
     assert guest.call("push_many", 64) == 0
     assert guest.call("push_many", 2_000) == UNAVAILABLE
-    assert guest.account.bytes <= 13 * PAGE
+    assert guest.account.total_bytes <= 13 * PAGE
     assert guest.statistics.limits["GuestMemoryFull"] >= 1
     assert guest.call("close") == 0
     guest.call("connect")  # an import, after which the host looks again
@@ -511,7 +511,7 @@ def test_the_limit_of_guest_bytes_holds_for_return_slices(make_host):
     assert refused is None
     assert guest.return_slice == bytes(4 * PAGE)
     assert guest.account.vector_bytes == 4 * PAGE
-    assert guest.account.bytes == 12 * PAGE
+    assert guest.account.total_bytes == 12 * PAGE
     assert guest.statistics.limits == {"GuestMemoryFull": 1}
 
 
@@ -566,8 +566,8 @@ def test_the_limit_of_guest_bytes_holds_for_the_work_space_of_models(make_host):
 
     assert codes == [0, UNAVAILABLE, 0]
     assert account.work_bytes == 64 * 2 * 4 * STATE
-    assert account.bytes <= 11 * PAGE
-    assert account.bytes + 960 * 2 * 4 * STATE > 11 * PAGE
+    assert account.total_bytes <= 11 * PAGE
+    assert account.total_bytes + 960 * 2 * 4 * STATE > 11 * PAGE
     assert guest.statistics.limits == {"GuestMemoryFull": 1}
 
 
@@ -657,8 +657,8 @@ def test_the_limit_of_host_bytes_is_kept(make_host):
         while guest.call("grow", 1) != -1:
             pass
 
-    assert host.account.bytes <= 24 * PAGE
-    assert host.account.bytes > 20 * PAGE
+    assert host.account.total_bytes <= 24 * PAGE
+    assert host.account.total_bytes > 20 * PAGE
     guests[0].close()
     assert_host_works(host)
 
@@ -689,7 +689,7 @@ def test_the_limit_of_host_bytes_counts_sessions_while_they_are_open(make_host):
     assert first.call("close") == 0
     assert first.call("connect") in (0, 1)  # what it has less is given back with its next call
     assert second.call("open") == 0
-    assert host.account.bytes <= 11 * PAGE
+    assert host.account.total_bytes <= 11 * PAGE
 
 
 def test_the_limit_of_guest_bytes_holds_for_memory_alone(make_host):

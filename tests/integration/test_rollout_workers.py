@@ -259,7 +259,7 @@ def joining(hive, client):
     run = create(client, "the one", widths=(3, 2))
     address = hive.locate()
     host, port, token = address.host, address.port, address.token
-    with Host(hive=HiveGrant(f"{host}:{port}", token, join=run.id)) as made:
+    with Host(hive=HiveGrant(f"{host}:{port}", token, join_run=run.id)) as made:
         yield run, TrainingGuest(made)
 
 
@@ -356,7 +356,7 @@ def test_a_training_with_actors_counts_every_row_once(tmp_path, until_all_play):
     assert min(rows) > 0
     assert sum(rows) == result.rows == kept.rows
     assert kept.lost == 0
-    assert result.ended == "frames"
+    assert result.end_reason == "frames"
     assert any("takes no seed" in warning for warning in result.warnings)
 
 

@@ -69,7 +69,7 @@ def waits(state):
 def test_minutes_end_a_submit_that_waits(train, options):
     result = train("learns, and holds", minutes=0.05, **options)
 
-    assert result.ended == "minutes"
+    assert result.end_reason == "minutes"
     assert result.updates > 0
     assert result.best.path.exists()
 
@@ -79,13 +79,13 @@ def test_minutes_end_a_cmdlet(train, hive):
     words = f"{address.host} {address.port} 2000000000 x"
     result = train("learns", CMDLET, minutes=0.05, cmdlet=words)
 
-    assert result.ended == "minutes"
+    assert result.end_reason == "minutes"
 
 
 def test_progress_that_answers_false_ends_a_submit_that_waits(train):
     result = train("learns, and holds", minutes=LONG, progress=lambda state: not waits(state))
 
-    assert result.ended == "stopped"
+    assert result.end_reason == "stopped"
 
 
 def test_progress_that_answers_false_ends_a_guest_that_runs_once(train, hive):
@@ -93,7 +93,7 @@ def test_progress_that_answers_false_ends_a_guest_that_runs_once(train, hive):
     words = f"{address.host} {address.port} 2000000000 x"
     result = train("learns", CMDLET, cmdlet=words, progress=lambda state: not waits(state))
 
-    assert result.ended == "stopped"
+    assert result.end_reason == "stopped"
 
 
 @pytest.mark.parametrize("misbehavior", ["learns", "learns, and holds"])
@@ -155,7 +155,7 @@ def test_how_often_a_learner_died_is_told_with_the_reason(train):
     result = train("learns, dies once", minutes=LONG, progress=lambda state: not state.updates)
 
     reason = "the learner ended with status 1: ZeroDivisionError: my loss divides by zero"
-    assert result.ended == "stopped"
+    assert result.end_reason == "stopped"
     assert (result.learner_ends, result.learner_end) == (1, reason)
     assert (
         f"the learner ended once, and another one took its place, at last with: {reason}"

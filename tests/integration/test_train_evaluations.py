@@ -55,7 +55,7 @@ def test_progress_has_the_evaluations_at_once_and_may_end_the_training(tmp_path)
     shown = [state for state in states if state.evaluations]  # it may be called once more
     evaluation = shown[0].evaluations[0]
 
-    assert result.ended == "stopped"
+    assert result.end_reason == "stopped"
     assert result.evaluations[0] == evaluation
     assert len(evaluation.returns) == len(evaluation.lengths) == 100
     assert set(evaluation.lengths) == {STEPS}

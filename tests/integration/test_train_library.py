@@ -63,7 +63,7 @@ def learns(state):
 def test_a_training_returns_its_policies_and_writes_them(trained):
     result, _, _ = trained
 
-    assert (result.ended, result.frames, result.errors) == ("frames", 110, ())
+    assert (result.end_reason, result.frames, result.errors) == ("frames", 110, ())
     assert result.rows == 110 * AGENTS
     assert result.updates > 0
     assert result.run_name == "reach"
@@ -119,7 +119,7 @@ def test_progress_has_the_metrics_of_the_learner(tmp_path):
         REACH, minutes=5, settings=QUICK, progress=goes_on, directory=tmp_path / "out"
     )
 
-    assert result.ended == "stopped"
+    assert result.end_reason == "stopped"
     assert 0 < seen[-1] <= result.updates
 
 
@@ -168,7 +168,7 @@ def test_two_threads_train_at_a_time(tmp_path):
 
     assert first.run_id != second.run_id
     for result in (first, second):
-        assert result.ended == "frames"
+        assert result.end_reason == "frames"
         assert result.rows == 30 * AGENTS
         assert acted((result.directory / "guest.onnx").read_bytes()) == (3, ACTIONS)
 
@@ -191,7 +191,7 @@ def test_a_keyboard_interrupt_ends_a_training_and_keeps_what_was_made(tmp_path):
 
     result = arkml.train(REACH, minutes=5, settings=QUICK, progress=interrupt, directory=tmp_path)
 
-    assert (result.ended, result.errors) == ("interrupted", ())
+    assert (result.end_reason, result.errors) == ("interrupted", ())
     assert set(result.files) == FILES
     assert acted(result.best.path.read_bytes()) == (3, ACTIONS)
 
@@ -210,7 +210,7 @@ def test_progress_stops_a_training(tmp_path):
         progress=lambda state: not learns(state),
     )  # fmt: skip
 
-    assert (result.ended, result.errors) == ("stopped", ())
+    assert (result.end_reason, result.errors) == ("stopped", ())
     assert acted(result.best.onnx) == (3, ACTIONS)
 
 
@@ -228,7 +228,7 @@ def test_an_error_of_progress_fails_a_training_and_keeps_what_was_made(tmp_path)
 
     assert isinstance(failure.value.__cause__, LookupError)
     assert result.errors == (failure.value.__cause__,)
-    assert result.ended == "failed"
+    assert result.end_reason == "failed"
     assert set(result.files) == FILES
     assert not any(thread.is_alive() for thread in threads)
 

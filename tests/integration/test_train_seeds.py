@@ -34,7 +34,7 @@ def test_each_seed_has_its_directory_and_all_of_them_a_curve(tmp_path, config):
 
     assert process.returncode == 0, err
     assert [one["seed"] for one in document["seeds"]] == [3, 4]
-    assert [one["ended"] for one in document["seeds"]] == ["return", "return"]
+    assert [one["end_reason"] for one in document["seeds"]] == ["return", "return"]
     assert [one["rows_to_goal"] for one in document["seeds"]] == [
         next(iter(one["mean_return"]["series"]), [one["rows"]])[0] for one in trained
     ]
@@ -61,7 +61,7 @@ def test_an_interrupt_keeps_what_all_seeds_have_learned(tmp_path, config):
 
     assert process.returncode == 130, err
     assert "interrupted by SIGINT: what was learned is kept" in err
-    assert [(one["seed"], one["ended"]) for one in document["seeds"]] == [
+    assert [(one["seed"], one["end_reason"]) for one in document["seeds"]] == [
         (0, "interrupted"), (1, "interrupted"),
     ]  # fmt: skip
     assert all((out / f"seed-{seed}" / "c_reach.onnx").exists() for seed in (0, 1))
@@ -77,7 +77,7 @@ def test_trainings_end_with_the_process_that_started_them(tmp_path, config):
     ended = eventually(lambda: (out / "seed-0.json").stat().st_size)
 
     assert ended
-    assert json.loads((out / "seed-0.json").read_text())["ended"] == "interrupted"
+    assert json.loads((out / "seed-0.json").read_text())["end_reason"] == "interrupted"
 
 
 def test_what_is_refused_for_one_seed_is_not_tried_with_the_others(tmp_path):

@@ -29,7 +29,7 @@ TRAIN, APPLET = (GUESTS / "ark_api" / f"{kind}_train_016.wasm" for kind in ("cmd
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    with training_host(tmp_path_factory.mktemp("hive"), block=True) as made:
+    with training_host(tmp_path_factory.mktemp("hive"), wait_for_learner=True) as made:
         yield made
 
 

@@ -41,7 +41,9 @@ INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, Episode
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    with training_host(tmp_path_factory.mktemp("hive"), block=True, settings=DRAWN) as made:
+    with training_host(
+        tmp_path_factory.mktemp("hive"), wait_for_learner=True, settings=DRAWN
+    ) as made:
         yield made
 
 
@@ -431,7 +433,7 @@ def metrics_in(directory):
 
 
 def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
-    with training_host(tmp_path, block=True, settings=DRAWN) as host:
+    with training_host(tmp_path, wait_for_learner=True, settings=DRAWN) as host:
         guest = TrainingGuest(host)
         context = guest.start("rows of metrics")
         for step in range(300):

@@ -88,7 +88,7 @@ def masks_of(kind, features):
 @pytest.mark.parametrize("kind", [PICKER, DRIVER], ids=["discrete", "hybrid"])
 @pytest.mark.parametrize("instances", [1, 3])
 def test_choices_are_played_and_kept_with_their_masks(tmp_path, hive, kind, instances):
-    with Host(hive=grant_of(hive, block=True, shared=True)) as host:
+    with Host(hive=grant_of(hive, wait_for_learner=True, shared=True)) as host:
         many = host.fleet(CHOOSERS, instances)
         for number, guest in enumerate(many.guests):
             guest.call("configure", 1 + number, kind)
@@ -128,7 +128,7 @@ def start(host, name="both", **settings):
 
 
 def test_a_guest_is_answered_with_choices_and_clipped_actions(tmp_path, hive):
-    with Host(hive=grant_of(hive, block=True)) as host:
+    with Host(hive=grant_of(hive, wait_for_learner=True)) as host:
         guest, context = start(host)
         rows = [(agent, EpisodeState.INITIAL, 0.0, 3.0) for agent in range(200)]
         code, actions, _ = guest.submit(context, rows)
@@ -146,7 +146,7 @@ def test_a_guest_is_answered_with_choices_and_clipped_actions(tmp_path, hive):
 def test_rows_with_actions_of_their_own_are_refused_by_an_algorithm_that_cannot_use_them(
     hive, kind, caplog
 ):
-    with Host(hive=grant_of(hive, block=True)) as host:
+    with Host(hive=grant_of(hive, wait_for_learner=True)) as host:
         guest, context = start(host)
         name = f"ml__submit_training_{kind}_observations"
         code = guest.proxy.code(V1, name, context)
@@ -162,7 +162,7 @@ def test_rows_with_actions_of_their_own_are_refused_by_an_algorithm_that_cannot_
 @pytest.mark.learns
 @pytest.mark.parametrize("block", [True, False])
 def test_a_version_whose_rollout_is_full_holds_up_frames_in_block_mode_only(tmp_path, hive, block):
-    with Host(hive=grant_of(hive, block=block)) as host:
+    with Host(hive=grant_of(hive, wait_for_learner=block)) as host:
         guest, context = start(host, rollout=8)
         state, versions = EpisodeState.INITIAL, []
 

@@ -52,7 +52,7 @@ def test_workers_on_ray_play_in_the_run_are_replaced_and_end_with_it(hive, clien
     address = hive.locate()
     host, port, token = address.host, address.port, address.token
     grant = HiveGrant(
-        f"{host}:{port}", token=token, upload_modules=True, settings=LEARNER, block=True
+        f"{host}:{port}", token=token, upload_modules=True, settings=LEARNER, wait_for_learner=True
     )
 
     def run():

@@ -247,7 +247,7 @@ def test_rows_are_neither_lost_nor_doubled_while_nodes_come_and_go(
     record_testsuite_property("started", len(lives.all))
     record_testsuite_property("recoveries", " ".join(f"{seconds:.1f}" for seconds in recoveries))
 
-    assert result.ended == "stopped"
+    assert result.end_reason == "stopped"
     assert len(lives.lost) == ROUNDS * ON_A_NODE
     assert len(lives.begun) == ROUNDS * ON_A_NODE + WORKERS
     assert all("lost: its node" in life.reason for life in set(lives.all) - set(lives.begun))

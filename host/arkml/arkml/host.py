@@ -268,7 +268,7 @@ class _Gateways:
             return None
         from arkml.runs.gateway import HiveRunGateway
 
-        block = self.hives.grant.block
+        block = self.hives.grant.wait_for_learner
         if block is None:
             block = module.info.kind is not ModuleKind.APPLET
         return HiveRunGateway(self.hives, library, module, block=block)

@@ -97,8 +97,8 @@ class LimitUses:
         account = self._guest.account
         self._keep("memory_bytes", account.memory_bytes)
         self._keep("column_bytes", account.column_bytes)
-        self._keep("guest_bytes", account.bytes)
-        self._keep("host_bytes", account.bytes)
+        self._keep("guest_bytes", account.total_bytes)
+        self._keep("host_bytes", account.total_bytes)
         self._keep("handles", self._guest.live_handles)
         self._keep("futures", self._services.live_futures)
         self._keep("requests", len(self._services.requests))

@@ -148,7 +148,7 @@ def _grant(
     from arkml.runs.access import HiveGrant
 
     token, block = read_token(), fps is None
-    return HiveGrant(hive, token, tuple(allowed or ()), data, block=block)
+    return HiveGrant(hive, token, tuple(allowed or ()), data, wait_for_learner=block)
 
 
 def run(options: RunOptions) -> int:

@@ -132,9 +132,9 @@ class SeedTrainings:
     def _say(self, seed: int, status: int) -> None:
         document = document_of(self._folder(seed))
         done = f"{len(self._statuses)} of {self._options.count}"
-        if "ended" in document:
+        if "end_reason" in document:
             error = f": {document['error']}" if "error" in document else ""
-            text = harmless(f"{document['ended']} after {document['rows']:,} rows{error}")
+            text = harmless(f"{document['end_reason']} after {document['rows']:,} rows{error}")
         else:
             text = document.get("error") or f"exit code {status}, see {self._folder(seed)}.log"
         sys.stderr.write(f"seed {seed}: {text} ({done})\n")
@@ -218,7 +218,7 @@ def _show(document: dict[str, Any]) -> None:
             _shown(one["best_return"]),
             _shown(one.get("rows")),
             f"{one['seconds']:,.1f} s" if "seconds" in one else "",
-            one.get("error") or one.get("ended") or f"exit code {one['status']}",
+            one.get("error") or one.get("end_reason") or f"exit code {one['status']}",
         )
         for one in document["seeds"]
     ]

@@ -41,7 +41,7 @@ of its learning curve. The same command again continues, up to --trials trials i
 )
 _INTERVAL = 0.1
 _OF_SWEEP = frozenset({"space", "output", "trials", "jobs", "config", "as_json"})
-_KEPT = ("run", "ended", "rows", "updates", "seconds", "error")
+_KEPT = ("run", "end_reason", "rows", "updates", "seconds", "error")
 BEST, PICTURE = "best.json", "sweep.png"
 
 
@@ -319,7 +319,7 @@ def _show(document: dict[str, Any]) -> None:
             *(_shown(one["settings"][name]) for name in names),
             f"{one['rows']:,}" if "rows" in one else "",
             f"{one['seconds']:,.1f} s" if "seconds" in one else "",
-            one.get("error") or one.get("ended") or "",
+            one.get("error") or one.get("end_reason") or "",
         )
         for one in ranked
     ]

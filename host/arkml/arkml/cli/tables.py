@@ -38,7 +38,7 @@ _KINDS = {
     "vector_bytes": "return slice and pending vector",
     "work_bytes": "work space of models",
     "run_seconds": "time charged in all",
-    "bytes": "memory in all",
+    "total_bytes": "memory in all",
 }
 
 

@@ -133,7 +133,7 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
         "guest": options.name,
         "run": result.run_id,
         "name": result.run_name,
-        "ended": result.ended,
+        "end_reason": result.end_reason,
         "fps": options.fps,
         "rows": result.rows,
         "updates": result.updates,

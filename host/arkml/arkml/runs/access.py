@@ -88,17 +88,17 @@ class HiveGrant:
         allowed: Addresses of further hives that guests may name.
         data: Directory in which an embedded hive keeps its runs; None deletes them with the host.
         settings: Settings of the learner, which override the wishes of guests.
-        block: True lets a submit wait while the learner's pace admits no more rows; False drops the
-            rows. None drops rows of applets only.
+        wait_for_learner: True lets a submit wait while the learner's pace admits no more rows;
+            False drops the rows. None drops rows of applets only.
         shared: True lets all guests of the host that start a run of one game and name take part in
             one run; an embedded hive then keeps no spare learner. False gives each guest its own
             run.
         resume: True continues the run of that game and name, if the hive has one.
         checkpoint: "RUN" or "RUN@UPDATES" of the hive, from which runs start instead of the guest's
             choice; with `shared`, only the first run.
-        expected: The run that the first guest has to start. Any other run is refused as
+        expect_run: The run that the first guest has to start. Any other run is refused as
             NotTrainable.
-        join: Id of a run of the hive in which all guests take part, whatever run and hive they
+        join_run: Id of a run of the hive in which all guests take part, whatever run and hive they
             name; they get no remote workers.
         upload_modules: True allows guests to have remote workers, for which the hive gets their
             module.
@@ -120,18 +120,18 @@ class HiveGrant:
     allowed: tuple[str, ...] = ()
     data: str | os.PathLike[str] | None = None
     settings: LearnerSettings = field(default_factory=LearnerSettings)
-    block: bool | None = None
+    wait_for_learner: bool | None = None
     shared: bool = False
     resume: bool = False
     checkpoint: str = ""
-    expected: RunIdentity | None = None
-    join: str = ""
+    expect_run: RunIdentity | None = None
+    join_run: str = ""
     upload_modules: bool = False
     page: int | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for values of a wrong type, and InvalidSettings."""
-        for name in ("hive", "checkpoint", "join"):
+        for name in ("hive", "checkpoint", "join_run"):
             self._require(name, isinstance(getattr(self, name), str), "a text")
         self._require(
             "token", isinstance(self.token, str | None), "a text, or None", is_shown=False
@@ -147,9 +147,10 @@ class HiveGrant:
         require_valid(self.settings)
         for name in ("shared", "resume", "upload_modules"):
             self._require(name, isinstance(getattr(self, name), bool), "True or False")
-        self._require("block", isinstance(self.block, bool | None), "True, False or None")
-        is_run = isinstance(self.expected, RunIdentity | None)
-        self._require("expected", is_run, "a RunIdentity, or None")
+        is_choice = isinstance(self.wait_for_learner, bool | None)
+        self._require("wait_for_learner", is_choice, "True, False or None")
+        is_run = isinstance(self.expect_run, RunIdentity | None)
+        self._require("expect_run", is_run, "a RunIdentity, or None")
         if self.page is not None:
             page = whole_number(self.page)
             is_port = page is not None and 0 <= page <= LAST_PORT
@@ -264,8 +265,8 @@ class HiveAccess(Closing):
         With `join` return that run; the future raises RunGone if it is over. Raises NotTrainable if
         another run is expected.
         """
-        if self.grant.join:
-            found = client.run(self.grant.join)
+        if self.grant.join_run:
+            found = client.run(self.grant.join_run)
             return mapped(found, lambda run: _require_shape(_require_open(run), request))
         self._require_expected(request)
         self._tell_doubts(request)
@@ -341,7 +342,7 @@ class HiveAccess(Closing):
 
     def _granted(self, address: HiveAddress, configured: Address | None) -> Address | None:
         """Return the allowed address that a guest means, None for the configured hive."""
-        if self.grant.join:
+        if self.grant.join_run:
             return None
         host, port = named_address(address.url, address.port)
         own = [] if configured is None else [(_canonical(configured.host), configured.port)]
@@ -362,7 +363,7 @@ class HiveAccess(Closing):
                 log.warning("run %s: %s", on_one_line(request.name, _NAME_BYTES), doubt)
 
     def _require_expected(self, request: RunRequest) -> None:
-        expected, widths = self.grant.expected, request.settings
+        expected, widths = self.grant.expect_run, request.settings
         asked = RunIdentity(request.game, request.name, widths.features, widths.actions)
         if expected is not None and asked != expected and not self._started:
             raise NotTrainable(

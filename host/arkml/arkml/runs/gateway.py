@@ -101,7 +101,7 @@ class HiveRunGateway:
         self._branches = DeclaredBranches(module.info.spec)
         grant = hives.grant
         self._remote = RemoteWorkers(
-            module, is_allowed=grant.upload_modules, is_worker=bool(grant.join)
+            module, is_allowed=grant.upload_modules, is_worker=bool(grant.join_run)
         )
         self._lock = threading.Lock()
         self._notes = Allowance(_NOTES_PER_SECOND, time.monotonic)
@@ -155,7 +155,7 @@ class HiveRunGateway:
 
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
         client = self._hives.client(address)
-        wanted = self._hives.grant.join or run_id
+        wanted = self._hives.grant.join_run or run_id
 
         def connect() -> TrainingStart:
             run = client.run(wanted).result()

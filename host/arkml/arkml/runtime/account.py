@@ -90,7 +90,7 @@ class Usage:
         return self.wasm_seconds + charged + self.model_seconds
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes that count towards `Limits.guest_bytes`."""
         return sum(getattr(self, field.name) for field in fields(self)[_FIRST_SIZE:])
 
@@ -106,7 +106,7 @@ class Usage:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields and their sums as plain numbers, as JSON takes them."""
-        return {**asdict(self), "run_seconds": self.run_seconds, "bytes": self.bytes}
+        return {**asdict(self), "run_seconds": self.run_seconds, "total_bytes": self.total_bytes}
 
 
 _FIRST_SIZE = 7  # of the fields of Usage

@@ -27,7 +27,7 @@ from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import EPISODES, Goal, PageWish, TrainingOptions, page_port
+from arkml.training.options import EPISODES, Goal, PageOption, TrainingOptions, page_port
 from arkml.training.outcome import RunOutcome, gather, held_policy, membership_of
 from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
 from arkml.training.record import TrainingRecord
@@ -89,7 +89,7 @@ def train(
     runner: RunnerName = "processes",
     ray_address: str | None = None,
     track: TrackerName | None = None,
-    page: PageWish = None,
+    page: PageOption = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -100,7 +100,7 @@ def train(
 
     The training ends at the first of its goals: `minutes`, `frames` or `until_return`. Without a
     goal an applet trains for five minutes, and any other guest runs once. KeyboardInterrupt in the
-    calling thread ends the training, and the result is returned with `ended` "interrupted"; a
+    calling thread ends the training, and the result is returned with `end_reason` "interrupted"; a
     second one ends only the wait for the hive. If nothing was learned yet, KeyboardInterrupt is
     raised.
 
@@ -179,7 +179,7 @@ def train(
             settings={"gamma": 0.995},
             progress=lambda state: print(state.frames, state.mean_return),
         )
-        print(result.ended, result.mean_return, result.best.path)
+        print(result.end_reason, result.mean_return, result.best.path)
 
     """
     data, name = read_source(module)
@@ -261,7 +261,7 @@ class GuestTrainer(Closing):
             data,
             success_return=options.goal.mean_return,
         )
-        self._ended: TrainingEnd | None = None
+        self._end_reason: TrainingEnd | None = None
         self._actors: RolloutWorkers | None = None
         with ExitStack() as stack:
             self._host = stack.enter_context(
@@ -339,16 +339,16 @@ class GuestTrainer(Closing):
             monitor.add_evaluation(evaluated)
 
         evaluation.on_evaluation = take
-        self._ended = "interrupted"
+        self._end_reason = "interrupted"
         try:
             begin = partial(runner.initialize, self.options.environment_seed)
             loop.run(begin, runner.step, self._evaluate, self.options.eval_every)
             self._stop_actors()
             if loop.ended not in ("return", "stopped"):
                 evaluation.wait(lambda: monitor.is_stopped)
-            self._ended = loop.ended or "failed"
+            self._end_reason = loop.ended or "failed"
         except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
-            self.error, self._ended = monitor.cause_of(error), "failed"
+            self.error, self._end_reason = monitor.cause_of(error), "failed"
         finally:
             self._stop_actors()
             evaluation.close()  # one that still plays would be in a part of the result only
@@ -372,7 +372,7 @@ class GuestTrainer(Closing):
         client, run = hives.started[0]
         subject, reports = self._runner.subject, list(evaluation.reports)
         try:
-            wants_update = self.error is None and self._ended not in _BY_WISH
+            wants_update = self.error is None and self._end_reason not in _BY_WISH
             outcome = gather(
                 client, run, subject, monitor, reports, is_hurried, wants_update=wants_update
             )
@@ -465,7 +465,7 @@ class GuestTrainer(Closing):
         name, loop, hives = self.options.name, self._loop, self._hives
         reason = hives.silence if hives.failure is None else str(hives.failure)
         if not reason and hives.is_asked and loop is not None:
-            minutes = self._goal.minutes if self._ended == "minutes" else None
+            minutes = self._goal.minutes if self._end_reason == "minutes" else None
             within = f"{loop.seconds:.3g} s" if minutes is None else f"{minutes:g} minutes"
             return f"the run that {name} asked for was not there within {within}"
         return f"{name} started no training" + (reason and f": {reason}")
@@ -481,14 +481,14 @@ class GuestTrainer(Closing):
         loop, monitor = self._loop, self._monitor
         assert loop is not None
         assert monitor is not None
-        assert self._ended is not None
+        assert self._end_reason is not None
         # The last one may have been played before the hive answered, or with an earlier one's rows.
         newest = metrics_of(monitor.evaluations[-1]) if monitor.evaluations else {}
         return TrainingResult(
             run_id=outcome.info.id,
             run_name=outcome.info.name,
             directory=self.options.directory,
-            ended=self._ended,
+            end_reason=self._end_reason,
             best=TrainedPolicy(outcome.kind, outcome.best, files.get("onnx")),
             last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
             training_curve=curve_of(outcome.training),

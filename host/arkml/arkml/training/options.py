@@ -159,7 +159,7 @@ class TrainingOptions:
             allowed=self.allowed_hives,
             data=self.directory / "hive",
             settings=settings,
-            block=self.fps is None or settings.get("sync", False),
+            wait_for_learner=self.fps is None or settings.get("sync", False),
             shared=True,
             resume=self.resume,
             checkpoint="" if self.origin is None else self.origin.name,
@@ -224,11 +224,11 @@ class TrainingOptions:
         return Path(self.name).stem
 
 
-PageWish = bool | int | Callable[[str], object] | None
+PageOption = bool | int | Callable[[str], object] | None
 """A page at a port, at any port, or at any with a function that gets its link; or no page."""
 
 
-def page_port(page: PageWish) -> int | None:
+def page_port(page: PageOption) -> int | None:
     """Return the port of a page, 0 for any that is free, None for no page."""
     if page is None or page is False:
         return None

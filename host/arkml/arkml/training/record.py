@@ -57,7 +57,7 @@ class TrainingRecord:
                 self._trackers = dict(known["trackers"])
             elif is_embedded:
                 expected = _first_run(directory / "hive")
-            self.grant = replace(self.grant, expected=expected)
+            self.grant = replace(self.grant, expect_run=expected)
         elif is_embedded and _is_used(directory / "hive"):
             raise UsageError(
                 f"{directory} holds a training already: --resume (resume=True) continues it,"

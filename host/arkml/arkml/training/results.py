@@ -259,7 +259,7 @@ class TrainingResult:
     run_id: str
     run_name: str
     directory: Path
-    ended: TrainingEnd
+    end_reason: TrainingEnd
     best: TrainedPolicy
     last: TrainedPolicy
     training_curve: LearningCurve

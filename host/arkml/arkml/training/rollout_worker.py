@@ -147,9 +147,9 @@ def _grant(job: WorkerJob, details: RunDetails) -> HiveGrant:
         hive=job.hive,
         token=job.token,
         settings=settings,
-        block=job.fps is None,
+        wait_for_learner=job.fps is None,
         shared=True,
-        join=job.run_id,
+        join_run=job.run_id,
     )
 
 

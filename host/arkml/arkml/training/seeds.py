@@ -50,12 +50,12 @@ class SeedResult:
         if self.goal is None:
             return None
         reached = (rows for rows, value in self.series if value >= self.goal)
-        last = self.document.get("rows") if self.document.get("ended") == "return" else None
+        last = self.document.get("rows") if self.document.get("end_reason") == "return" else None
         return next(reached, last)
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as JSON values, without the curve."""
-        names = ("run", "ended", "rows", "updates", "seconds", "error")
+        names = ("run", "end_reason", "rows", "updates", "seconds", "error")
         return {
             "seed": self.seed,
             "status": self.status,
