@@ -16,7 +16,7 @@ from arkml.envs.pettingzoo_env import GuestParallelEnv, env, parallel_env
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.vector_env import VectorEnvOptions, vector_env
 from arkml.host import Host
-from arkml.testing.threaded import HostOptions
+from arkml.testing.threaded import HostKeywords
 
 MAKERS = [
     FleetEnv, GuestFleetVectorEnv, GuestGymnasiumEnv, GuestParallelEnv, GuestScalarEnvironment,
@@ -44,7 +44,7 @@ def test_the_options_of_vector_environments_are_those_of_both():
 
 def test_the_options_of_hosts_for_tests_are_those_of_host():
     own = inspect.signature(Host).parameters
-    written = {name: text.__forward_arg__ for name, text in HostOptions.__annotations__.items()}
+    written = {name: text.__forward_arg__ for name, text in HostKeywords.__annotations__.items()}
 
     assert written == {name: parameter.annotation for name, parameter in own.items()}
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import Job, print_json
-from arkml.cli.launch import HostGrants
-from arkml.cli.logs import LogOptions
+from arkml.cli.exits import print_json
+from arkml.cli.launch import HostOptions
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
 
@@ -34,37 +31,15 @@ the distance between the quartiles. The time of a call includes that of policies
 _FRAMES, _CALLS = (1000, 50), (20, 2)  # counted, and before that for warming up
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
     """The options of one measurement."""
 
-    guest: Path
-    cmdlet: str | None
-    invoke: str | None
-    arguments: tuple[str, ...]
-    input: Path | None
-    frames: int | None
-    warmup: int | None
-    instances: int
-    known: tuple[str, ...]
-    host: HostGrants
-    logs: LogOptions
-    as_json: bool
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    settings = {"ignore_unknown_options": True}  # -1 is an argument; `bench` refuses the others
-    app.command("bench", epilog=_EPILOG, context_settings=settings)(command)
-
-
-def command(
-    context: typer.Context,
-    guest: options.GuestFile,
-    arguments: options.Arguments = None,
-    cmdlet: options.Cmdlet = None,
-    invoke: options.Invoke = None,
-    input: options.Input = None,
+    guest: options.GuestFile
+    arguments: options.Arguments = None
+    cmdlet: options.Cmdlet = None
+    invoke: options.Invoke = None
+    input: options.Input = None
     frames: Annotated[
         int | None,
         typer.Option(
@@ -72,7 +47,7 @@ def command(
             parser=whole_number("--frames", 1),
             help="Number of frames or calls: 1000 by default, 20 where they take bytes.",
         ),
-    ] = None,
+    ] = None
     warmup: Annotated[
         int | None,
         typer.Option(
@@ -80,62 +55,26 @@ def command(
             parser=whole_number("--warmup", 0),
             help="Calls before them, not counted: 50 by default, 2 where they take bytes.",
         ),
-    ] = None,
-    instances: options.Instances = 1,
-    policy: options.Policy = None,
-    policy_output: options.PolicyOutputs = None,
-    seed: options.Seed = 0,
-    deterministic: options.Deterministic = False,
-    limit: options.LimitValues = None,
-    wasi: options.Wasi = False,
-    directory: options.Directories = None,
-    stub_missing: options.StubMissing = False,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-    verbose: options.Verbose = 0,
-    log_level: options.LogLevel = None,
-) -> Job:
-    """Measure the time of a frame or a call."""
-    level = log_level or (None if verbose or debug else "warning")
-    host = HostGrants(
-        policy,
-        seed,
-        deterministic,
-        tuple(limit or ()),
-        wasi,
-        tuple(directory or ()),
-        stub_missing,
-        outputs=tuple(policy_output or ()),
-    )
-    measurement = BenchOptions(
-        guest=guest,
-        cmdlet=cmdlet,
-        invoke=invoke,
-        arguments=tuple(arguments or ()),
-        input=input,
-        frames=frames,
-        warmup=warmup,
-        instances=instances,
-        known=tuple(name for option in context.command.params for name in option.opts),
-        host=host,
-        logs=LogOptions(level, verbose, debug),
-        as_json=as_json,
-    )
-    return partial(bench, measurement)
+    ] = None
+    instances: options.Instances = 1
+    host: HostOptions
+    output: options.OutputOptions
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    options.add_command(app, "bench", BenchOptions, bench, epilog=_EPILOG, takes_numbers=True)
 
 
 def bench(options: BenchOptions) -> int:
-    """Measure, show the times, and return the exit code."""
+    """Measure the time of a frame or a call."""
     from arkml.cli.guest_task import complaints_of, error_document, print_complaints
-    from arkml.cli.launch import open_host
-    from arkml.cli.values import check_words
 
-    options.logs.start()
-    check_words((str(options.guest), *options.arguments), options.known)
-    with open_host(options.host, keep_stdout=True) as host:
+    options.output.start_logs("warning")
+    with options.host.open_host(keep_stdout=True) as host:
         document, runner = _measure(options, host)
     complaints = complaints_of(options.host, runner, options.instances)
-    if options.as_json:
+    if options.output.as_json:
         print_json(error_document(complaints) | document)
     else:
         _show(document)
@@ -151,7 +90,9 @@ def _measure(options: BenchOptions, host: Host) -> tuple[dict[str, Any], TaskRun
     from arkml.training.task_runner import make_runner
 
     module = compile_file(host, options.guest)
-    task_options = TaskOptions(options.cmdlet, options.invoke, options.arguments, options.input)
+    task_options = TaskOptions(
+        options.cmdlet, options.invoke, tuple(options.arguments or ()), options.input
+    )
     task = choose(module, task_options)
     count, warmup = _counts(options, task)
     budget = task.budget(is_set=options.host.has_budget)

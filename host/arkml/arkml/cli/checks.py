@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from arkml.base.files import named
 from arkml.cli.files import read_module
 from arkml.cli.guest_task import idle_policy
-from arkml.cli.launch import HostGrants, open_host
+from arkml.cli.launch import HostOptions
 from arkml.cli.limit_use import LimitUse, LimitUses
 from arkml.cli.tasks import TaskOptions, choose
 from arkml.cli.timing import Steps
@@ -67,14 +67,14 @@ class Check:
 class SmokeTest:
     """A smoke test with its options, for any number of guests."""
 
-    host: HostGrants
-    frames: int = 120
-    cmdlet: str | None = None
-    input: Path | None = None
+    host: HostOptions
+    frames: int
+    cmdlet: str | None
+    input: Path | None
 
     def run(self, path: Path) -> Iterator[Check]:
         """Test the guest in a file, and yield check by check. Raises UsageError for bad options."""
-        host = open_host(self.host, name=path.name, arguments=self.cmdlet or "", keep_stdout=True)
+        host = self.host.open_host(name=path.name, arguments=self.cmdlet or "", keep_stdout=True)
         with host:
             yield from _timed(self._checks(host, path))
 
@@ -264,7 +264,7 @@ def _spec(guest: Guest) -> Iterator[Check]:
         yield Check("spec", True, f"declares {listed(declared.behaviors)}")
 
 
-def _actions(guest: Guest, options: HostGrants) -> Check:
+def _actions(guest: Guest, options: HostOptions) -> Check:
     done = guest.statistics
     if idle := idle_policy(options, done):
         return Check("actions", False, idle)

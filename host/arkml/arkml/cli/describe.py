@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import GOOD, UNUSABLE, Job, print_json
+from arkml.cli.exits import GOOD, UNUSABLE, print_json
 from arkml.cli.files import read_model
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import read_limits
@@ -25,36 +24,32 @@ _EPILOG = options.epilog(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("describe", epilog=_EPILOG)(command)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeOptions:
+    """The options of one description."""
 
-
-def command(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An ONNX or Cervo file.", show_default=False)
-    ],
-    policy_output: options.PolicyOutputs = None,
-    limit: options.ModelLimits = None,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> Job:
+    ]
+    policy_output: options.PolicyOutputs = None
+    limit: options.ModelLimits = None
+    as_json: options.Json = False
+    debug: options.Debug = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    options.add_command(app, "describe", DescribeOptions, describe_model, epilog=_EPILOG)
+
+
+def describe_model(options: DescribeOptions) -> int:
     """Show inputs, outputs, size and verdict of a model."""
-    outputs = tuple(policy_output or ())
-    logs = LogOptions(debug=debug)
-    return partial(describe_file, model, outputs, tuple(limit or ()), logs, as_json)
-
-
-def describe_file(
-    path: Path, outputs: tuple[str, ...], limits: tuple[str, ...], logs: LogOptions, as_json: bool
-) -> int:
-    """Describe one file, and return the exit code."""
     from arkml.policies.describe import ACCEPTED, describe
 
-    logs.start()
-    allowed = read_limits(limits)
-    report = describe(read_model(path, allowed), allowed, outputs)
-    if as_json:
+    LogOptions(debug=options.debug).start()
+    path, allowed = options.model, read_limits(options.limit or ())
+    report = describe(read_model(path, allowed), allowed, tuple(options.policy_output or ()))
+    if options.as_json:
         print_json({"file": str(path), "accepted": report.verdict == ACCEPTED, **asdict(report)})
     else:
         _show(path, report)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from arkml.base.terminal import harmless
 from arkml.cli.exits import FAILED, GOOD, print_error
 from arkml.cli.files import read_module
-from arkml.cli.launch import HostGrants
+from arkml.cli.launch import HostOptions
 from arkml.cli.timing import Steps
 from arkml.errors import GuestError
 from arkml.training.pacer import Pacer
@@ -63,14 +63,14 @@ def perform(
         raise KeyboardInterrupt(f"after {done:,} frames" if done else "") from None
 
 
-def complaints_of(options: HostGrants, runner: TaskRunner, instances: int) -> tuple[str, ...]:
+def complaints_of(options: HostOptions, runner: TaskRunner, instances: int) -> tuple[str, ...]:
     """Return sentences about guests that failed and about a policy that never acted."""
     failed = [failure_summary(runner.failures, instances)] if runner.failures else []
     idle = idle_policy(options, runner.statistics)
     return (*failed, *([idle] if idle else []))
 
 
-def idle_policy(options: HostGrants, statistics: Statistics) -> str | None:
+def idle_policy(options: HostOptions, statistics: Statistics) -> str | None:
     """Return a sentence about a policy of the user that never acted, as it does not fit."""
     if options.policy is None or statistics.submits or not statistics.errors:
         return None

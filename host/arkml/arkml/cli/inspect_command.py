@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.exits import GOOD, print_json
 from arkml.cli.logs import LogOptions
 
 if TYPE_CHECKING:
@@ -23,45 +21,31 @@ _EPILOG = options.epilog(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InspectOptions:
     """The options of one inspection."""
 
-    guest: Path
-    limits: tuple[str, ...]
-    logs: LogOptions
-    verbose: bool
-    as_json: bool
+    guest: options.GuestFile
+    limit: options.ModuleLimits = None
+    as_json: options.Json = False
+    debug: options.Debug = False
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Name the parameters of the imports.")
+    ] = False
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("inspect", epilog=_EPILOG)(command)
-
-
-def command(
-    guest: options.GuestFile,
-    limit: options.ModuleLimits = None,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Name the parameters of the imports.")
-    ] = False,
-) -> Job:
-    """Show kind, required APIs, imports and exports of a module, and missing imports."""
-    inspection = InspectOptions(
-        guest, tuple(limit or ()), LogOptions(debug=debug), verbose, as_json
-    )
-    return partial(inspect, inspection)
+    options.add_command(app, "inspect", InspectOptions, inspect, epilog=_EPILOG)
 
 
 def inspect(options: InspectOptions) -> int:
-    """Show one module, without running or linking it, and return the exit code."""
+    """Show kind, required APIs, imports and exports of a module, and missing imports."""
     from arkml.cli.inspection import inspect_file
     from arkml.cli.values import read_limits
 
-    options.logs.start()
-    inspection = inspect_file(options.guest, read_limits(options.limits))
+    LogOptions(debug=options.debug).start()
+    inspection = inspect_file(options.guest, read_limits(options.limit or ()))
     if options.as_json:
         print_json(_document(inspection))
     else:

@@ -1,17 +1,18 @@
-"""The options of a command about its host, and the host that is made of them."""
+"""The options of a command about its host, and the host that it makes of them."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from arkml.base.files import named
+from arkml.cli import options
 from arkml.cli.exits import UNREAD, leave
 from arkml.cli.files import read_model
 from arkml.cli.values import read_directory, read_limits
@@ -41,57 +42,91 @@ def require_hive(*, embedded: bool = True) -> None:
         raise UsageError(f"a hive needs {', '.join(missing)}: pip install 'arkml[hive]'")
 
 
-@dataclass(frozen=True, slots=True)
-class HostGrants:
-    """The options of a command about its host; texts are as the user gave them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """The options of a command about its host, as the user gave them."""
 
-    policy: Path | None = None
-    seed: int = 0
-    deterministic: bool = False
-    limits: tuple[str, ...] = ()
-    wasi: bool = False
-    directories: tuple[str, ...] = ()
-    stub_missing: bool = False
-    hive: HiveGrant | None = None
-    outputs: tuple[str, ...] = ()
+    policy: options.Policy = None
+    policy_output: options.PolicyOutputs = None
+    seed: options.Seed = 0
+    deterministic: options.Deterministic = False
+    limit: options.LimitValues = None
+    wasi: options.Wasi = False
+    directory: options.Directories = None
+    stub_missing: options.StubMissing = False
 
     @property
     def has_budget(self) -> bool:
         """True if the user set the time limit of a call."""
-        return any(limit.replace("-", "_").startswith("run_seconds") for limit in self.limits)
+        return sets_budget(self.limit)
+
+    def open_host(
+        self,
+        *,
+        name: str = "guest",
+        arguments: str = "",
+        hive: HiveGrant | None = None,
+        keep_stdout: bool = False,
+    ) -> Host:
+        """
+        Make the host of a command.
+
+        Args:
+            name: First word of the command line that a WASI command sees.
+            arguments: The other words, as a shell takes them.
+            hive: The permission to train, or None.
+            keep_stdout: True lets the output of a WASI command go to stderr.
+
+        Raises:
+            UsageError: An option has a wrong value.
+            ModelRejected: The policy cannot act here.
+
+        """
+        limits, outputs = read_limits(self.limit or ()), tuple(self.policy_output or ())
+        wasi = self._wasi(name, arguments, keep_stdout=keep_stdout)
+        if self.policy is None and outputs:
+            raise UsageError("--policy-output is about a policy: it takes --policy")
+        policy = None if self.policy is None else read_policy(self.policy, limits, outputs)
+        if hive is not None:
+            require_hive(embedded=hive.is_embedded)
+
+        from arkml.host import Host
+
+        return Host(
+            policy=policy,
+            outputs=outputs,
+            seed=self.seed,
+            deterministic=self.deterministic,
+            limits=limits,
+            wasi=wasi,
+            stub_missing=self.stub_missing,
+            hive=hive,
+        )
+
+    def _wasi(self, name: str, arguments: str, *, keep_stdout: bool) -> WasiGrant | None:
+        if not self.wasi and not self.directory:
+            return None
+        try:
+            words = shlex.split(arguments)
+        except ValueError as error:
+            raise UsageError(
+                f"--cmdlet {arguments}: {str(error).lower()}; quotes and backslashes are those of a"
+                " shell"
+            ) from None
+        from arkml.runtime.wasi.linking import WasiGrant
+
+        return WasiGrant(
+            arguments=[name.encode(errors="replace").decode(), *words],  # a file may have any name
+            directories=[read_directory(text) for text in self.directory or ()],
+            stdin=_stdin(),
+            stdout=_writer(sys.stderr.buffer if keep_stdout else sys.stdout.buffer),
+            stderr=_writer(sys.stderr.buffer),
+        )
 
 
-def open_host(
-    options: HostGrants, *, name: str = "guest", arguments: str = "", keep_stdout: bool = False
-) -> Host:
-    """
-    Make the host of a command.
-
-    `name` and `arguments` are the command line that a WASI command sees. With `keep_stdout` its
-    output goes to stderr. Raises UsageError and ModelRejected.
-    """
-    limits = read_limits(options.limits)
-    wasi = _wasi(options, name, arguments, keep_stdout=keep_stdout)
-    if options.policy is None and options.outputs:
-        raise UsageError("--policy-output is about a policy: it takes --policy")
-    policy = (
-        None if options.policy is None else read_policy(options.policy, limits, options.outputs)
-    )
-    if options.hive is not None:
-        require_hive(embedded=options.hive.is_embedded)
-
-    from arkml.host import Host
-
-    return Host(
-        policy=policy,
-        outputs=options.outputs,
-        seed=options.seed,
-        deterministic=options.deterministic,
-        limits=limits,
-        wasi=wasi,
-        stub_missing=options.stub_missing,
-        hive=options.hive,
-    )
+def sets_budget(limits: Sequence[str] | None) -> bool:
+    """Return whether one of the values of --limit sets the time limit of a call."""
+    return any(limit.replace("-", "_").startswith("run_seconds") for limit in limits or ())
 
 
 def read_policy(path: Path, limits: Limits, outputs: tuple[str, ...] = ()) -> bytes:
@@ -113,27 +148,6 @@ def read_policy(path: Path, limits: Limits, outputs: tuple[str, ...] = ()) -> by
     finally:
         models.close()
     return data
-
-
-def _wasi(options: HostGrants, name: str, arguments: str, *, keep_stdout: bool) -> WasiGrant | None:
-    if not options.wasi and not options.directories:
-        return None
-    try:
-        words = shlex.split(arguments)
-    except ValueError as error:
-        raise UsageError(
-            f"--cmdlet {arguments}: {str(error).lower()}; quotes and backslashes are those of a"
-            " shell"
-        ) from None
-    from arkml.runtime.wasi.linking import WasiGrant
-
-    return WasiGrant(
-        arguments=[name.encode(errors="replace").decode(), *words],  # a file may have any name
-        directories=[read_directory(text) for text in options.directories],
-        stdin=_stdin(),
-        stdout=_writer(sys.stderr.buffer if keep_stdout else sys.stdout.buffer),
-        stderr=_writer(sys.stderr.buffer),
-    )
 
 
 def _stdin() -> BinaryIO | bytes:

@@ -1,13 +1,23 @@
-"""The options that several commands share."""
+"""The options that several commands share, and commands whose options are a dataclass."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from arkml.cli.values import whole_number
+from arkml.cli.exits import Job
+from arkml.cli.logs import LogOptions
+from arkml.cli.values import check_words, read_configuration, whole_number
+
+if TYPE_CHECKING:
+    from arkml.envs.core.options import GuestEnvOptions
+    from arkml.host import Host
 
 _HOST, _OUTPUT, _GUEST = "Host", "Output", "Guest"
 
@@ -255,3 +265,117 @@ LogLevel = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """The options of a command about what it prints."""
+
+    as_json: Json = False
+    debug: Debug = False
+    verbose: Verbose = 0
+    log_level: LogLevel = None
+
+    def start_logs(self, level: str | None = None) -> None:
+        """Begin to show log lines, from `level` on unless an option says otherwise."""
+        shown = self.log_level or (None if self.verbose or self.debug else level)
+        LogOptions(shown, self.verbose, self.debug).start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentOptions:
+    """The options of a command about a guest that is stepped as an environment."""
+
+    entry: Entry = None
+    args: CmdletArguments = ""
+    configure: Configure = None
+    configure_numbers: ConfigureNumbers = None
+    spec: Declaration = None
+
+    def keywords(self, host: Host | None = None) -> GuestEnvOptions:
+        """Return them as keywords of `GuestEnv`, with a host for it. Raises UsageError."""
+        return {
+            "entry": self.entry,
+            "args": self.args,
+            "configure": read_configuration(self.configure, self.configure_numbers),
+            "spec": self.spec,
+            "host": host,
+        }
+
+
+_Options = TypeVar("_Options")
+
+
+def add_command(
+    app: typer.Typer,
+    name: str,
+    options: type[_Options],
+    perform: Callable[[_Options], int],
+    *,
+    epilog: str,
+    takes_numbers: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    """
+    Add a command whose options are the fields of a dataclass.
+
+    Typer reads the options of a function; this gives it one whose parameters are the fields, so
+    that each option is written once. A field that is a dataclass itself stands for its fields.
+
+    Args:
+        app: The application that gets the command.
+        name: The word that calls it.
+        options: The dataclass, with options as the annotations of its fields.
+        perform: Function that does the job and returns the exit code; its docstring is the help.
+        epilog: Examples and notes below the help text.
+        takes_numbers: True for `arguments` that may be negative numbers. Typer then takes unknown
+            options for arguments, and the command refuses them.
+        settings: Further settings of Click's context.
+
+    Example:
+        add_command(app, "bench", BenchOptions, bench, epilog=epilog("arkml bench npc.wasm"))
+
+    """
+
+    def command(context: typer.Context, **values: Any) -> Job:
+        if takes_numbers:
+            known = [name for option in context.command.params for name in option.opts]
+            check_words((str(values["guest"]), *(values["arguments"] or ())), known)
+        return partial(perform, _filled(options, values))
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    context = inspect.Parameter("context", kind, annotation=typer.Context)
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [context, *_parameters(options)]
+    )
+    whole = {**(settings or {}), "ignore_unknown_options": takes_numbers}
+    described = inspect.getdoc(perform)
+    app.command(name, help=described, epilog=epilog, context_settings=whole)(command)
+
+
+def _parameters(options: Any) -> Iterator[inspect.Parameter]:
+    """Yield a parameter for each field of a dataclass, and for those of its groups."""
+    hints = get_type_hints(options, include_extras=True)
+    for field in fields(options):
+        if is_dataclass(hints[field.name]):
+            yield from _parameters(hints[field.name])
+        else:
+            yield inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=hints[field.name],
+            )
+
+
+def _filled(options: Any, values: Mapping[str, Any]) -> Any:
+    """Return a dataclass, and its groups, with these values."""
+    hints = get_type_hints(options)
+    return options(
+        **{
+            field.name: _filled(hints[field.name], values)
+            if is_dataclass(hints[field.name])
+            else values[field.name]
+            for field in fields(options)
+        }
+    )

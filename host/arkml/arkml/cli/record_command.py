@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.exits import GOOD, print_json
 from arkml.cli.files import keep_apart, read_module
 from arkml.cli.launch import read_policy
-from arkml.cli.logs import LogOptions
 from arkml.cli.values import read_limits, whole_number
-from arkml.limits import Limits
 
 if TYPE_CHECKING:
     from arkml.training.recording import Recording
@@ -33,38 +30,16 @@ guest fails or the command is interrupted.
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
     """The options of one recording."""
 
-    guest: Path
-    policy: Path
-    outputs: tuple[str, ...]
-    behavior: str | None
-    output: Path
-    episodes: int | None
-    frames: int | None
-    max_episode_steps: int | None
-    noise: bool
-    seed: int
-    cmdlet: str | None
-    limits: Limits
-    logs: LogOptions
-    as_json: bool
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("record", epilog=_EPILOG)(command)
-
-
-def command(
-    guest: options.GuestFile,
+    guest: options.GuestFile
     policy: Annotated[
         Path,
         typer.Option(metavar="FILE", help="The ONNX or Cervo file that plays.", show_default=False),
-    ],
-    output: Annotated[
+    ]
+    file: Annotated[
         Path,
         typer.Option(
             "-o",
@@ -73,70 +48,52 @@ def command(
             help="The file to write: NAME.npz, or NAME-v0 for a Minari dataset.",
             show_default=False,
         ),
-    ],
-    policy_output: options.PolicyOutputs = None,
-    behavior: options.Behavior = None,
+    ]
+    policy_output: options.PolicyOutputs = None
+    behavior: options.Behavior = None
     episodes: Annotated[
         int | None,
         typer.Option(
             metavar="N", parser=whole_number("--episodes", 1), help="Record until N have ended."
         ),
-    ] = None,
+    ] = None
     frames: Annotated[
         int | None,
         typer.Option(metavar="N", parser=whole_number("--frames", 1), help="Record N frames."),
-    ] = None,
-    max_episode_steps: options.MaxEpisodeSteps = None,
+    ] = None
+    max_episode_steps: options.MaxEpisodeSteps = None
     noise: Annotated[
         bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")
-    ] = False,
-    cmdlet: options.Cmdlet = None,
-    seed: options.Seed = 0,
-    limit: options.LimitValues = None,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-    verbose: options.Verbose = 0,
-    log_level: options.LogLevel = None,
-) -> Job:
-    """Record the play of a policy as demonstrations."""
-    return partial(
-        record,
-        RecordOptions(
-            guest=guest,
-            policy=policy,
-            outputs=tuple(policy_output or ()),
-            behavior=behavior,
-            output=output,
-            episodes=episodes,
-            frames=frames,
-            max_episode_steps=max_episode_steps,
-            noise=noise,
-            seed=seed,
-            cmdlet=cmdlet,
-            limits=read_limits(tuple(limit or ())),
-            logs=LogOptions(log_level, verbose, debug),
-            as_json=as_json,
-        ),
-    )
+    ] = False
+    cmdlet: options.Cmdlet = None
+    seed: options.Seed = 0
+    limit: options.LimitValues = None
+    output: options.OutputOptions
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    options.add_command(app, "record", RecordOptions, record, epilog=_EPILOG)
 
 
 def record(options: RecordOptions) -> int:
-    """Play, write the file, show a summary, and return the exit code."""
+    """Record the play of a policy as demonstrations."""
     from arkml.cli.progress import ProgressBar
     from arkml.training.recording import EPISODES, record
 
-    options.logs.start()
-    keep_apart(options.output, options.guest, options.policy)
+    options.output.start_logs()
+    limits, outputs = read_limits(options.limit or ()), tuple(options.policy_output or ())
+    keep_apart(options.file, options.guest, options.policy)
     read_module(options.guest)
-    policy = read_policy(options.policy, options.limits, options.outputs)
+    policy = read_policy(options.policy, limits, outputs)
     by_frames = options.frames is not None and options.episodes is None
     total = options.frames if by_frames else options.episodes or EPISODES
     with ProgressBar(options.guest.name, total or 0) as bar:
         recording = record(
             options.guest,
             policy,
-            options.output,
-            outputs=options.outputs,
+            options.file,
+            outputs=outputs,
             behavior=options.behavior,
             episodes=options.episodes,
             frames=options.frames,
@@ -144,13 +101,13 @@ def record(options: RecordOptions) -> int:
             deterministic=not options.noise,
             seed=options.seed,
             cmdlet=options.cmdlet,
-            limits=options.limits,
+            limits=limits,
             progress=lambda frames, episodes: bar(frames if by_frames else episodes),
         )
     if recording.shortfall:
         sys.stderr.write(f"{recording.shortfall}\n")
     document = _document(options, recording)
-    if options.as_json:
+    if options.output.as_json:
         print_json(document)
     else:
         _show(document)

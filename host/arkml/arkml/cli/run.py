@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +13,10 @@ import typer
 from arkml.base.output_files import make_directory, write_file
 from arkml.base.terminal import harmless
 from arkml.cli import options
-from arkml.cli.exits import Job, print_json
+from arkml.cli.exits import print_json
 from arkml.cli.files import keep_apart
-from arkml.cli.launch import HostGrants, read_token
-from arkml.cli.logs import LogOptions, print_echoes
+from arkml.cli.launch import HostOptions, read_token
+from arkml.cli.logs import print_echoes
 from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
 from arkml.sessions.text import presentable
@@ -45,38 +44,15 @@ changes it), a call of anything else without a limit unless --limit sets one.
 _MOST_TEXT = 1 << 20  # bytes of a return slice that are shown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The options of one run."""
 
-    guest: Path
-    cmdlet: str | None
-    invoke: str | None
-    arguments: tuple[str, ...]
-    input: Path | None
-    frames: int | None
-    fps: float | None
-    instances: int
-    out: Path | None
-    host: HostGrants
-    known: tuple[str, ...]
-    logs: LogOptions
-    as_json: bool
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    settings = {"ignore_unknown_options": True}  # -1 is an argument; `run` refuses the others
-    app.command("run", epilog=_EPILOG, context_settings=settings)(command)
-
-
-def command(
-    context: typer.Context,
-    guest: options.GuestFile,
-    arguments: options.Arguments = None,
-    cmdlet: options.Cmdlet = None,
-    invoke: options.Invoke = None,
-    input: options.Input = None,
+    guest: options.GuestFile
+    arguments: options.Arguments = None
+    cmdlet: options.Cmdlet = None
+    invoke: options.Invoke = None
+    input: options.Input = None
     frames: Annotated[
         int | None,
         typer.Option(
@@ -84,90 +60,64 @@ def command(
             parser=whole_number("--frames", 1),
             help="Number of frames or calls: 600 frames or 1 call by default.",
         ),
-    ] = None,
+    ] = None
     fps: Annotated[
         float | None,
         typer.Option(
             metavar="F", parser=rate("--fps", 0.01), help="Pace the frames and count late ones."
         ),
-    ] = None,
-    instances: options.Instances = 1,
+    ] = None
+    instances: options.Instances = 1
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="Write the last bytes that the guest returns to this file."
         ),
-    ] = None,
-    policy: options.Policy = None,
-    policy_output: options.PolicyOutputs = None,
-    seed: options.Seed = 0,
-    deterministic: options.Deterministic = False,
-    limit: options.LimitValues = None,
-    wasi: options.Wasi = False,
-    directory: options.Directories = None,
-    stub_missing: options.StubMissing = False,
-    hive: Annotated[str, options.hive("none", "none embedded")] = "none",
-    allow_hive: options.AllowHive = None,
-    data: options.HiveData = None,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-    verbose: options.Verbose = 0,
-    log_level: options.LogLevel = None,
-) -> Job:
-    """Run a guest and show how it went."""
-    return partial(
-        run,
-        RunOptions(
-            guest=guest,
-            cmdlet=cmdlet,
-            invoke=invoke,
-            arguments=tuple(arguments or ()),
-            known=tuple(name for option in context.command.params for name in option.opts),
-            input=input,
-            frames=frames,
-            fps=fps,
-            instances=instances,
-            out=out,
-            host=HostGrants(
-                policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()),
-                stub_missing, _grant(hive, allow_hive, data, fps), tuple(policy_output or ()),
-            ),
-            logs=LogOptions(log_level, verbose, debug),
-            as_json=as_json,
-        ),
-    )  # fmt: skip
+    ] = None
+    host: HostOptions
+    hive: Annotated[str, options.hive("none", "none embedded")] = "none"
+    allow_hive: options.AllowHive = None
+    data: options.HiveData = None
+    output: options.OutputOptions
+
+    def grant(self) -> HiveGrant | None:
+        """Return the permission to train, None without a hive. Raises UsageError."""
+        if self.hive == "none":
+            if self.allow_hive or self.data is not None:
+                raise UsageError(
+                    "--allow-hive and --data go with --hive embedded or --hive HOST:PORT"
+                )
+            return None
+        from arkml.runs.access import HiveGrant
+
+        return HiveGrant(
+            self.hive,
+            read_token(),
+            tuple(self.allow_hive or ()),
+            self.data,
+            wait_for_learner=self.fps is None,
+        )
 
 
-def _grant(
-    hive: str, allowed: list[str] | None, data: Path | None, fps: float | None
-) -> HiveGrant | None:
-    if hive == "none":
-        if allowed or data is not None:
-            raise UsageError("--allow-hive and --data go with --hive embedded or --hive HOST:PORT")
-        return None
-    from arkml.runs.access import HiveGrant
-
-    token, block = read_token(), fps is None
-    return HiveGrant(hive, token, tuple(allowed or ()), data, wait_for_learner=block)
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    options.add_command(app, "run", RunOptions, run, epilog=_EPILOG, takes_numbers=True)
 
 
 def run(options: RunOptions) -> int:
-    """Load the guest, run its task, show the result, and return the exit code."""
+    """Run a guest and show how it went."""
     from arkml.cli.guest_task import print_complaints
-    from arkml.cli.launch import open_host
-    from arkml.cli.values import check_words
 
-    options.logs.start()
-    check_words((str(options.guest), *options.arguments), options.known)
+    options.output.start_logs()
     keep_apart(options.out, options.guest, options.host.policy)
-    hive = options.host.hive
-    if hive is not None and hive.data is not None:
-        make_directory("--data", Path(hive.data))
-    with open_host(
-        options.host,
+    hive = options.grant()
+    if options.data is not None:
+        make_directory("--data", options.data)
+    with options.host.open_host(
         name=options.guest.name,
         arguments=options.cmdlet or "",
-        keep_stdout=options.as_json,
+        hive=hive,
+        keep_stdout=options.output.as_json,
     ) as host:
         summary = _perform(options, host)
     _show(options, summary)
@@ -185,7 +135,9 @@ def _perform(options: RunOptions, host: Host) -> Summary:
     from arkml.training.tasks import entry_names
 
     module = compile_file(host, options.guest)
-    task_options = TaskOptions(options.cmdlet, options.invoke, options.arguments, options.input)
+    task_options = TaskOptions(
+        options.cmdlet, options.invoke, tuple(options.arguments or ()), options.input
+    )
     task = choose(module, task_options)
     budget = task.budget(is_set=options.host.has_budget)
     runner = make_runner(host, module, task, instances=options.instances, budget=budget)
@@ -235,7 +187,7 @@ def _show(options: RunOptions, summary: Summary) -> None:
     if options.out is not None and summary.returned:
         write_file(options.out, summary.returned)
         sys.stderr.write(f"wrote {len(summary.returned):,} bytes to {harmless(str(options.out))}\n")
-    if options.as_json:
+    if options.output.as_json:
         print_json(summary.document())
         return
     if summary.returned and options.out is None:
@@ -250,5 +202,5 @@ def _show(options: RunOptions, summary: Summary) -> None:
     # The output of a WASI command may be piped on.
     stream = sys.stderr if summary.kind == "wasi-command" else sys.stdout
     show_run(summary, stream)
-    if options.logs.verbosity:
+    if options.output.verbose:
         show_account(summary.account, stream)

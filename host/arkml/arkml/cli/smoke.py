@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +14,13 @@ import typer
 from arkml.base.output_files import write_file
 from arkml.base.terminal import harmless
 from arkml.cli import options
-from arkml.cli.exits import FAILED, GOOD, Job, print_json
+from arkml.cli.exits import FAILED, GOOD, print_json
 from arkml.cli.files import keep_apart
-from arkml.cli.launch import HostGrants
-from arkml.cli.logs import LogOptions
+from arkml.cli.launch import HostOptions
 from arkml.cli.values import whole_number
 
 if TYPE_CHECKING:
-    from arkml.cli.checks import Check, SmokeTest
+    from arkml.cli.checks import Check
 
 _EPILOG = options.epilog(
     "arkml smoke npc.wasm",
@@ -40,76 +39,48 @@ most that the guest used of it at once. The exit code is 1 if any check fails.
 _FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("smoke", epilog=_EPILOG)(command)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeOptions:
+    """The options of smoke tests."""
 
-
-def command(
     guests: Annotated[
         list[Path],
         typer.Argument(metavar="GUEST...", help="WebAssembly modules.", show_default=False),
-    ],
+    ]
     frames: Annotated[
         int,
         typer.Option(
             metavar="N", parser=whole_number("--frames", 2), help="Frames that an applet runs."
         ),
-    ] = 120,
+    ] = 120
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the checks as JUnit XML, too.")
-    ] = None,
-    cmdlet: options.Cmdlet = None,
+    ] = None
+    cmdlet: options.Cmdlet = None
     input: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Bytes for a servlet or for a single function of bytes; - is stdin.",
         ),
-    ] = None,
-    policy: options.Policy = None,
-    policy_output: options.PolicyOutputs = None,
-    seed: options.Seed = 0,
-    deterministic: options.Deterministic = False,
-    limit: options.LimitValues = None,
-    wasi: options.Wasi = False,
-    directory: options.Directories = None,
-    stub_missing: options.StubMissing = False,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-    verbose: options.Verbose = 0,
-    log_level: options.LogLevel = None,
-) -> Job:
+    ] = None
+    host: HostOptions
+    output: options.OutputOptions
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    options.add_command(app, "smoke", SmokeOptions, smoke, epilog=_EPILOG)
+
+
+def smoke(options: SmokeOptions) -> int:
     """Check that guests load, link, run and clean up."""
     from arkml.cli.checks import SmokeTest
 
-    host = HostGrants(
-        policy,
-        seed,
-        deterministic,
-        tuple(limit or ()),
-        wasi,
-        tuple(directory or ()),
-        stub_missing,
-        outputs=tuple(policy_output or ()),
-    )
-    level = log_level or (None if verbose or debug else "warning")
-    return partial(
-        smoke,
-        guests,
-        SmokeTest(host, frames=frames, cmdlet=cmdlet, input=input),
-        LogOptions(level, verbose, debug),
-        junit,
-        as_json,
-    )
-
-
-def smoke(
-    guests: list[Path], test: SmokeTest, logs: LogOptions, junit: Path | None, as_json: bool
-) -> int:
-    """Test all guests, one after the other, and return the exit code."""
-    logs.start()
-    keep_apart(junit, test.host.policy, test.input, *guests)
+    guests, as_json = options.guests, options.output.as_json
+    options.output.start_logs("warning")
+    keep_apart(options.junit, options.host.policy, options.input, *guests)
+    test = SmokeTest(options.host, options.frames, options.cmdlet, options.input)
     results: dict[str, list[Check]] = {}
     for path in guests:
         if not as_json:
@@ -121,8 +92,8 @@ def smoke(
             if not as_json:
                 _print(check)
                 _print_limits(check)
-    if junit is not None:
-        write_file(junit, junit_xml(results))
+    if options.junit is not None:
+        write_file(options.junit, junit_xml(results))
     passed = {guest: all(check.passed for check in checks) for guest, checks in results.items()}
     if as_json:
         print_json(_document(results, passed))

@@ -14,7 +14,7 @@ import typer
 from arkml.base.files import MOST_OF_SETTINGS, read_file
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, exit_code, print_failure, print_json, sentence
-from arkml.cli.launch import HostGrants, read_token, require_hive
+from arkml.cli.launch import read_token, require_hive, sets_budget
 from arkml.cli.logs import LogOptions
 from arkml.cli.seeds import SeedOptions, train_seeds, words_of
 from arkml.cli.signals import SIGNALS
@@ -256,7 +256,7 @@ def command(
         max_episode_steps=max_episode_steps,
         seed=seed,
         limits=read_limits(tuple(limit or ())),
-        budgets_every_call=HostGrants(limits=tuple(limit or ())).has_budget,
+        budgets_every_call=sets_budget(limit),
         actors=actors,
         runner=cast("RunnerName", runner),
         ray_address=ray_address,

@@ -133,7 +133,7 @@ class _NoWarning(Unclosed):
         """Give no warning."""
 
 
-class HostOptions(TypedDict, total=False):
+class HostKeywords(TypedDict, total=False):
     """Keyword arguments of `arkml.Host`, which explains them."""
 
     policy: Source | Policy | PolicyFunction | None
@@ -149,7 +149,7 @@ class HostOptions(TypedDict, total=False):
 class ThreadedHost(Sealed):
     """A host whose guests run on a thread, with the arguments of `arkml.Host`."""
 
-    def __init__(self, **options: Unpack[HostOptions]) -> None:
+    def __init__(self, **options: Unpack[HostKeywords]) -> None:
         self._worker = WorkThread()
         self._host = self._worker.run(partial(Host, **options))
         self._programs: dict[tuple[str, bytes], CompiledModule] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from arkml.cli import options
 from arkml.cli.files import read_module
-from arkml.cli.launch import HostGrants, open_host, read_policy
-from arkml.cli.values import one_of, rate, read_configuration, read_limits, whole_number
+from arkml.cli.launch import HostOptions, read_policy
+from arkml.cli.values import one_of, rate, read_limits, whole_number
 from arkml.errors import UsageError
-from arkml.trial_commands.learning_options import learning_options
+from arkml.trial_commands.learning_options import (
+    Learn,
+    LearnRewards,
+    TrialsHive,
+    TrialsRuns,
+    learning_options,
+)
 
 if TYPE_CHECKING:
-    from arkml.envs.core.options import GuestEnvOptions
     from arkml.guest_trials.hosting import GuestHosting
     from arkml.guest_trials.learning.options import LearningOptions
     from arkml.guest_trials.learning.trial_learning import TrialLearning
@@ -34,8 +40,6 @@ LIMIT = "--guest-limit"
 
 
 _LOCAL, _CLIENT = "local://", "cogment://client"
-_NAMES = {"numbers": "--configure-numbers", "limits": LIMIT, "runs": "--run"}
-
 _CLASS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
 
 
@@ -122,86 +126,66 @@ Seed = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class GuestChoice:
-    """The guest of a command with its options; texts are as the user gave them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedGuest:
+    """The options of a command about the trials that a guest plays."""
 
-    guest: Path
-    entry: str | None = None
-    args: str = ""
-    configure: str | None = None
-    numbers: str | None = None
-    spec: Path | None = None
-    limits: tuple[str, ...] = ()
-    wasi: bool = False
-
-    def open_host(self, option: str = LIMIT) -> Host:
-        """
-        Open the host of the guest, whose output goes to stderr.
-
-        `option` gave the limits. Raises UsageError, and ModuleError for a file that is clearly not
-        a module.
-        """
-        read_module(self.guest)
-        read_limits(self.limits, option)
-        grants = HostGrants(limits=self.limits, wasi=self.wasi)
-        return open_host(grants, name=self.guest.name, keep_stdout=True)
-
-    def environment(self, host: Host) -> GuestEnvOptions:
-        """Return the options of its environments. Raises UsageError."""
-        return {
-            "entry": self.entry,
-            "args": self.args,
-            "configure": read_configuration(self.configure, self.numbers),
-            "spec": self.spec,
-            "host": host,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class GuestTrialsChoice:
-    """The trials of a guest, as the options of a command describe them."""
-
-    guest: GuestChoice
-    policy: tuple[str, ...] = ()
-    deterministic: bool = False
-    tick_rate: float | None = None
-    away: float | None = None
-    end_on: Literal["first", "all"] | None = None
-    seed: int | None = None
-    hive: str | None = None
-    runs: tuple[str, ...] = ()
-    learn: str | None = None
-    learn_rewards: str | None = None
-    policy_output: tuple[str, ...] = ()
+    policy: Policies = None
+    policy_output: PolicyOutputs = None
+    deterministic: Deterministic = False
+    tick_rate: TickRate = None
+    away: Away = None
+    end_on: EndOn = None
+    seed: Seed = None
+    hive: TrialsHive = None
+    run: TrialsRuns = None
+    learn: Learn = None
+    learn_rewards: LearnRewards = None
+    environment: options.EnvironmentOptions
+    guest_limit: GuestLimits = None
+    wasi: Wasi = False
 
     @property
     def learning(self) -> LearningOptions | None:
         """The part in the runs of a hive, None without one. Raises UsageError."""
-        return learning_options(self.hive, self.runs, self.learn, self.learn_rewards)
+        return learning_options(self.hive, self.run, self.learn, self.learn_rewards)
 
-    def require_guest(self) -> None:
-        """Raise UsageError if there is an option of a guest, where --guest names none."""
-        none = GuestTrialsChoice(GuestChoice(self.guest.guest))
-        for mine, default in ((self.guest, none.guest), (self, none)):
+    def require_none(self) -> None:
+        """Raise UsageError if there is an option of a guest: where --guest names none."""
+        none = PlayedGuest(environment=options.EnvironmentOptions())
+        for mine, default in ((self.environment, none.environment), (self, none)):
             for field in fields(mine):
-                if field.name != "guest" and getattr(mine, field.name) != getattr(
-                    default, field.name
-                ):
-                    name = _NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
-                    raise UsageError(f"{name} is about a guest: it takes --guest")
+                is_given = field.name != "environment" and (
+                    (getattr(mine, field.name) or None) != (getattr(default, field.name) or None)
+                )
+                if is_given:
+                    name = field.name.replace("_", "-")
+                    raise UsageError(f"--{name} is about a guest: it takes --guest")
 
-    def options(self, host: Host, *, people: bool) -> GuestTrialsOptions:
+    @contextmanager
+    def open_hosting(self, guest: Path, *, people: bool) -> Iterator[GuestHosting]:
         """
-        Return the options of the trials, played in `host`.
+        Open the guest of a server with its policies, and free it at the end.
 
-        Raises UsageError, and ModelRejected for a policy that is refused.
+        Raises UsageError, ModuleError, GuestError and ModelRejected for options that do not fit.
         """
+        from arkml.guest_trials.hosting import GuestHosting
+        from arkml.guest_trials.prompt import prompt_ticks
+
+        with (
+            prompt_ticks(),
+            open_guest_host(guest, self.guest_limit, LIMIT, wasi=self.wasi) as host,
+            GuestHosting(self._options(guest, host, people=people)) as hosting,
+        ):
+            yield hosting
+
+    def _options(self, guest: Path, host: Host, *, people: bool) -> GuestTrialsOptions:
+        """Return the options of the trials, played in `host`."""
         from arkml.guest_trials.options import GuestTrialsOptions
 
         return GuestTrialsOptions(
-            module=self.guest.guest,
-            environment=self.guest.environment(host),
+            module=guest,
+            environment=self.environment.keywords(host),
             tick_rate=self.tick_rate,
             away=AWAY if self.away is None else self.away,
             people=people,
@@ -217,10 +201,10 @@ class GuestTrialsChoice:
 
         files = []
         by_class: dict[str | None, list[str]] = {}
-        for text in self.policy_output:
+        for text in self.policy_output or ():
             actor_class, name = _class_and_rest(text)
             by_class.setdefault(actor_class, []).append(name)
-        for text in self.policy:
+        for text in self.policy or ():
             actor_class, file = _class_and_rest(text)
             outputs = tuple(by_class.pop(actor_class, ()))
             data = read_policy(path := Path(file), host.limits, outputs)
@@ -242,34 +226,27 @@ class GuestTrialsChoice:
         )
 
 
-@contextmanager
-def open_hosting(choice: GuestTrialsChoice, *, people: bool) -> Iterator[GuestHosting]:
+def open_guest_host(guest: Path, limits: Sequence[str] | None, option: str, *, wasi: bool) -> Host:
     """
-    Open the guest of a server with its policies, and free it at the end.
+    Open the host of a guest, whose output goes to stderr.
 
-    Raises UsageError, ModuleError, GuestError and ModelRejected for options that do not fit.
+    `option` gave the limits. Raises UsageError, and ModuleError for a file that is clearly not a
+    module.
     """
-    from arkml.guest_trials.hosting import GuestHosting
-    from arkml.guest_trials.prompt import prompt_ticks
-
-    with (
-        prompt_ticks(),
-        choice.guest.open_host() as host,
-        GuestHosting(choice.options(host, people=people)) as hosting,
-    ):
-        yield hosting
+    read_module(guest)
+    read_limits(limits or (), option)
+    host = HostOptions(limit=list(limits or ()), wasi=wasi)
+    return host.open_host(name=guest.name, keep_stdout=True)
 
 
 @contextmanager
-def open_learning(
-    choice: GuestTrialsChoice, hosting: GuestHosting
-) -> Iterator[TrialLearning | None]:
+def open_learning(played: PlayedGuest, hosting: GuestHosting) -> Iterator[TrialLearning | None]:
     """
     Take part in the runs of the hive that an option names, and leave them at the end.
 
     Raises UsageError, NotTrainable for a run that the guest cannot take part in, and HiveError.
     """
-    learning = choice.learning
+    learning = played.learning
     if learning is None:
         yield None
         return

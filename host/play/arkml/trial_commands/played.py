@@ -16,7 +16,7 @@ from arkml.base.terminal import harmless
 from arkml.errors import GuestError
 from arkml.guest_trials.hosting import GuestHosting
 from arkml.guest_trials.learning.trial_learning import TrialLearning
-from arkml.trial_commands.guest_options import GuestTrialsChoice, open_hosting, open_learning
+from arkml.trial_commands.guest_options import PlayedGuest, open_learning
 from arkml.trial_commands.service import EndingSignals, open_log
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import HOSTED
@@ -46,7 +46,8 @@ _ELSEWHERE: Final = {  # addresses for documentation, to which nothing is sent
 class PlayedTrials:
     """The settings of `arkml trials play`; without `data` there is no log."""
 
-    guest: GuestTrialsChoice
+    guest: Path
+    played: PlayedGuest
     web: WebOptions
     data: Path | None
     is_opened: bool = False
@@ -69,8 +70,8 @@ def serve(options: PlayedTrials, announce: Callable[[str], object]) -> int:
     TrialError and UsageError if the server cannot begin.
     """
     with (
-        open_hosting(options.guest, people=True) as hosting,
-        open_learning(options.guest, hosting) as learning,
+        options.played.open_hosting(options.guest, people=True) as hosting,
+        open_learning(options.played, hosting) as learning,
     ):
         return asyncio.run(_serve(options, hosting, learning, announce))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,6 @@ from arkml.cli.values import LAST_PORT, whole_number
 from arkml.errors import UsageError
 from arkml.trial_commands import guest_options as guests
 from arkml.trial_commands.export import Data, require_trials
-from arkml.trial_commands.learning_options import Learn, LearnRewards, TrialsHive, TrialsRuns
 from arkml.trial_commands.limits import datalog_options, trials_options
 from arkml.trial_commands.ports import (
     WebPortOptions,
@@ -30,7 +29,7 @@ from arkml.trial_commands.ports import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from arkml.trial_commands.service import ServedTrials
 
 _EPILOG = options.epilog(
     "arkml trials serve --params params.yaml",
@@ -62,7 +61,9 @@ _NOT_HERE = {
 def register(trials: typer.Typer) -> None:
     """Add the command, and commands of Cogment that are refused."""
     settings = {"token_normalize_func": lambda word: word.replace("_", "-")}
-    trials.command("serve", epilog=_EPILOG, context_settings=settings)(serve)
+    options.add_command(
+        trials, "serve", ServeTrialsOptions, serve, epilog=_EPILOG, settings=settings
+    )
     for name in _NOT_HERE:
         trials.command(
             name,
@@ -103,7 +104,10 @@ def _unused(name: str) -> Any:
     return typer.Option(name, hidden=True)
 
 
-def serve(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeTrialsOptions:
+    """The options of a server of trials."""
+
     lifecycle_port: Annotated[
         int,
         _port(
@@ -112,7 +116,7 @@ def serve(
             "TRIAL_LIFECYCLE_PORT",
             text="For controllers; 0: free.",
         ),
-    ] = 9000,
+    ] = 9000
     actor_port: Annotated[
         int,
         _port(
@@ -121,10 +125,10 @@ def serve(
             "TRIAL_ACTOR_PORT",
             text="For actors that join; 0: a free one.",
         ),
-    ] = 9000,
+    ] = 9000
     actor_web_port: Annotated[
         int, _port("--actor-web-port", "COGMENT_WEB_PROXY_PORT", text="For browsers; 0: off.")
-    ] = 0,
+    ] = 0
     prometheus_port: Annotated[
         int,
         _port(
@@ -133,7 +137,7 @@ def serve(
             "PROMETHEUS_PORT",
             text="For Prometheus; 0: off.",
         ),
-    ] = 0,
+    ] = 0
     params: Annotated[
         Path | None,
         typer.Option(
@@ -143,7 +147,7 @@ def serve(
             show_default=False,
             rich_help_panel=_COGMENT,
         ),
-    ] = None,
+    ] = None
     pre_trial_hooks: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,7 +157,7 @@ def serve(
             show_default=False,
             rich_help_panel=_COGMENT,
         ),
-    ] = None,
+    ] = None
     status_file: Annotated[
         Path | None,
         typer.Option(
@@ -163,7 +167,7 @@ def serve(
             show_default=False,
             rich_help_panel=_COGMENT,
         ),
-    ] = None,
+    ] = None
     gc_frequency: Annotated[
         int,
         typer.Option(
@@ -173,7 +177,7 @@ def serve(
             help="Changes nothing: what is over is freed at once.",
             rich_help_panel=_COGMENT,
         ),
-    ] = 10,
+    ] = 10
     log_level: Annotated[
         str,
         typer.Option(
@@ -182,7 +186,7 @@ def serve(
             help="Lowest level to log: off, error, warning, info, debug, trace.",
             rich_help_panel=_COGMENT,
         ),
-    ] = "info",
+    ] = "info"
     log_file: Annotated[
         Path | None,
         typer.Option(
@@ -192,7 +196,7 @@ def serve(
             show_default=False,
             rich_help_panel=_COGMENT,
         ),
-    ] = None,
+    ] = None
     log_format: Annotated[
         str,
         typer.Option(
@@ -201,29 +205,12 @@ def serve(
             help="Log lines as text, or a JSON object each.",
             rich_help_panel=_COGMENT,
         ),
-    ] = "text",
+    ] = "text"
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The address to listen at.", rich_help_panel=_ACCESS)
-    ] = "127.0.0.1",
-    guest: guests.Guest = None,
-    policy: guests.Policies = None,
-    policy_output: guests.PolicyOutputs = None,
-    deterministic: guests.Deterministic = False,
-    tick_rate: guests.TickRate = None,
-    away: guests.Away = None,
-    end_on: guests.EndOn = None,
-    seed: guests.Seed = None,
-    hive: TrialsHive = None,
-    run: TrialsRuns = None,
-    learn: Learn = None,
-    learn_rewards: LearnRewards = None,
-    entry: options.Entry = None,
-    args: options.CmdletArguments = "",
-    configure: options.Configure = None,
-    configure_numbers: options.ConfigureNumbers = None,
-    spec: options.Declaration = None,
-    guest_limit: guests.GuestLimits = None,
-    wasi: guests.Wasi = False,
+    ] = "127.0.0.1"
+    guest: guests.Guest = None
+    played: guests.PlayedGuest
     grpc_open: Annotated[
         bool,
         typer.Option(
@@ -231,20 +218,20 @@ def serve(
             help="Serve gRPC, which has no login, to other machines too.",
             rich_help_panel=_ACCESS,
         ),
-    ] = False,
-    tls_cert: Annotated[Path | None, _web("FILE", "The certificate of the web port, PEM.")] = None,
-    tls_key: Annotated[Path | None, _web("FILE", "The key of the certificate, PEM.")] = None,
+    ] = False
+    tls_cert: Annotated[Path | None, _web("FILE", "The certificate of the web port, PEM.")] = None
+    tls_key: Annotated[Path | None, _web("FILE", "The key of the certificate, PEM.")] = None
     allow_host: Annotated[
         list[str] | None, _web("NAME", "Answer requests of browsers for that name too.")
-    ] = None,
+    ] = None
     allow_origin: Annotated[
         list[str] | None, _web("ORIGIN", "Let pages of that origin use the web port.")
-    ] = None,
+    ] = None
     allow_endpoint: Annotated[
         list[str] | None,
         _web("ENDPOINT", "Let parameters from browsers name it, as those of --params."),
-    ] = None,
-    data: Data = Path("trials"),
+    ] = None
+    data: Data = Path("trials")
     kept_trials: Annotated[
         int,
         typer.Option(
@@ -253,7 +240,7 @@ def serve(
             help="Ended trials in the log; the oldest are removed.",
             rich_help_panel=_LOG,
         ),
-    ] = 10_000,
+    ] = 10_000
     most_bytes: Annotated[
         str,
         typer.Option(
@@ -261,7 +248,7 @@ def serve(
             help="Bytes of the log; the oldest ended trials are removed.",
             rich_help_panel=_LOG,
         ),
-    ] = "8GiB",
+    ] = "8GiB"
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -269,18 +256,14 @@ def serve(
             help="Change a limit: live_trials=100, message_bytes=1MiB, ... (any number of times).",
             show_default=False,
         ),
-    ] = None,
-    debug: options.Debug = False,
+    ] = None
+    debug: options.Debug = False
     directory_endpoint: Annotated[
         str | None, _refused("--directory-endpoint", "COGMENT_DIRECTORY_ENDPOINT")
-    ] = None,
-    private_key: Annotated[
-        str | None, _refused("--private-key", "COGMENT_PRIVATE_KEY_FILE")
-    ] = None,
-    root_cert: Annotated[str | None, _refused("--root-cert", "COGMENT_ROOT_CERT_FILE")] = None,
-    trust_chain: Annotated[
-        str | None, _refused("--trust-chain", "COGMENT_TRUST_CHAIN_FILE")
-    ] = None,
+    ] = None
+    private_key: Annotated[str | None, _refused("--private-key", "COGMENT_PRIVATE_KEY_FILE")] = None
+    root_cert: Annotated[str | None, _refused("--root-cert", "COGMENT_ROOT_CERT_FILE")] = None
+    trust_chain: Annotated[str | None, _refused("--trust-chain", "COGMENT_TRUST_CHAIN_FILE")] = None
     actor_http_port: Annotated[
         int,
         typer.Option(
@@ -288,18 +271,57 @@ def serve(
             hidden=True,
             parser=whole_number("--actor-http-port", 0, LAST_PORT),
         ),
-    ] = 0,
+    ] = 0
     directory_authentication_token: Annotated[
         str | None, _unused("--directory-authentication-token")
-    ] = None,
-    directory_auto_register: Annotated[str | None, _unused("--directory-auto-register")] = None,
-    directory_registration_host: Annotated[
-        str | None, _unused("--directory-registration-host")
-    ] = None,
+    ] = None
+    directory_auto_register: Annotated[str | None, _unused("--directory-auto-register")] = None
+    directory_registration_host: Annotated[str | None, _unused("--directory-registration-host")] = (
+        None
+    )
     directory_registration_properties: Annotated[
         list[str] | None, _unused("--directory-registration-properties")
-    ] = None,
-) -> Job:
+    ] = None
+
+    @property
+    def web_port(self) -> int:
+        """The port for browsers, also by its deprecated name; 0 for none."""
+        return self.actor_web_port or self.actor_http_port
+
+    def settings(self) -> ServedTrials:
+        """Return the settings of the service, without a guest. Raises UsageError."""
+        refuse_directory(self.directory_endpoint)
+        refuse_tls(self.private_key or self.root_cert or self.trust_chain)
+        from arkml.trial_commands.service import ServedTrials, TrialPorts
+
+        address = grpc_host(bare_host(self.host), is_open=self.grpc_open, has_web=self.web_port > 0)
+        ports = TrialPorts(address, self.lifecycle_port, self.actor_port, self.prometheus_port)
+        check_ports(ports, self.web_port)
+        hooks = tuple(
+            one for given in self.pre_trial_hooks or () for one in given.split(",") if one
+        )
+        return ServedTrials(
+            ports=ports,
+            trials=trials_options(self.params, hooks, tuple(self.limit or ())),
+            datalog=datalog_options(self.kept_trials, self.most_bytes),
+            data=self.data,
+            status_file=self.status_file,
+        )
+
+    def web(self) -> WebPortOptions:
+        """Return the options of the web port."""
+        return WebPortOptions(
+            bare_host(self.host),
+            self.web_port,
+            self.tls_cert,
+            self.tls_key,
+            self.allow_host,
+            self.allow_origin,
+            self.allow_endpoint,
+        )
+
+
+def serve(options: ServeTrialsOptions) -> int:
     """
     Serve trials until Ctrl-C, which ends them.
 
@@ -310,76 +332,37 @@ def serve(
     With --guest a guest is the environment. By default, its trials have all of its slots as actors:
     policies act for the classes that have one, and actors join in the others.
     """
-    del gc_frequency, directory_authentication_token, directory_auto_register
-    del directory_registration_host, directory_registration_properties
-    actor_web_port = actor_web_port or actor_http_port  # its deprecated name
-    if log_format not in _LOG_FORMATS:
-        raise UsageError(f"--log-format {log_format}: it takes {' or '.join(_LOG_FORMATS)}")
-    hooks = tuple(one for given in pre_trial_hooks or () for one in given.split(",") if one)
-    environment = guests.GuestChoice(
-        Path() if guest is None else guest,
-        entry,
-        args,
-        configure,
-        configure_numbers,
-        spec,
-        tuple(guest_limit or ()),
-        wasi,
-    )
-    played = guests.GuestTrialsChoice(
-        environment,
-        tuple(policy or ()),
-        deterministic,
-        tick_rate,
-        away,
-        end_on,
-        seed,
-        hive,
-        tuple(run or ()),
-        learn,
-        learn_rewards,
-        tuple(policy_output or ()),
-    )
+    if options.log_format not in _LOG_FORMATS:
+        raise UsageError(f"--log-format {options.log_format}: it takes {' or '.join(_LOG_FORMATS)}")
+    guest, played = options.guest, options.played
     if guest is None:
-        played.require_guest()
+        played.require_none()
+    require_trials()
+    from arkml.trial_commands import service
 
-    def job() -> int:
-        own_host = bare_host(host)
-        refuse_directory(directory_endpoint)
-        refuse_tls(private_key or root_cert or trust_chain)
-        require_trials()
-        from arkml.trial_commands import service
-
-        address = grpc_host(own_host, is_open=grpc_open, has_web=actor_web_port > 0)
-        ports = service.TrialPorts(address, lifecycle_port, actor_port, prometheus_port)
-        check_ports(ports, actor_web_port)
-        web = WebPortOptions(
-            own_host, actor_web_port, tls_cert, tls_key, allow_host, allow_origin, allow_endpoint
-        )
-        settings = service.ServedTrials(
-            ports=ports,
-            trials=trials_options(params, hooks, tuple(limit or ())),
-            datalog=datalog_options(kept_trials, most_bytes),
-            data=data,
-            status_file=status_file,
-        )
-        as_json = log_format == "json"
-        LogOptions(log_level, debug=debug, file=log_file, is_daily=True, as_json=as_json).start()
-        with ExitStack() as stack:
-            if guest is not None:
-                # People play in browsers, so without the web port ticks wait for their players.
-                people = actor_web_port > 0
-                hosting = stack.enter_context(guests.open_hosting(played, people=people))
-                given = None if params is None else settings.trials.params
-                learning = stack.enter_context(guests.open_learning(played, hosting))
-                wanted = guests.hosted_params(hosting, given)
-                trials = replace(settings.trials, params=wanted)
-                settings = replace(settings, trials=trials, hosting=hosting, learning=learning)
-            port = web.options(settings.trials.params, has_page=guest is not None)
-            settings = replace(settings, web=port)
-            return 128 + service.serve(settings, partial(_announce, as_json=as_json))
-
-    return job
+    settings = options.settings()
+    as_json = options.log_format == "json"
+    logs = LogOptions(
+        options.log_level,
+        debug=options.debug,
+        file=options.log_file,
+        is_daily=True,
+        as_json=as_json,
+    )
+    logs.start()
+    with ExitStack() as stack:
+        if guest is not None:
+            # People play in browsers, so without the web port ticks wait for their players.
+            people = options.web_port > 0
+            hosting = stack.enter_context(played.open_hosting(guest, people=people))
+            given = None if options.params is None else settings.trials.params
+            learning = stack.enter_context(guests.open_learning(played, hosting))
+            wanted = guests.hosted_params(hosting, given)
+            trials = replace(settings.trials, params=wanted)
+            settings = replace(settings, trials=trials, hosting=hosting, learning=learning)
+        port = options.web().options(settings.trials.params, has_page=guest is not None)
+        settings = replace(settings, web=port)
+        return 128 + service.serve(settings, partial(_announce, as_json=as_json))
 
 
 def _announce(text: str, *, as_json: bool) -> None:

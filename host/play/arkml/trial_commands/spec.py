@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,11 @@ import typer
 
 from arkml.base.terminal import harmless
 from arkml.cli import options
-from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.exits import GOOD, print_json
 from arkml.cli.logs import LogOptions
 from arkml.cli.units import counted
 from arkml.trial_commands.export import require_trials
-from arkml.trial_commands.guest_options import GuestChoice
+from arkml.trial_commands.guest_options import open_guest_host
 
 _EPILOG = options.epilog(
     "arkml trials spec c_reach.wasm",
@@ -27,13 +28,11 @@ wrote before is written anew; no other file is replaced.
 )
 
 
-def register(trials: typer.Typer) -> None:
-    """Add the command."""
-    trials.command("spec", epilog=_EPILOG)(spec)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecOptions:
+    """The options of one spec file."""
 
-
-def spec(
-    guest: options.GuestFile,
+    guest: options.GuestFile
     output: Annotated[
         Path | None,
         typer.Option(
@@ -43,40 +42,37 @@ def spec(
             help="The directory to write; by default one with the name of the guest, here.",
             show_default=False,
         ),
-    ] = None,
-    entry: options.Entry = None,
-    args: options.CmdletArguments = "",
-    configure: options.Configure = None,
-    configure_numbers: options.ConfigureNumbers = None,
-    declaration: options.Declaration = None,
-    limit: options.LimitValues = None,
-    wasi: options.Wasi = False,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> Job:
+    ] = None
+    environment: options.EnvironmentOptions
+    limit: options.LimitValues = None
+    wasi: options.Wasi = False
+    as_json: options.Json = False
+    debug: options.Debug = False
+
+
+def register(trials: typer.Typer) -> None:
+    """Add the command."""
+    options.add_command(trials, "spec", SpecOptions, spec, epilog=_EPILOG)
+
+
+def spec(options: SpecOptions) -> int:
     """Write the spec file of a guest's trials, its messages, and the settings of the SDKs."""
-    chosen = GuestChoice(
-        guest, entry, args, configure, configure_numbers, declaration, tuple(limit or ()), wasi
-    )
+    require_trials()
+    LogOptions(debug=options.debug).start()
+    from arkml.envs.core.guest_env import GuestEnv
+    from arkml.guest_trials.probe import probe
+    from arkml.guest_trials.spec import write_spec
 
-    def job() -> int:
-        require_trials()
-        LogOptions(debug=debug).start()
-        from arkml.envs.core.guest_env import GuestEnv
-        from arkml.guest_trials.probe import probe
-        from arkml.guest_trials.spec import write_spec
-
-        folder = Path(guest.stem) if output is None else output
-        with chosen.open_host("--limit") as host:
-            with GuestEnv(guest, **chosen.environment(host)) as env:
-                classes = probe(env)
-            files = write_spec(guest.name, classes, folder)
-        slots = {one.name: one.slots for one in classes}
-        if as_json:
-            print_json({"classes": slots, "files": [str(file) for file in files]})
-            return GOOD
-        listed = ", ".join(f"{counted(count, 'actor')} {name}" for name, count in slots.items())
-        sys.stdout.write(f"{harmless(str(folder))}: {listed}\n")
+    guest = options.guest
+    folder = Path(guest.stem) if options.output is None else options.output
+    with open_guest_host(guest, options.limit, "--limit", wasi=options.wasi) as host:
+        with GuestEnv(guest, **options.environment.keywords(host)) as env:
+            classes = probe(env)
+        files = write_spec(guest.name, classes, folder)
+    slots = {one.name: one.slots for one in classes}
+    if options.as_json:
+        print_json({"classes": slots, "files": [str(file) for file in files]})
         return GOOD
-
-    return job
+    listed = ", ".join(f"{counted(count, 'actor')} {name}" for name, count in slots.items())
+    sys.stdout.write(f"{harmless(str(folder))}: {listed}\n")
+    return GOOD

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.launch import HostGrants, open_host
+from arkml.cli.exits import GOOD, print_json
+from arkml.cli.launch import HostOptions
 from arkml.cli.logs import LogOptions
-from arkml.cli.values import LAST_PORT, rate, read_configuration, whole_number
+from arkml.cli.values import LAST_PORT, rate, whole_number
 from arkml.errors import UsageError
 from arkml.limits import PLAYER_AREAS
 
@@ -38,62 +37,15 @@ _UNITY = "Unity's options"
 _PORT = 5004
 
 
-@dataclass(frozen=True, slots=True)
-class PlayerOptions:
-    """Options of a player; texts are as the user gave them."""
-
-    guest: Path
-    entry: str | None
-    args: str
-    configure: str | None
-    numbers: str | None
-    spec: Path | None
-    max_episode_steps: int | None
-    host_options: HostGrants
-    areas: int | None
-    seed: int | None
-
-    def options(self) -> GuestEnvOptions:
-        """Return options for the environment. Raises UsageError."""
-        return {
-            "entry": self.entry,
-            "args": self.args,
-            "configure": read_configuration(self.configure, self.numbers),
-            "spec": self.spec,
-            "max_episode_steps": self.max_episode_steps,
-        }
-
-    def words(self) -> list[str]:
-        """Return the options as a command line."""
-        given = {
-            "--entry": self.entry,
-            "--args": self.args or None,
-            "--configure": self.configure,
-            "--configure-numbers": self.numbers,
-            "--max-episode-steps": self.max_episode_steps,
-            "--num-areas": self.areas,
-            "--seed": self.seed,
-        }
-        words = [f"{name}={value}" for name, value in given.items() if value is not None]
-        words += ["--wasi"] if self.host_options.wasi else []
-        return words + [f"--limit={limit}" for limit in self.host_options.limits]
-
-    def host(self) -> Host:
-        """Open the host. The output of the guest goes to stderr."""
-        return open_host(self.host_options, name=self.guest.name, keep_stdout=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("player", epilog=_EPILOG)(command)
-
-
 def _ignored(name: str) -> Any:
     return typer.Option(name, hidden=True)
 
 
-def command(
-    guest: options.GuestFile,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayerOptions:
+    """The options of a player."""
+
+    guest: options.GuestFile
     port: Annotated[
         int,
         typer.Option(
@@ -102,11 +54,11 @@ def command(
             parser=whole_number("--mlagents-port", 1, LAST_PORT),
             help="Port of the trainer; 5004 is that of a trainer that launches no player.",
         ),
-    ] = _PORT,
+    ] = _PORT
     bundle: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write a player to launch into this directory, and end."),
-    ] = None,
+    ] = None
     num_areas: Annotated[
         int | None,
         typer.Option(
@@ -114,7 +66,7 @@ def command(
             parser=whole_number("--num-areas", 1, PLAYER_AREAS),
             help="Step K instances of the guest.",
         ),
-    ] = None,
+    ] = None
     seed: Annotated[
         int | None,
         typer.Option(
@@ -122,7 +74,7 @@ def command(
             parser=whole_number("--seed"),
             help="Seed of instance 0; instance k has N + k.",
         ),
-    ] = None,
+    ] = None
     timeout_wait: Annotated[
         float,
         typer.Option(
@@ -130,83 +82,93 @@ def command(
             parser=rate("--timeout-wait", 0.1),
             help="Seconds to wait for the trainer.",
         ),
-    ] = 60.0,
-    entry: options.Entry = None,
-    args: options.CmdletArguments = "",
-    configure: options.Configure = None,
-    configure_numbers: options.ConfigureNumbers = None,
-    spec: options.Declaration = None,
-    max_episode_steps: options.MaxEpisodeSteps = None,
-    limit: options.LimitValues = None,
-    wasi: options.Wasi = False,
+    ] = 60.0
+    environment: options.EnvironmentOptions
+    max_episode_steps: options.MaxEpisodeSteps = None
+    limit: options.LimitValues = None
+    wasi: options.Wasi = False
     log_file: Annotated[
         Path | None,
         typer.Option(
             "-logFile", "-logfile", metavar="FILE", help="Log to this file.", rich_help_panel=_UNITY
         ),
-    ] = None,
-    no_graphics: Annotated[bool, _ignored("-nographics")] = False,
-    batch_mode: Annotated[bool, _ignored("-batchmode")] = False,
-    width: Annotated[str | None, _ignored("-screen-width")] = None,
-    height: Annotated[str | None, _ignored("-screen-height")] = None,
-    quality: Annotated[str | None, _ignored("-screen-quality")] = None,
-    full_screen: Annotated[str | None, _ignored("-screen-fullscreen")] = None,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-    verbose: options.Verbose = 0,
-    log_level: options.LogLevel = None,
-) -> Job:
+    ] = None
+    # A guest does not draw, so nothing reads these.
+    no_graphics: Annotated[bool, _ignored("-nographics")] = False
+    batch_mode: Annotated[bool, _ignored("-batchmode")] = False
+    width: Annotated[str | None, _ignored("-screen-width")] = None
+    height: Annotated[str | None, _ignored("-screen-height")] = None
+    quality: Annotated[str | None, _ignored("-screen-quality")] = None
+    full_screen: Annotated[str | None, _ignored("-screen-fullscreen")] = None
+    output: options.OutputOptions
+
+    def keywords(self, host: Host | None = None) -> GuestEnvOptions:
+        """Return keywords for the environment, with a host for it. Raises UsageError."""
+        keywords = self.environment.keywords(host)
+        keywords["max_episode_steps"] = self.max_episode_steps
+        return keywords
+
+    def words(self) -> list[str]:
+        """Return the options that a bundle keeps, as a command line."""
+        given = {
+            "--entry": self.environment.entry,
+            "--args": self.environment.args or None,
+            "--configure": self.environment.configure,
+            "--configure-numbers": self.environment.configure_numbers,
+            "--max-episode-steps": self.max_episode_steps,
+            "--num-areas": self.num_areas,
+            "--seed": self.seed,
+        }
+        words = [f"{name}={value}" for name, value in given.items() if value is not None]
+        words += ["--wasi"] if self.wasi else []
+        return words + [f"--limit={limit}" for limit in self.limit or ()]
+
+    def open_host(self) -> Host:
+        """Open the host. The output of the guest goes to stderr."""
+        host = HostOptions(limit=self.limit, wasi=self.wasi)
+        return host.open_host(name=self.guest.name, keep_stdout=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    options.add_command(app, "player", PlayerOptions, player, epilog=_EPILOG)
+
+
+def player(options: PlayerOptions) -> int:
     """Run a guest for a trainer of ML-Agents, as a Unity player."""
-    del no_graphics, batch_mode, width, height, quality, full_screen  # a guest does not draw
-    read_configuration(configure, configure_numbers)
-    player = PlayerOptions(
-        guest,
-        entry,
-        args,
-        configure,
-        configure_numbers,
-        spec,
-        max_episode_steps,
-        HostGrants(limits=tuple(limit or ()), wasi=wasi),
-        num_areas,
-        seed,
-    )
-    logs = LogOptions(log_level, verbose, debug, log_file)
-    if bundle is not None:
-        return partial(_write, player, bundle, logs, as_json)
-    return partial(_play, player, port, timeout_wait, logs, as_json)
-
-
-def _play(
-    player: PlayerOptions, port: int, patience: float, logs: LogOptions, as_json: bool
-) -> int:
-    require_grpc()
-    logs.start()
+    keywords = options.keywords()
+    if options.bundle is None:
+        require_grpc()
+    output = options.output
+    LogOptions(output.log_level, output.verbose, output.debug, options.log_file).start()
+    if options.bundle is not None:
+        return _write(options, options.bundle)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # by default it logs every closed connection
     from arkml.envs.llapi.player import PlayerSettings, play
 
-    settings = PlayerSettings(port, player.areas, player.seed, patience, player.options())
-    with player.host() as host:
-        played = play(host, player.guest, settings)
-    if as_json:
-        print_json({"guest": player.guest.name, **asdict(played)})
+    settings = PlayerSettings(
+        options.port, options.num_areas, options.seed, options.timeout_wait, keywords
+    )
+    with options.open_host() as host:
+        played = play(host, options.guest, settings)
+    if output.as_json:
+        print_json({"guest": options.guest.name, **asdict(played)})
     return GOOD
 
 
-def _write(player: PlayerOptions, folder: Path, logs: LogOptions, as_json: bool) -> int:
+def _write(options: PlayerOptions, folder: Path) -> int:
     """Check that the guest runs with these options, and write the folder of the player."""
-    logs.start()
     from arkml.cli.files import keep_apart
     from arkml.envs.core.guest_env import GuestEnv
     from arkml.envs.llapi.player_bundle import SPEC, write_bundle
 
-    with player.host() as host:
-        options: GuestEnvOptions = {**player.options(), "host": host}
-        GuestEnv(player.guest, **options).close()
-    keep_apart(folder / f"{player.guest.stem}.wasm", player.guest)
-    keep_apart(folder / SPEC, player.spec)
-    program = write_bundle(folder, player.guest, player.words(), player.spec)
-    if as_json:
+    with options.open_host() as host:
+        GuestEnv(options.guest, **options.keywords(host)).close()
+    spec = options.environment.spec
+    keep_apart(folder / f"{options.guest.stem}.wasm", options.guest)
+    keep_apart(folder / SPEC, spec)
+    program = write_bundle(folder, options.guest, options.words(), spec)
+    if options.output.as_json:
         print_json({"executable": str(program)})
     else:
         sys.stdout.write(f"{program}\n")
