@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
+from tests.integration.command_line import GUESTS
 from tests.integration.guest_text import ACTOR
 from tests.integration.scripted_hive import ScriptedHive, raw
 from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.cli import logs
-from arkml.cli.training_display import TrainingDisplay, command_to_play, pace_of, show
+from arkml.cli.training_display import TrainingDisplay, command_to_play, infers, pace_of, show
 from arkml.errors import HiveRefused, NotFound, ProtocolError
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.runs import RunDetails, RunInfo, RunRequest, Status
@@ -306,7 +307,25 @@ def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
 def test_the_command_that_plays_a_policy_can_be_pasted(guest, policy, options, words):
     given = TrainingOptions("a.wasm", Path("out"), **options)
 
-    assert shlex.split(command_to_play(Path(guest), policy, given)) == ["arkml", "run", *words]
+    command = command_to_play(Path(guest), policy, given, infers=True)
+
+    assert shlex.split(command) == ["arkml", "run", *words]
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [(None, []), (200, ["--max-episode-steps", "200"])], ids=["", "limit"]
+)
+def test_a_guest_that_only_trains_is_played_by_record(limit, words):
+    given = TrainingOptions("a.wasm", Path("out"), max_episode_steps=limit)
+    command = command_to_play(Path("b/a.wasm"), "a.onnx", given, infers=False)
+    shown = ["b/a.wasm", "--policy", "a.onnx", "-o", "a.npz", "--episodes", "20"]
+
+    assert shlex.split(command) == ["arkml", "record", *shown, *words]
+
+
+@pytest.mark.parametrize(("name", "does"), [("c_pendulum", True), ("c_walkers", False)])
+def test_a_guest_infers_if_it_imports_a_function_for_it(host, name, does):
+    assert infers(host.compile(GUESTS / f"{name}.wasm").info) is does
 
 
 def test_what_a_hive_says_in_a_log_line_cannot_write_over_the_terminal():

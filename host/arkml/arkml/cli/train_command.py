@@ -280,7 +280,7 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
     """Train, show the progress and the result, and return the exit code."""
     from arkml.cli.files import read_module
     from arkml.cli.guest_task import announce
-    from arkml.cli.training_display import TrainingDisplay
+    from arkml.cli.training_display import TrainingDisplay, document_of
     from arkml.training.guest_trainer import GuestTrainer
 
     logs.start()
@@ -300,7 +300,8 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
             status = _status([error])
         else:
             display.warn_rest(result.warnings)
-            status = _show(guest, options, result, as_json=as_json)
+            document = document_of(guest, trainer.module.info, options, result)
+            status = _show(document, options, result, as_json=as_json)
         SIGNALS.done()
         return SIGNALS.ended(status)
 
@@ -316,11 +317,12 @@ def _play(trainer: GuestTrainer, display: TrainingDisplay) -> None:
         sys.stderr.write(f"interrupted by {SIGNALS.name}: what was learned is kept\n")
 
 
-def _show(guest: Path, options: TrainingOptions, result: TrainingResult, *, as_json: bool) -> int:
+def _show(
+    document: dict[str, Any], options: TrainingOptions, result: TrainingResult, *, as_json: bool
+) -> int:
     """Show the result and the errors of a training, and return the exit code."""
-    from arkml.cli.training_display import document_of, show
+    from arkml.cli.training_display import show
 
-    document = document_of(guest, options, result)
     for error in result.errors:
         print_failure(sentence(error), error, as_json=False)
     if result.errors:

@@ -18,6 +18,7 @@ from arkml.limits import Limits
 from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress, WorkerProgress
 
 if TYPE_CHECKING:
+    from arkml.runtime.module.description import ModuleInfo
     from arkml.training.options import TrainingOptions
     from arkml.training.results import TrainingResult
 
@@ -122,13 +123,16 @@ def pace_of(metrics: Mapping[str, float]) -> str:
     return f"{reached:.3g}" if wanted is None else f"{reached:.3g} of {wanted:.3g}"
 
 
-def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -> dict[str, Any]:
-    """Return the result of a training as the object of `--json`."""
+def document_of(
+    guest: Path, module: ModuleInfo, options: TrainingOptions, result: TrainingResult
+) -> dict[str, Any]:
+    """Return the result of a training of a guest's module as the object of `--json`."""
     files = {name: str(path) for name, path in result.files.items()}
     is_evaluated = len(result.evaluation_curve) > 0
     returns = result.learning_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
     is_learned = not any(isinstance(error, NothingLearned) for error in result.errors)
+    play = command_to_play(guest, policy or "", options, infers=infers(module))
     return {
         "guest": options.name,
         "run": result.run_id,
@@ -168,7 +172,7 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
         "metrics": dict(result.metrics),
         "health": list(result.health),
         "refusals": dict(sorted(result.statistics.refusals.items())),
-        "play": command_to_play(guest, policy, options) if policy and is_learned else None,
+        "play": play if policy and is_learned else None,
         "frames": result.frames,
         "seconds": round(result.seconds, 3),
         "late_frames": result.late_frames,
@@ -185,10 +189,24 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
     }
 
 
-def command_to_play(guest: Path, policy: str, options: TrainingOptions) -> str:
-    """Return the command that plays a guest as it was trained, with a policy, for a shell."""
+def infers(module: ModuleInfo) -> bool:
+    """Return whether a guest asks for actions also where there is no training."""
+    return any("inference" in f"{one.module} {one.name}" for one in module.imports)
+
+
+def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infers: bool) -> str:
+    """
+    Return the command that plays a guest as it was trained, with a policy, for a shell.
+
+    A guest that never `infers` gets no actions from `arkml run`; `arkml record` answers its
+    training, shows the returns, and keeps the rows.
+    """
     module = f"./{guest}" if str(guest).startswith("-") else str(guest)  # not an option
-    words = ["arkml", "run", module, "--policy", policy]
+    words = ["arkml", "run" if infers else "record", module, "--policy", policy]
+    if not infers:
+        words += ["-o", f"{guest.stem}.npz", "--episodes", "20"]
+        if options.max_episode_steps is not None:
+            words += ["--max-episode-steps", str(options.max_episode_steps)]
     if options.arguments is not None:
         words += ["--cmdlet", options.arguments]
     for field in fields(Limits):
