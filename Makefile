@@ -8,7 +8,8 @@ READY := $(VENV)/.ready
 SITE := $(VENV)/.site
 # A worker for each processor and one more (tests/conftest.py); each runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
-SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py test_language.py)
+SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py)
+SPELLED := docs examples fixtures guest_abi host tests tools $(wildcard *.md)
 LEARNING := tests/integration tests/unit/test_learning_compilation_cache.py
 SWEEPS := $(addprefix tests/integration/,test_hostile_models.py test_interrupts.py test_trials_faults.py test_worst_case.py)
 HOUSES := $(notdir $(wildcard host/*))
@@ -77,7 +78,7 @@ quick: $(READY) ## Lint, types, unit and conformance tests: a minute and a half,
 quick-tests: $(READY)
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) $(SOURCES:%=--ignore=%) tests/unit tests/conformance
 
-sources: $(READY) ## What the sources and documents must look like: layers, owners, sizes, plain English, links
+sources: $(READY) ## What the sources and documents must look like: layers, owners, sizes, links
 	@$(RUN) -m pytest --quiet -p no:cacheprovider $(SOURCES)
 
 test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and compare
@@ -229,9 +230,10 @@ $(RELEASE)/.ready: .ci/release.txt
 	  -r .ci/release.txt
 	@touch $@
 
-lint: $(READY) ## Lint, format and types
+lint: $(READY) ## Lint, format, spelling and types
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+	@$(RUN) -m codespell_lib $(SPELLED)
 	@$(RUN) -m mypy
 
 check: lint sources ## Lint, types, import contracts, generated files, the public API

@@ -34,7 +34,7 @@ def interleave(blocks: Mapping[str, Block], rounds: int) -> dict[str, list[float
     """
     One figure of every block a round.
 
-    Each round turns the order round, so that a machine that gets slower favours nobody.
+    Each round turns the order round, so that a machine that gets slower favors nobody.
     """
     figures: dict[str, list[float]] = {name: [] for name in blocks}
     order = list(blocks)

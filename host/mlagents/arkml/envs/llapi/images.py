@@ -37,8 +37,8 @@ def process_pixels(
     if mappings:
         return _mapped(_joined(images), list(mappings))
     if expected_channels == 1:
-        grey: NDArray[np.float32] = images[0].mean(axis=0, keepdims=True)
-        return grey
+        gray: NDArray[np.float32] = images[0].mean(axis=0, keepdims=True)
+        return gray
     return _joined(images)[:expected_channels]
 
 
