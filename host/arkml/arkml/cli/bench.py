@@ -36,10 +36,7 @@ class BenchOptions:
     """The options of one measurement."""
 
     guest: options.GuestFile
-    arguments: options.Arguments = None
-    cmdlet: options.Cmdlet = None
-    invoke: options.Invoke = None
-    input: options.Input = None
+    task: options.TaskOptions
     frames: Annotated[
         int | None,
         typer.Option(
@@ -85,15 +82,12 @@ def _measure(options: BenchOptions, host: Host) -> tuple[dict[str, Any], TaskRun
     """Measure; return the figures, and the guest or the fleet with its failures."""
     from arkml.cli.guest_task import announce, compile_file, perform
     from arkml.cli.progress import ProgressBar
-    from arkml.cli.tasks import TaskOptions, choose
+    from arkml.cli.tasks import choose
     from arkml.cli.timing import Steps
     from arkml.training.task_runner import make_runner
 
     module = compile_file(host, options.guest)
-    task_options = TaskOptions(
-        options.cmdlet, options.invoke, tuple(options.arguments or ()), options.input
-    )
-    task = choose(module, task_options)
+    task = choose(module, options.task)
     count, warmup = _counts(options, task)
     budget = task.budget(is_set=options.host.has_budget)
     runner = make_runner(host, module, task, instances=options.instances, budget=budget)

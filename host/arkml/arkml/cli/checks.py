@@ -14,7 +14,8 @@ from arkml.cli.files import read_module
 from arkml.cli.guest_task import idle_policy
 from arkml.cli.launch import HostOptions
 from arkml.cli.limit_use import LimitUse, LimitUses
-from arkml.cli.tasks import TaskOptions, choose
+from arkml.cli.options import TaskOptions
+from arkml.cli.tasks import choose
 from arkml.cli.timing import Steps
 from arkml.cli.units import counted, duration, size
 from arkml.errors import (

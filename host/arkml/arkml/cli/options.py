@@ -283,6 +283,16 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """The options of a command that name a task, as the user gave them."""
+
+    arguments: Arguments = None
+    cmdlet: Cmdlet = None
+    invoke: Invoke = None
+    input: Input = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentOptions:
     """The options of a command about a guest that is stepped as an environment."""
 

@@ -49,10 +49,7 @@ class RunOptions:
     """The options of one run."""
 
     guest: options.GuestFile
-    arguments: options.Arguments = None
-    cmdlet: options.Cmdlet = None
-    invoke: options.Invoke = None
-    input: options.Input = None
+    task: options.TaskOptions
     frames: Annotated[
         int | None,
         typer.Option(
@@ -115,7 +112,7 @@ def run(options: RunOptions) -> int:
         make_directory("--data", options.data)
     with options.host.open_host(
         name=options.guest.name,
-        arguments=options.cmdlet or "",
+        arguments=options.task.cmdlet or "",
         hive=hive,
         keep_stdout=options.output.as_json,
     ) as host:
@@ -128,17 +125,14 @@ def _perform(options: RunOptions, host: Host) -> Summary:
     from arkml.cli.guest_task import announce, compile_file, complaints_of, perform
     from arkml.cli.progress import ProgressBar
     from arkml.cli.summary import Summary
-    from arkml.cli.tasks import TaskOptions, choose
+    from arkml.cli.tasks import choose
     from arkml.cli.timing import Steps
     from arkml.training.pacer import Pacer
     from arkml.training.task_runner import FleetFailed, make_runner
     from arkml.training.tasks import entry_names
 
     module = compile_file(host, options.guest)
-    task_options = TaskOptions(
-        options.cmdlet, options.invoke, tuple(options.arguments or ()), options.input
-    )
-    task = choose(module, task_options)
+    task = choose(module, options.task)
     budget = task.budget(is_set=options.host.has_budget)
     runner = make_runner(host, module, task, instances=options.instances, budget=budget)
     count = _count(options, task)

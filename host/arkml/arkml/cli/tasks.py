@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkml.base.terminal import listed
 from arkml.cli.files import read_input
+from arkml.cli.options import TaskOptions
 from arkml.cli.values import read_numbers
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.runtime.module.description import BYTES_TO_STATUS, ModuleKind
@@ -20,16 +19,6 @@ if TYPE_CHECKING:
     from arkml.runtime.module.description import EntryPoint
 
 _BYTES = (ModuleKind.SERVLET, ModuleKind.MODULE_RUN)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
-    """The options of a command that name a task, as text."""
-
-    cmdlet: str | None = None
-    invoke: str | None = None
-    arguments: tuple[str, ...] = ()
-    input: Path | None = None
 
 
 def choose(module: CompiledModule, options: TaskOptions) -> Task:
@@ -73,7 +62,7 @@ def _named(module: CompiledModule, name: str, options: TaskOptions) -> Task:
     return Task(
         ModuleKind.PLAIN,
         name,
-        read_numbers(options.arguments, function.params, f"--invoke {name}"),
+        read_numbers(options.arguments or (), function.params, f"--invoke {name}"),
     )
 
 
