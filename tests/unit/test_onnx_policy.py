@@ -352,6 +352,12 @@ def test_what_a_signal_handler_raises_in_a_run_is_no_fault_of_the_model(alarm, i
     policy.act(asked)
 
 
+@pytest.fixture
+def _patient(monkeypatch):
+    """The processor's time alone decides, however busy the machine is."""
+    monkeypatch.setattr(load_time, "PATIENCE", 10_000.0)
+
+
 def deep(width, layers, *, remember):
     """Many layers that change nothing, after a memory that adds up the observations."""
     nodes = [build.node("MatMul", f"h{i} w", f"h{i + 1}") for i in range(layers)]
@@ -367,6 +373,7 @@ def deep(width, layers, *, remember):
     return build.model(nodes, inputs, outputs, [build.weight("w", np.eye(width))])
 
 
+@pytest.mark.usefixtures("_patient")
 def test_a_batch_of_the_embedders_policy_that_takes_too_long_is_given_up_and_no_agent_moves_on():
     data = deep(256, 200, remember=True)
     policy = load_fresh(data, seconds=0.3, override=PolicyFile(data))
@@ -434,6 +441,7 @@ def test_an_interrupt_is_heard_between_the_blocks_of_a_batch():
     assert acted(policy, np.ones((1, 256)))[0, 0] == 1
 
 
+@pytest.mark.usefixtures("_patient")
 def test_a_model_that_is_slow_on_one_row_is_rejected():
     with pytest.raises(ModelRejected, match=r"did not (load|run on 3 rows) in 0\.02 s of CPU"):
         load_fresh(deep(2048, 50, remember=False), seconds=0.02)
