@@ -40,7 +40,7 @@ INTERNAL: tuple[Api, ...] = (WASI,)
 
 
 def find(module: str, symbol: str) -> tuple[Api, Function] | None:
-    """Return the table row of a guest's import, or None if the host has no such function."""
+    """Return the table row of an import, such as `ark-core-v0` and its symbol, None without one."""
     return _by_import().get((module, symbol))
 
 

@@ -7,7 +7,7 @@ from enum import IntEnum, unique
 
 @unique
 class ErrorCode(IntEnum):
-    """The result of an import. The gaps are part of the ABI; no other number is returned."""
+    """The result of an import. The numbers between these, such as 1 and 3, are never returned."""
 
     SUCCESS = 0
     API_NOT_AVAILABLE = 2
@@ -24,8 +24,8 @@ class EpisodeState(IntEnum):
     The place of an observation in its episode.
 
     Initial marks the first observation of an agent id. Terminal: the episode ended by its own
-    rules. Interrupted: something else cut it short, such as a time limit. After both the id
-    no longer names an agent.
+    rules. Interrupted: something else cut it short, such as a time limit. After Terminal and
+    Interrupted, the id no longer names an agent.
     """
 
     RUNNING = 0

@@ -59,7 +59,7 @@ class Placed(NamedTuple):
 
 @cache
 def slots(function: Function) -> tuple[Slot, ...]:
-    """Return the wasm arguments. A result that leaves through memory adds a last pointer."""
+    """Return the wasm arguments; a result that is written to guest memory adds a last pointer."""
     lowered = [slot for param in function.params for slot in lower(param)]
     if leaves_by_pointer(function):
         lowered.append(Slot(output_name(function), POINTER.wasm))
@@ -72,7 +72,7 @@ def leaves_by_pointer(function: Function) -> bool:
 
 
 def output_name(function: Function) -> str:
-    """Return the name of the last pointer of a function whose result leaves through memory."""
+    """Return the name of the last pointer of a function that writes its result to guest memory."""
     match function.returns:
         case Bytes() | Text():
             return "__ark_byte_size"
@@ -94,7 +94,7 @@ def results(function: Function) -> list[str]:
 
 
 def lower(param: Param) -> list[Slot]:
-    """Return the wasm arguments that carry one parameter."""
+    """Return the wasm arguments of one parameter: two for text, such as `name_ptr`, `name_len`."""
     match param.type:
         case Str() | Slice() | OutSlice():
             return [Slot(f"{param.name}_ptr", POINTER.wasm), Slot(f"{param.name}_len", U32.wasm)]
@@ -155,7 +155,7 @@ def align_of(kind: FieldType) -> int:
 
 @cache
 def placed(struct: Struct) -> tuple[Placed, ...]:
-    """Return each field with its offset. Raises ValueError where padding is not written out."""
+    """Return each field with its offset. Raises ValueError for a gap that no `Pad` fills."""
     found: list[Placed] = []
     offset = 0
     for field in struct.fields:
@@ -300,7 +300,7 @@ def member(enum: type[IntEnum], number: int) -> IntEnum:
 
 
 def _code(scalar: Scalar) -> str:
-    """Return the `struct` module's code of a scalar."""
+    """Return the code of a scalar for Python's `struct` module, such as `<I` for a u32."""
     if scalar is BOOL:
         return "<?"
     return "<" + {"<u1": "B", "<u4": "I", "<u8": "Q", "<i8": "q", "<f4": "f"}[scalar.dtype]

@@ -12,7 +12,7 @@ from arkml.abi.codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value that crosses as one wasm argument; `size` is its bytes in memory."""
+    """A value that crosses as one wasm argument; `size` is the number of its bytes in memory."""
 
     name: str
     size: int
@@ -75,7 +75,7 @@ class Struct:
     """
     A record in C layout. Padding is written out, so every byte has a name.
 
-    Structs compare by identity, so that a look-up of cached facts is fast.
+    Structs compare by identity, so that the caches that they are keys of are fast.
     """
 
     name: str
@@ -197,8 +197,8 @@ class Function:
     One import, equal to itself alone. `errors` are the codes that it can answer besides Success.
 
     `consumes` marks a call that uses up its handle even where its result cannot be written. For
-    all others the memory of the result is checked before the call has any effect. `leaves_nothing`
-    marks a call after which nothing is to be forgotten at the end of the entry point.
+    other calls the memory of the result is checked before the call has any effect.
+    `leaves_nothing` marks a call that leaves the host no state to clear when the entry point ends.
     """
 
     name: str
@@ -213,7 +213,7 @@ class Function:
 
     @property
     def handler(self) -> str:
-        """The name in the form of a Python method."""
+        """The name of its handler, a Python method."""
         return self.name.replace(".", "_").lower()
 
 
