@@ -58,7 +58,7 @@ _INTERRUPTED = 130
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the command line with the command that `words` begin with, or else with all."""
+    """Return the command line with the command that `words` begin with, or with all commands."""
     app = typer.Typer(
         name="arkml",
         help="Run WebAssembly guests that act with trained policies, and train them.",
@@ -76,7 +76,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def _registrars(wanted: str) -> list[Callable[[typer.Typer], None]]:
-    """Return the functions that add the wanted command, or all if there is none by that name."""
+    """Return the functions that add the wanted command, or all commands if none has that name."""
     if wanted in _COMMANDS:
         return [_own(wanted)]
     others = {point.name: point for point in entry_points(group=COMMANDS)}  # takes 20 ms
@@ -148,7 +148,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _with_page_port(words: list[str]) -> list[str]:
-    """Return words with a port where `--page` of `train` has none: options always take a value."""
+    """Return words with `--page=0` where `train` is given a bare `--page`: options take a value."""
     if words[:1] != ["train"]:
         return words
     return ["--page=0" if word == "--page" else word for word in words]

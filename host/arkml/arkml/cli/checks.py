@@ -61,7 +61,7 @@ class Check:
     detail: str
     seconds: float = 0.0
     limits: Sequence[LimitUse] = ()
-    """All limits of a guest that was called, with the last check of it or the first that failed."""
+    """All limits of the guest, given with its last check, or with the first failed check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class _CountedRun:
         return "%s"
 
     def handles(self) -> Check:
-        """Check that a cmdlet leaves no handle, and N frames no more than half of them."""
+        """Check that a cmdlet leaves no handle, and that handles do not grow with the frames."""
         live = self._live()
         if self._task.kind in (ModuleKind.CMDLET, ModuleKind.WASI_COMMAND):
             return Check("handles", live == 0, f"{counted(live, 'handle')} live afterwards")
@@ -185,7 +185,7 @@ class _CountedRun:
         return Check("handles", live <= self._halfway, detail)
 
     def memory(self) -> Iterator[Check]:
-        """Check that the memory of the guest does not grow in each quarter of many calls."""
+        """Check that the guest's memory does not grow in every quarter of the calls."""
         sizes = self._grown
         if not sizes:
             return

@@ -31,7 +31,7 @@ _OF_THE_SYSTEM = frozenset(
 
 
 def exit_code(error: BaseException) -> int:
-    """Return 1 for a guest that failed, 2 for one that never ran, and 1 for a bug of the host."""
+    """Return 1 for a failed guest or a bug of the host, 2 where no guest ran, such as bad usage."""
     if _is_of_the_system(error):
         return UNUSABLE
     if isinstance(error, GuestError) or not isinstance(error, ArkmlError):
@@ -86,7 +86,7 @@ def sentence(error: Exception, *, debug: bool = False) -> str:
 
 
 def _is_of_the_system(error: BaseException) -> bool:
-    """Return whether a file or its disk is the reason of an error."""
+    """Return whether a file or its disk is the reason of an error, for example a full disk."""
     return isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM
 
 

@@ -16,7 +16,7 @@ _ONNX_NEXT = frozenset(b"\x12\x1a\x22\x28\x32\x3a\x42\x72")  # tags of what foll
 
 
 class FileKind(Enum):
-    """Kind of a file by its first bytes; the value is its name in a sentence."""
+    """The kind of a file, by its first bytes; the value names it in a sentence."""
 
     EMPTY = "empty"
     MODULE = "a WebAssembly module"
@@ -26,7 +26,7 @@ class FileKind(Enum):
 
 
 def kind_of(data: bytes) -> FileKind:
-    """Return the kind of a file by its bytes."""
+    """Return the kind of a file by its first bytes, such as `00 61 73 6d` of wasm."""
     if not data:
         return FileKind.EMPTY
     if data[:4] == _WASM or data.lstrip()[:1] == b"(":  # wasm text is a module too
@@ -90,7 +90,7 @@ def read_input(path: Path) -> bytes:
 
 
 def keep_apart(target: Path | None, *sources: Path | None) -> None:
-    """Raise UsageError if `target` is a file that is read, through links too."""
+    """Raise UsageError if `target` is one of the `sources`, or a link to one."""
     for source in sources:
         if target is None or source is None or not _is_same(target, source):
             continue

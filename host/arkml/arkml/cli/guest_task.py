@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def compile_file(host: Host, path: Path) -> CompiledModule:
-    """Compile the module in a file, and report declarations without effect. Raises ModuleError."""
+    """Compile a module, and warn of declarations that have no effect. Raises ModuleError."""
     module = compile_module(host, read_module(path), path.name)
     if doubt := period_doubt(module):
         sys.stderr.write(f"{harmless(doubt)}\n")
@@ -32,7 +32,7 @@ def compile_file(host: Host, path: Path) -> CompiledModule:
 
 
 def announce(module: CompiledModule, instances: int = 1) -> None:
-    """Say on stderr that the first instruction of the guest comes next."""
+    """Say on stderr that the guest starts, for example `running 64 x npc.wasm (applet)`."""
     count = f"{instances:,} x " if instances > 1 else ""
     sys.stderr.write(f"running {count}{harmless(module.name)} ({module.info.kind.value})\n")
     sys.stderr.flush()
@@ -46,7 +46,7 @@ def perform(
     pacer: Pacer | None = None,
     after: Callable[[int], None] | None = None,
 ) -> None:
-    """Initialize the guest and do `count` steps; say on stderr in which one it failed."""
+    """Initialize the guest and do `count` steps; say on stderr in which step it failed."""
     try:
         runner.initialize()
     except GuestError:
@@ -71,7 +71,7 @@ def complaints_of(options: HostOptions, runner: TaskRunner, instances: int) -> t
 
 
 def idle_policy(options: HostOptions, statistics: Statistics) -> str | None:
-    """Return a sentence about a policy of the user that never acted, as it does not fit."""
+    """Return a sentence about a policy of the user that was never asked for actions, or None."""
     if options.policy is None or statistics.submits or not statistics.errors:
         return None
     refused = ", ".join(f"{name} {count:,}" for name, count in sorted(statistics.errors.items()))

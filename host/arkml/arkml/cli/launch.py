@@ -72,8 +72,8 @@ class HostOptions:
         Make the host of a command.
 
         Args:
-            name: First word of the command line that a WASI command sees.
-            arguments: The other words, as a shell takes them.
+            name: First word of the command line that a WASI command sees, such as `npc.wasm`.
+            arguments: The other words, quoted as for a shell, for example `--map "two rooms"`.
             hive: The permission to train, or None.
             keep_stdout: True lets the output of a WASI command go to stderr.
 
@@ -125,13 +125,13 @@ class HostOptions:
 
 
 def sets_budget(limits: Sequence[str] | None) -> bool:
-    """Return whether one of the values of --limit sets the time limit of a call."""
+    """Return whether a value of --limit sets the time of a call, such as `run_seconds=2s`."""
     return any(limit.replace("-", "_").startswith("run_seconds") for limit in limits or ())
 
 
 def read_policy(path: Path, limits: Limits, outputs: tuple[str, ...] = ()) -> bytes:
     """
-    Read the file of a policy that may act here, by the outputs of these names.
+    Read the file of a policy, and check that it can act with the outputs of these names.
 
     Raises UsageError and ModelRejected.
     """

@@ -1,4 +1,4 @@
-"""The use that a guest has made of each of its limits, as far as its host knows."""
+"""The use of each limit by a guest, as far as its host knows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BYTES = ("_bytes", "wasm_stack")
 @dataclass(frozen=True, slots=True)
 class LimitUse:
     """
-    One of `Limits`, and the most that was used of it at once.
+    One of `Limits`, such as `memory_bytes`, and the most that was used of it at once.
 
     `limit` is None where there is none, `used` where it is not known.
     """
@@ -51,8 +51,7 @@ class LimitUses:
     """
     The most that a guest has used of its limits, looked at whenever `note` is called.
 
-    `budget` is the budget of its calls, and `compile_seconds` the time after which its module was
-    ready.
+    `budget` is the budget of its calls, `compile_seconds` the time that its module took to compile.
     """
 
     def __init__(self, guest: Guest, budget: Budget, compile_seconds: float) -> None:
@@ -90,7 +89,7 @@ class LimitUses:
         ]
 
     def most(self, name: str) -> Number:
-        """Return the most that was used of a limit of which that is known."""
+        """Return the most that was used of a limit. Raises KeyError where that is not known."""
         return self._most[name]
 
     def _note_present(self) -> None:

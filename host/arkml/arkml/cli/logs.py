@@ -30,7 +30,7 @@ _REMEMBERED = 1000  # lines
 
 
 def print_echoes() -> None:
-    """Write the number of lines of a fleet's guests that were not shown."""
+    """Write how many lines were left out because another guest of the fleet had written them."""
     for handler in logging.getLogger("arkml").handlers:
         if isinstance(handler, _Lines) and handler.echoes:
             sys.stderr.write(f"{handler.echoes:,} lines of other guests that say the same\n")
@@ -41,8 +41,8 @@ class LogOptions:
     """
     The lowest level of lines that are shown, as a name or a number of `-v`, and the file.
 
-    With `is_daily` there is a file for each day, whose name ends with the date, and it is added to.
-    With `as_json` lines are JSON objects, with the same keys as lines of Cogment's services.
+    With `is_daily` there is a file for each day, such as `npc_2026-01-31.log`, which is appended
+    to. With `as_json` lines are JSON objects with the keys of Cogment's services.
     """
 
     level: str | None = None
@@ -53,7 +53,7 @@ class LogOptions:
     as_json: bool = False
 
     def lowest(self) -> int:
-        """Return the lowest level. Raises UsageError for an unknown name."""
+        """Return the lowest level, such as 20 for `info`. Raises UsageError for an unknown name."""
         if self.level is not None:
             if self.level.lower() not in _LEVELS:
                 raise UsageError(
@@ -94,7 +94,7 @@ class LogOptions:
 
 
 def json_line(component: str, level: str, text: str, error: str = "") -> str:
-    """Return a line of now as a JSON object, with the keys of Cogment's services."""
+    """Return a line with the present time as a JSON object, with the keys of Cogment's services."""
     now = datetime.now(tz=UTC).isoformat()
     line = {"component": component, "level": level, "msg": text, "time": now}
     return json.dumps(line | {"error": error} if error else line)
@@ -111,7 +111,7 @@ class _JsonLine(logging.Formatter):
 
 
 class _Daily(logging.FileHandler):
-    """Writes lines to the file of the day, `NAME_2026-01-31.SUFFIX`."""
+    """Writes lines to the file of the day, such as `npc_2026-01-31.log` for `npc.log`."""
 
     def __init__(self, path: Path, mode: str, encoding: str, errors: str) -> None:
         self._path = path
@@ -133,7 +133,7 @@ class _Lines(logging.Handler):
     """
     Writes lines to the present stderr, which a progress bar may have replaced.
 
-    Equal lines of a fleet's guests are shown once.
+    A line that several guests of a fleet write is shown once.
     """
 
     def __init__(self, *, debug: bool) -> None:

@@ -364,7 +364,7 @@ def add_command(
 
 
 def _parameters(options: Any) -> Iterator[inspect.Parameter]:
-    """Yield a parameter for each field of a dataclass, and for those of its groups."""
+    """Yield a parameter for each field of a dataclass, and of the dataclasses among its fields."""
     hints = get_type_hints(options, include_extras=True)
     for field in fields(options):
         if is_dataclass(hints[field.name]):
@@ -379,7 +379,7 @@ def _parameters(options: Any) -> Iterator[inspect.Parameter]:
 
 
 def _filled(options: Any, values: Mapping[str, Any]) -> Any:
-    """Return a dataclass, and its groups, with these values."""
+    """Return the dataclass, and the dataclasses among its fields, filled with these values."""
     hints = get_type_hints(options)
     return options(
         **{

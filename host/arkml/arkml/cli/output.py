@@ -17,7 +17,7 @@ class StdoutClosed(BrokenPipeError):
 
 
 class _Stdout(io.FileIO):
-    """A file whose errors can be told from the errors of other files."""
+    """A stdout whose errors have classes of their own."""
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
         try:
@@ -54,7 +54,7 @@ def open_streams() -> None:
 
 
 def _rewired(stream: io.TextIOWrapper, raw: type[io.FileIO]) -> io.TextIOWrapper:
-    """Return a stream like this one, whose bytes go through a file of another class."""
+    """Return a text stream like this one that writes its bytes through a `raw` file."""
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(raw(stream.fileno(), "w", closefd=False)),

@@ -49,7 +49,7 @@ class SeedOptions:
 
 
 def words_of(context: typer.Context, without: frozenset[str]) -> list[str]:
-    """Return the words of a command line that give the options of a context once more."""
+    """Return the words that give the options again, such as `["npc.wasm", "--frames=900"]`."""
     words = []
     for option in context.command.params:
         name = option.name or ""
@@ -88,7 +88,7 @@ class SeedTrainings:
             self._gather()
 
     def interrupt(self) -> None:
-        """Interrupt all trainings as Ctrl-C does, and wait until they have kept their results."""
+        """Interrupt all trainings as Ctrl-C does, and wait for them to write their results."""
         self._waiting.clear()
         while self._running:
             wanted = 2 if SIGNALS.hurry else 1
@@ -169,7 +169,7 @@ def train_seeds(options: SeedOptions, *, as_json: bool) -> int:
 
 
 def _status(statuses: Sequence[int]) -> int:
-    """Return the exit code: 0 if all are 0, 2 if some were refused and none failed otherwise."""
+    """Return the exit code: 0 if all are 0, 2 if all others were refused, else 1."""
     if not any(statuses):
         return GOOD
     return UNUSABLE if set(statuses) <= {GOOD, UNUSABLE} else FAILED

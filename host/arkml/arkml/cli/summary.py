@@ -81,7 +81,7 @@ class Summary:
 
 
 def plain(value: Any) -> Any:
-    """Return a wasm result as JSON; numbers that are not finite become text."""
+    """Return a wasm result as JSON; numbers that are not finite become text, such as `nan`."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):

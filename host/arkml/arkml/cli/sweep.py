@@ -179,7 +179,7 @@ class TrialRunner:
             self._gather()
 
     def interrupt(self) -> None:
-        """Interrupt all trainings as Ctrl-C does, and wait for them; their trials are repeated."""
+        """Interrupt all trainings as Ctrl-C does, and wait; a sweep that goes on repeats them."""
         interrupts = 0
         while self._running:
             wanted = 2 if SIGNALS.hurry else 1

@@ -77,7 +77,7 @@ def show_run(summary: Summary, stream: TextIO) -> None:
 
 
 def show_account(account: Usage, stream: TextIO) -> None:
-    """Print the time and the memory that guests are charged with, by kind."""
+    """Print the time and the memory that guests are charged for, by kind."""
     show("account", grid(("kind", "used"), _account_rows(account)), stream)
 
 
@@ -117,7 +117,7 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
 
 
 def refusal_rows(refusals: Mapping[str, int]) -> Iterable[tuple[str, str]]:
-    """Yield a row for each reason for which pushes and submits were refused, the most first."""
+    """Yield a row for each reason that a push or submit was refused, the most frequent first."""
     most = sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
     for sentence, count in most[:_REASONS]:
         yield "refused", f"{count:,}: {sentence}"

@@ -23,7 +23,7 @@ _BYTES = (ModuleKind.SERVLET, ModuleKind.MODULE_RUN)
 
 def choose(module: CompiledModule, options: TaskOptions) -> Task:
     """
-    Return the task; it has no function if none was named and the exports suggest none.
+    Return the task; its function is empty if none was named and the exports suggest none.
 
     Raises EntryPointMissing and UsageError.
     """
@@ -82,7 +82,7 @@ def _input(options: TaskOptions) -> bytes:
 
 @cache
 def _stdin() -> bytes:
-    """Return all of stdin, which several guests of one command may be given."""
+    """Return all of stdin, read once: several guests of a command may take it."""
     return b"" if sys.stdin is None else sys.stdin.buffer.read()
 
 

@@ -30,7 +30,7 @@ class Timings:
         return math.fsum(self.steps)
 
     def quantiles(self, *shares: float) -> list[float]:
-        """Return the durations that such shares of the steps stay below; zeros without steps."""
+        """Return quantiles of the durations, such as 0.5 and 0.99; zeros without steps."""
         ordered = sorted(self.steps)
         if not ordered:
             return [0.0 for _ in shares]
@@ -39,7 +39,7 @@ class Timings:
 
 
 class Steps:
-    """A step to be repeated; `timings` holds the finished steps, even if one raises."""
+    """A repeated step; `timings` holds the finished steps, even after one has raised."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self.timings = Timings(array("d"))

@@ -53,7 +53,7 @@ class TrainingDisplay(Closing):
             self._write(progress, now)
 
     def close(self) -> None:
-        """Leave the line as it is and begin another one. Safe to call again."""
+        """End the line that is being rewritten. Safe to call more than once."""
         if self._is_open_line:
             sys.stderr.write("\n")
             self._is_open_line = False
@@ -103,19 +103,19 @@ class TrainingDisplay(Closing):
 
 
 def rates_of(workers: Sequence[WorkerProgress]) -> str:
-    """Return the rows per second of workers as text, by number; a dash for one that is dead."""
+    """Return the rows per second of workers as text, such as `900 + -`: the second one is dead."""
     return " + ".join(f"{one.rows_per_second:,.0f}" if one.is_alive else "-" for one in workers)
 
 
 def shown(evaluation: Evaluation) -> str:
-    """Return an evaluation as text: mean, standard deviation, and the success rate if known."""
+    """Return an evaluation as text, for example `212 ± 8.4, 90% success`."""
     text = f"{evaluation.mean_return:,.4g} ± {evaluation.standard_deviation:,.2g}"
     rate = evaluation.success_rate
     return text if rate is None else f"{text}, {rate:.0%} success"
 
 
 def pace_of(metrics: Mapping[str, float]) -> str:
-    """Return the updates for each row, reached and wanted, empty before any are known."""
+    """Return the updates per row as text, such as `0.9 of 1` wanted; empty before any is known."""
     reached = metrics.get("hive/updates_per_row")
     wanted = metrics.get("hive/updates_per_row_wanted")
     if reached is None:
@@ -190,7 +190,7 @@ def document_of(
 
 
 def infers(module: ModuleInfo) -> bool:
-    """Return whether a guest asks for actions also where there is no training."""
+    """Return whether a guest also asks for actions where there is no training."""
     return any("inference" in f"{one.module} {one.name}" for one in module.imports)
 
 
@@ -220,7 +220,7 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
     """
     Write the table of a training on stdout.
 
-    `is_new`: it continues no other one, whose updates would be among its own.
+    `is_new` is False if it continues another training, whose updates it counts as well.
     """
     from arkml.cli import tables
 

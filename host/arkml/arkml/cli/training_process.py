@@ -39,7 +39,7 @@ class TrainingProcess:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The object that it has printed, empty before and without one."""
+        """The JSON object that it has printed; empty until then."""
         return document_of(self.folder)
 
     def poll(self) -> int | None:
@@ -57,7 +57,7 @@ class TrainingProcess:
 
 
 def document_of(folder: Path) -> dict[str, Any]:
-    """Return the object that the training of a folder has printed, empty without one."""
+    """Return the JSON object in the file beside a folder, such as `seed-3.json`; empty without."""
     try:
         document = json.loads(folder.with_suffix(".json").read_bytes())
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def document_of(folder: Path) -> dict[str, Any]:
 
 
 def default_jobs() -> int:
-    """Return the number of trainings that run at a time: each has two busy processes."""
+    """Return how many trainings run at a time: one for every two cores, as each keeps two busy."""
     is_known = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1
     return max(1, cores // 2)

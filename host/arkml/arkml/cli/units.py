@@ -13,7 +13,7 @@ def times(median: float, p99: float, longest: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in a suitable unit."""
+    """Return seconds in a suitable unit, such as `2.5 ms`."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     if seconds < 1:
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return bytes in a suitable unit."""
+    """Return bytes in a suitable unit, such as `64.0 MiB`."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
             return f"{count / factor:,.1f} {unit}"
@@ -30,7 +30,7 @@ def size(count: int) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things; `what` is the singular, its plural takes an s."""
+    """Return a number of things, such as `1 frame` or `3 frames` for the singular `frame`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 

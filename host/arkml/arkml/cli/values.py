@@ -88,7 +88,7 @@ def rate(option: str, least: float, most: float = math.inf) -> Callable[[object]
 
 
 def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:
-    """Return a reader of an option that takes one of some words; it raises UsageError."""
+    """Return a reader of an option that takes one of these words; it raises UsageError."""
 
     def read(text: object) -> str:
         if text not in words:
@@ -99,7 +99,7 @@ def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:
 
 
 def read_directory(text: str) -> Directory:
-    """Return a directory of `HOST[:GUEST][:ro]`; GUEST is HOST by default. Raises UsageError."""
+    """Return a directory of `HOST[:GUEST][:ro]`, such as `./data:/data:ro`. Raises UsageError."""
     from arkml.runtime.wasi.linking import Directory
 
     parts = text.split(":")
@@ -115,7 +115,7 @@ def read_directory(text: str) -> Directory:
 
 def read_configuration(text: str | None, numbers: str | None) -> str | list[int | str] | None:
     """
-    Return the configuration of a guest: the text, or whole numbers and "{seed}" with commas.
+    Return the configuration of a guest: the text, or the numbers, such as `3,-1,{seed}`, as a list.
 
     Raises UsageError, also if both are given.
     """
