@@ -56,8 +56,8 @@ class Batch:
       unique in its host.
     - `given`: float32, [n, num_actions], actions that came with the rows, or None if the session
       takes none.
-    - `scratch`: an object of the policy's choice, which is kept while the same memory holds the
-      same number of rows.
+    - `scratch`: an object of the policy's choice, for example a work array of [n, 64], which is
+      kept while the same memory holds the same number of rows.
     """
 
     __slots__ = ("actions", "features", "given", "keys", "rows", "scratch", "values")
@@ -104,7 +104,9 @@ class MetadataLog(Sequence[Metadata]):
     """
     The metadata of the rows of one submit, in push order, as columns of m items.
 
-    The arrays must not be changed. As a sequence it has `Metadata` objects, made on access.
+    The arrays must not be changed. It is also a sequence of `Metadata` objects, made on access. The
+    items ("success", 1) of row 0 and of row 3, for example, have rows [0, 3], names ("success",),
+    codes [0, 0] and values [1, 1].
 
     Attributes:
         rows: intp, [m], the index of each item's row in its batch.
@@ -159,7 +161,7 @@ class MetadataLog(Sequence[Metadata]):
         return Metadata(int(row), self.names[code], float(value))
 
     def split(self, prefix: str) -> tuple[MetadataLog, MetadataLog]:
-        """Return the items whose names begin with `prefix`, and the other ones."""
+        """Return the items whose names begin with `prefix`, such as "mask/", and the others."""
         begins = _beginning(self.names, prefix)
         if True not in begins:
             return NO_METADATA, self
@@ -168,7 +170,7 @@ class MetadataLog(Sequence[Metadata]):
         return self._named(begins), self._named([not begin for begin in begins])
 
     def _named(self, chosen: Sequence[bool]) -> MetadataLog:
-        """Return the items whose names are chosen."""
+        """Return the items whose names are `chosen`, one flag for each name."""
         names = tuple(name for name, is_chosen in zip(self.names, chosen, strict=True) if is_chosen)
         items = np.flatnonzero(np.array(chosen)[self.codes])
         codes = (np.cumsum(chosen) - 1)[self.codes[items]]
@@ -176,7 +178,7 @@ class MetadataLog(Sequence[Metadata]):
 
 
 def _beginning(names: tuple[str, ...], prefix: str) -> tuple[bool, ...]:
-    """Return which names begin with `prefix`."""
+    """Return for each name whether it begins with `prefix`."""
     find = _known_beginning if len(names) <= _MOST_KNOWN else _found_beginning
     return find(names, prefix)
 

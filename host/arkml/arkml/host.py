@@ -48,8 +48,9 @@ class Host(Sealed, Unique, Closing):
         policy: Acts in place of the snapshots that guests load: the path or the bytes of an ONNX or
             Cervo file, a `Policy`, or a function `(observations) -> actions` (float32, [n, F], and
             float32, [n, A]). None lets each guest use its own snapshots.
-        outputs: The names of the outputs of a policy file that hold its actions, needed where names
-            and shapes leave a choice. The columns of several outputs are joined in this order.
+        outputs: The names of the outputs of a policy file that hold its actions, for example
+            `("move", "jump")`, needed where names and shapes leave a choice. The columns of several
+            outputs are joined in this order.
         seed: Seed of the noise of stochastic policies, any whole number.
         deterministic: True leaves out the noise of stochastic policies.
         limits: Limits of each guest; None takes the defaults of `Limits`.
@@ -110,7 +111,7 @@ class Host(Sealed, Unique, Closing):
 
         Args:
             source: The path or the bytes of a module, in the binary or the text format.
-            name: Name of the module in messages; None takes the file name.
+            name: Name of the module in messages; None takes the file name, such as "walker.wasm".
 
         Returns:
             The compiled module, from which `load` and `fleet` make guests.
@@ -193,7 +194,7 @@ class Host(Sealed, Unique, Closing):
         Args:
             source: A compiled module, or the path or the bytes of a module.
             instances: Number of guests, 1 at least.
-            name: Name of the fleet in messages; None takes the name of the module.
+            name: Name of the fleet in messages; None takes the module's, such as "walker.wasm".
             initialize: False leaves the initializers to `Fleet.initialize`.
 
         Returns:
@@ -252,7 +253,7 @@ def hives_of(host: Host) -> HiveAccess | None:
 
 
 class _Gateways:
-    """The ways of guests to the runs of the hives that a host was granted."""
+    """The gateways of guests to the runs on the hives that the host was granted."""
 
     def __init__(self, grant: HiveGrant | None) -> None:
         self.hives: HiveAccess | None = None

@@ -83,7 +83,7 @@ class Limits:
     host_bytes: int | None = None
     """Bytes of all guests of a host: their largest possible memories and all their other memory."""
     frames_over_share: int = 5
-    """Frames of the last 20 in which a guest of a fleet may be over its share of the time."""
+    """Frames of the last 20 in which a guest of a fleet may exceed its share of the time."""
     compile_seconds: float = 30.0
     nnef_processes: int = 4
     """Processes of a host that run NNEF models, each for one model in use."""
@@ -91,7 +91,7 @@ class Limits:
     """Unfinished requests of one guest to hives, including requests whose future it dropped."""
 
     def __post_init__(self) -> None:
-        """Check every limit, and keep it as a number of Python."""
+        """Check every limit, and store it as an int or float (a numpy integer, for example)."""
         for field in fields(self):
             value = getattr(self, field.name)
             kept: float | None
@@ -157,7 +157,7 @@ def whole_number(value: object) -> int | None:
 
 
 def real_number(value: object) -> float | None:
-    """Return a number of Python or numpy as an int or float; None for NaN and anything else."""
+    """Return a number of Python or numpy as an int or float; None for others, such as NaN."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
@@ -170,10 +170,10 @@ def real_number(value: object) -> float | None:
 
 def number_of_guests(value: SupportsIndex, sentence: str) -> int:
     """
-    Return a number of guests as an int, so that no sum or product wraps around.
+    Return a number of guests as a Python int, so that no sum or product wraps around.
 
-    Raises UsageError for anything but a whole number from 1, with the value at the {} of
-    `sentence`.
+    Raises UsageError for anything but a whole number from 1; `sentence` has the value at its {},
+    for example "a fleet of {} guests".
     """
     count = whole_number(value)
     if count is None or count < 1:
@@ -207,8 +207,9 @@ def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | N
     """
     Return the seconds that a call may run, and the seconds that it may take with its waits.
 
-    A budget given for the call raises the second number to itself, and None lifts both. Raises
-    UsageError as `budget_seconds`.
+    With the defaults these are 1 and 30 seconds, and with a budget of 60, for example, 60 and 60: a
+    budget raises the second number if it is larger. None lifts both. Raises UsageError for a
+    negative budget.
     """
     if budget is RUN_SECONDS:
         return limits.run_seconds, limits.call_seconds

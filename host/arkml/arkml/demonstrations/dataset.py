@@ -26,10 +26,10 @@ class DemonstrationSet:
     """
     Rows of demonstrations, in the order in which they were played.
 
-    `branches` are the numbers of choices of the last actions, which are discrete; None if the file
-    does not say. `guest` and `sha256` name the module that was played, empty if the file does not;
-    `module` is its path on the machine that wrote the rows, empty where that is not known.
-    `warnings` are sentences about rows that are not as they should be.
+    `branches` are the numbers of choices of the last actions, which are discrete, for example (3,
+    2); None if the file does not say. `guest` (such as `npc.wasm`) and `sha256` name the module
+    that was played, empty if the file does not; `module` is its path on the machine that wrote the
+    rows, empty where that is not known. `warnings` are sentences about irregular rows.
     """
 
     columns: RowColumns
@@ -44,12 +44,12 @@ class DemonstrationSet:
 
     @property
     def features(self) -> int:
-        """Features of a row."""
+        """Number of features of a row."""
         return int(self.columns.features.shape[1])
 
     @property
     def actions(self) -> int:
-        """Actions of a row."""
+        """Number of actions of a row."""
         return int(self.columns.action.shape[1])
 
     @property
@@ -59,7 +59,7 @@ class DemonstrationSet:
 
     @property
     def digest(self) -> str:
-        """A hexadecimal number that equal rows have in common, and no others."""
+        """The SHA-256 of the rows, in hex: sets with the same rows have the same one."""
         total = hashlib.sha256()
         for array in self.columns.arrays():
             total.update(f"{array.dtype.str}{array.shape}".encode())
@@ -91,9 +91,9 @@ def checked(source: str, columns: dict[str, npt.NDArray[Any]]) -> tuple[RowColum
     """
     Return the rows of a file that can be learned from, and warnings about them.
 
-    `columns` are the arguments of `row_columns`, of any real type; `source` names the file. Rows
-    that are not finite are left out. Raises UsageError for shapes, numbers or states that cannot
-    be, and where nothing is left.
+    `columns` are the arguments of `row_columns`, of any real type, such as float64; `source` names
+    the file. Rows that are not finite are left out. Raises UsageError for impossible values, such
+    as a state of 7 or a negative step, and if no row is left.
     """
     _require_shapes(source, columns)
     _require_counts(source, columns)
@@ -155,7 +155,7 @@ def _require_shapes(source: str, columns: dict[str, npt.NDArray[Any]]) -> None:
 
 
 def _require_counts(source: str, columns: dict[str, npt.NDArray[Any]]) -> None:
-    """Raise UsageError for numbers that the columns of a hive cannot hold."""
+    """Raise UsageError for numbers that a hive's columns cannot hold, such as a step of -1."""
     most = {"agent": (1 << 64) - 1, "step": _LAST_STEP, "state": max(EpisodeState)}
     for name, last in most.items():
         array = columns[name]

@@ -23,7 +23,7 @@ def read_demonstrations(path: Path) -> DemonstrationSet:
 
 
 def require_writable(path: Path) -> None:
-    """Raise UsageError if no format goes by that name, or the dataset is there already."""
+    """Raise UsageError if the name has no format, as `play.csv`, or the dataset exists already."""
     if path.suffix == ".npz":
         return
     if not _DATASET.fullmatch(path.name):

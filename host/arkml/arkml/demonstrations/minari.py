@@ -62,8 +62,8 @@ def read_minari(path: Path) -> DemonstrationSet:
     Return the demonstrations in a dataset, which may come from anywhere.
 
     Observations and actions are arrays of numbers; each is checked before it is read. In Minari,
-    rewards and ends belong to a step; here they belong to the row to which it leads. Raises
-    UsageError.
+    rewards and ends belong to a step; here they belong to the row after the step, so that 200
+    steps, for example, become 201 rows. Raises UsageError.
     """
     require_h5py()
     import h5py
@@ -89,9 +89,9 @@ def read_minari(path: Path) -> DemonstrationSet:
 
 def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
     """
-    Write a dataset; an episode that has no end in the rows is cut after its last one.
+    Write a dataset, in which an episode without an end in the rows is truncated at its last row.
 
-    Raises UsageError, also if there is one already.
+    Raises UsageError, also if the dataset exists already.
     """
     require_h5py()
     import h5py
@@ -117,7 +117,7 @@ def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
 
 
 def _data_of(path: Path) -> Path:
-    """Return the folder of the files: Minari's own functions take this one or the one above."""
+    """Return the folder of the files: users name it, or the one above it, as in Minari."""
     return path if (path / _METADATA).is_file() else path / _DATA
 
 
@@ -159,7 +159,7 @@ def _episodes(path: Path, file: Any) -> Iterator[dict[str, npt.NDArray[Any]]]:
 
 
 def _array(source: str, group: Any, name: str, most: int) -> npt.NDArray[Any]:
-    """Return a dataset of HDF5 that lies in its own file. Raises UsageError and h5py's errors."""
+    """Return an array that lies in the file itself. Raises UsageError and the errors of h5py."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
@@ -186,7 +186,7 @@ def _columns(
     terminations: npt.NDArray[Any],
     truncations: npt.NDArray[Any],
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of an episode, of one row more than it has steps. Raises UsageError."""
+    """Return the columns of an episode: one row more than it has steps. Raises UsageError."""
     steps = len(rewards)
     lengths = (len(observations) - 1, len(actions), len(terminations), len(truncations))
     if set(lengths) != {steps}:
@@ -268,7 +268,7 @@ def _description(
 
 
 def _action_space(demonstrations: DemonstrationSet) -> str:
-    """Return the space of the environment's actions, or, where it is a Dict, a Box of the row's."""
+    """Return the space of the actions as JSON; a Box if they are continuous, or of both kinds."""
     branches = demonstrations.branches or ()
     continuous = demonstrations.actions - len(branches)
     if continuous or not branches:
@@ -293,9 +293,9 @@ def _actions(demonstrations: DemonstrationSet, action: npt.NDArray[Any]) -> npt.
 
 def _env_spec(demonstrations: DemonstrationSet) -> dict[str, str]:
     """
-    Return the environment by which Minari makes the one of a dataset again, if there is one.
+    Return the spec from which Minari's `recover_environment` makes the environment, if possible.
 
-    It is Gymnasium's of the module at its path, whose rows are shown as the dataset has them.
+    The environment is `arkml/Guest-v0` with the played module, and shows the rows of the dataset.
     """
     branches = demonstrations.branches or ()
     if not demonstrations.module or 0 < len(branches) < demonstrations.actions:

@@ -70,7 +70,7 @@ def read_npz(path: Path) -> DemonstrationSet:
     """
     Return the demonstrations in a file, which may come from anywhere.
 
-    Each array is checked by its header before it is decompressed. Arrays of other names are not
+    Each array is checked by its header before it is decompressed. Arrays with unknown names are not
     read, and `about` may be missing. Raises UsageError.
     """
     try:

@@ -42,7 +42,7 @@ class Group:
 
     Full regions that lie side by side are read as one view of the columns. Otherwise the rows are
     copied together once before the policy runs, and its answers are copied back to their owners.
-    `is_of_guest` says that the guests brought the policy, and are charged with its runs.
+    `is_of_guest` says that the guests brought the policy, and are charged for its runs.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Group:
         self.batch = _view(regions, keys) or self._compacted(regions, keys)
 
     def act(self) -> float:
-        """Run the policy over the rows of all guests; return its seconds as accounts count them."""
+        """Run the policy over the rows of all guests; return the seconds to charge for the run."""
         self._has_noted, self.noted = False, 0.0
         started = _clock()
         try:
@@ -86,7 +86,7 @@ class Group:
         return ran
 
     def settle(self) -> None:
-        """Enter the runs so far into the accounts of the guests, to each by its rows."""
+        """Enter the runs so far into the accounts of the guests, in proportion to their rows."""
         seconds, self._seconds = self._seconds, 0.0
         if seconds:
             by_row = seconds / (sum(self._counts) or 1)
@@ -123,7 +123,7 @@ class Group:
 
     def _look_for_masks(self) -> None:
         """
-        Look whether guests mask choices where that has no effect: of many one in each run.
+        Check, for one guest in each run, that it does not mask choices that have no branches.
 
         Raises InvalidArguments if the policy needs the masks.
         """
@@ -181,9 +181,9 @@ class Batcher:
     """
     Answers suspended guests, round after round.
 
-    The plan of a round serves the next one as long as the same guests submit the same sessions with
-    as many rows and no region has moved. A guest that has no room for its share of a common run is
-    answered by itself for a time, so that the others have their run.
+    The plan of a round is kept as long as the same guests submit the same sessions with as many
+    rows and no region has moved. A guest without memory for its share of a common run is answered
+    by itself for a thousand rounds, so that the others can run.
     """
 
     def __init__(self, arena: Arena, columns: Columns, lockstep: Lockstep) -> None:
@@ -209,9 +209,9 @@ class Batcher:
         """
         Answer every guest, each suspended in a submit.
 
-        If a policy refuses the rows of all, each guest is answered by itself, so that only guests
-        are refused whose own rows are the reason. Returns the errors of guests that could not be
-        answered, by their place in `guests`.
+        If a policy refuses the rows of a group, each guest is answered by itself, so that only the
+        guests with bad rows are refused. Returns the errors of guests that could not be answered,
+        by their place in `guests`.
         """
         self._rounds += 1
         workspace = guests[0].instance.library.workspace
@@ -238,6 +238,7 @@ class Batcher:
                 self._set_apart(group, workspace)
         if is_low:
             self._limit_run(self._most)
+        # One store resumes all: 1 is the code Success plus one, which a failed guest overwrites.
         self._words[self._answers] = 1
         errors = self._answer_alone(failed) if failed else {}
         if lockstep.spent > lockstep.alert:
@@ -255,13 +256,13 @@ class Batcher:
         self._limit_run(seconds)
 
     def _limit(self, group: Group) -> None:
-        """Let the run of a group that is one guest take no longer than its call may."""
+        """Limit the run of a group; for a single guest, to the time that its call has left."""
         is_alone = len(group.guests) == 1
         group.settle()
         self._limit_run(group.guests[0].account.seconds_left if is_alone else self._most)
 
     def _set_apart(self, group: Group, workspace: PolicyWorkspace) -> None:
-        """Answer the guest that had no room for its share of a run by itself from now on."""
+        """Answer a guest that had no memory for its share of a run by itself from now on."""
         number, workspace.refused = workspace.refused, None
         if number is not None and len(group.guests) > 1:
             self._apart[number] = self._rounds + _APART_ROUNDS
@@ -297,9 +298,9 @@ class Batcher:
 
     def _fit(self, regions: Sequence[Region]) -> None:
         """
-        Move regions that are alike, once, to where each is full and follows the one before.
+        Move equal regions, once, side by side into regions that their rows fill.
 
-        They are one view of the columns then, as long as guests submit as many rows.
+        They are then one view of the columns, as long as each guest submits as many rows.
         """
         shape, rows = regions[0].slab.shape, regions[0].count()
         session = shape.of(1)

@@ -16,8 +16,9 @@ class Waiting:
     """
     Decides whether a guest has to wait.
 
-    A WASI call may ask for it. A guest that polls futures in a loop is made to wait for a change, a
-    millisecond at most, so that it does not burn a core; that time counts as its own.
+    A WASI call may ask for it, such as `poll_oneoff` with a timeout. A guest that polls futures in
+    a loop is made to wait for a change, a millisecond at most, so that it does not burn a core; it
+    is charged for that time.
     """
 
     def __init__(self, services: Services, wasi: WasiCalls) -> None:

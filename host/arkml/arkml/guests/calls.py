@@ -61,7 +61,7 @@ class Reply:
 
 
 class GaveWay(Exception):
-    """A guest has run for a turn, or waits: it is parked until `CallLoop.run_to_submit`."""
+    """A guest has run for a turn, or waits, and is parked until `CallLoop.run_to_submit`."""
 
 
 class CallLoop:
@@ -111,7 +111,7 @@ class CallLoop:
         budget: Budget,
         own: list[weakref.ref[Task]],
     ) -> Any:
-        """Serve a call; `own` holds the coroutine that this is."""
+        """Serve a call; `own` holds a reference to this very coroutine."""
         entry = self.begin(function, arguments, budget)
         turn = _clock()
         try:
@@ -181,8 +181,7 @@ class CallLoop:
         Run a call up to the next submit of a driven session, and return that session.
 
         The guest stays suspended in the submit, parked, and other guests may be called. To resume
-        it, fill its batch, call `fiber.answer` and then this method again; the guest then has a
-        whole budget.
+        it, fill its batch, call `fiber.answer` and this method; the guest then has a new budget.
 
         Args:
             entry: The function of the call.
@@ -221,7 +220,7 @@ class CallLoop:
                         self.instance.news.tell()
                     session = self.submitted()
                     if is_driven(session):
-                        fiber.park()
+                        fiber.park()  # no call is in progress between two steps (decision 10)
                         return session
                     event = self.answer()
                 if event is not None:
@@ -314,7 +313,7 @@ class CallLoop:
         return entry.result() if entry.results else None
 
     def abandon(self, error: BaseException) -> None:
-        """Drop a call that failed or is not wanted any more, as `fail`, and end the call guard."""
+        """Drop a call that failed or was given up, as `fail` does, and release the call guard."""
         try:
             self.fail(error)
         finally:
@@ -328,7 +327,7 @@ class CallLoop:
         return self.instance.lockstep.is_in_frame(self.place)
 
     def fail(self, error: BaseException) -> None:
-        """Drop the call: the guest is failed from now on, by `error` or as cancelled by it."""
+        """Drop the call and fail the guest, by `error` or, for another kind, by GuestCancelled."""
         if not isinstance(error, GuestError):
             error = GuestCancelled(f"{self.name}: its call was cancelled ({type(error).__name__})")
         self.fiber.call_guard.lost += 1
@@ -360,7 +359,7 @@ class CallLoop:
         """
         Block until a wait is over. Raises KeyboardInterrupt after SIGINT.
 
-        With the time at which a turn began it raises GaveWay instead, as at the end of the turn.
+        With `turn_began` it never blocks: it raises GaveWay for a wait, and at the end of a turn.
         """
         if not isinstance(event, Wait):
             if turn_began is not None and _clock() - turn_began > _SHORT_TURN:
@@ -381,7 +380,7 @@ class CallLoop:
         """
         Return the error that a call left, None for a start that exited with status 0.
 
-        The start of some languages always exits, and their exports are called after it.
+        In some languages, such as Zig, `_start` always exits, and exports are called after it.
         """
         error = self._failure_of(*self.fiber.take_errors())
         startup = self.instance.module.info.startup
@@ -390,7 +389,7 @@ class CallLoop:
         return None if is_start and has_exited and not self.is_command else error
 
     def _failure_of(self, trap: Address, error_address: Address) -> GuestError:
-        """Return the error of a call, with the panic and the refused import before it."""
+        """Return the error of a call, with the panic or the refused import that led to it."""
         places = self.instance.module.places
         error = failure(self.name, trap, error_address, places) or GuestTrap(f"{self.name} failed")
         panic = self.services.panic or self.instance.printed_panic()
@@ -442,7 +441,7 @@ class CallLoop:
             )
 
     def _lend(self, data: bytes) -> int:
-        """Copy `data` into memory that the guest allocates; for no bytes the alignment stands."""
+        """Copy `data` into memory from `ark_alloc`, and return its address; 8 for no bytes."""
         if not data:
             return _ALIGNMENT
         pointer = int(self.call("ark_alloc", (len(data), _ALIGNMENT), RUN_SECONDS)) & _U32

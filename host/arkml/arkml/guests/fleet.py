@@ -116,7 +116,7 @@ class Fleet(Sealed, Unique, Closing):
             function: Name of the export.
             arguments: Numbers, one for each parameter; all guests get the same.
             budget: Seconds that may be charged to each guest, None for no limit; see `Guest`.
-            only: Indices of the guests to call; None calls all.
+            only: Indices of the guests to call, such as `[0, 2]`; None calls all.
 
         Returns:
             The results, and the errors of guests that failed.
@@ -232,7 +232,7 @@ class Fleet(Sealed, Unique, Closing):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Let no call begin while guests come or go. Raises GuestBusy."""
+        """Let no call begin while guests join or leave. Raises GuestBusy."""
         with GUARD.held_back(), self._call_guard.kept(self.name):
             yield
 
@@ -248,7 +248,7 @@ class Fleet(Sealed, Unique, Closing):
             )
 
     def _start_before(self, function: str, only: tuple[int, ...] | None, budget: Budget) -> None:
-        """Start guests that may also be run as commands, before another call of them."""
+        """Start guests that are commands as well, before the first call of another function."""
         start = deferred_start(self._module, function)
         if start is None and not is_start(self._module, function):
             return
@@ -259,9 +259,9 @@ class Fleet(Sealed, Unique, Closing):
 
     def _place(self, formers: Sequence[Guest | None], seed: int | None = None) -> list[Guest]:
         """
-        Put new guests, initialized, in the places of others, or at the end for None.
+        Put new guests, initialized, in the places of `formers`, or at the end for None.
 
-        Raises the errors of `join`, except for the room, which the caller has checked.
+        Raises the errors of `join`, but does not check `Limits.instances`, as the caller has.
         """
         added: list[Guest] = []
         try:
@@ -289,9 +289,10 @@ class Fleet(Sealed, Unique, Closing):
 
     def _free_labels(self, formers: Sequence[Guest | None]) -> list[int]:
         """
-        Return the numbers in the names of new guests: reused numbers, then unused ones.
+        Return the numbers in the names of new guests, such as 3 for `npc.wasm#3`.
 
-        Raises GuestBusy as `_require_there`.
+        A guest takes the number of its predecessor, else an unused one. Raises GuestBusy as
+        `_require_there` does.
         """
         self._require_there(formers)
         labels = self._members.labels
@@ -300,17 +301,17 @@ class Fleet(Sealed, Unique, Closing):
         return [next(others) if one is None else labels[one] for one in formers]
 
     def _require_there(self, formers: Sequence[Guest | None]) -> None:
-        """Raise GuestBusy if one of the former guests has left, and UsageError once closed."""
+        """Raise GuestBusy if a former guest has left, UsageError once the fleet is closed."""
         self._require_open()
         if any(one is not None and one not in self._members.labels for one in formers):
             raise GuestBusy(f"another thread has changed {self.name} meanwhile")
 
     def _change(self, leaving: Mapping[Guest, Guest | None], more: Sequence[Guest] = ()) -> None:
         """
-        Free guests, put others in their places or none, and take in more at the end.
+        Free the guests `leaving`, put their successors in their places, and add `more` at the end.
 
-        A signal handler that raises leaves the fleet as it was, though with guests that are closed,
-        or changed as a whole.
+        If a signal handler raises, all of the change is made or none of it; without the change the
+        fleet keeps guests that are closed.
         """
         before = self._members
         for guest in leaving:
@@ -321,6 +322,7 @@ class Fleet(Sealed, Unique, Closing):
         stay = [leaving.get(guest, guest) for guest in before.guests]
         guests = (*(guest for guest in stay if guest is not None), *more)
         labels = {**before.labels, **self._coming}
+        # One assignment, so that a signal handler that raises finds the old or the new members.
         self._members = _Members(
             guests,
             {guest: labels[guest] for guest in guests},
@@ -370,7 +372,7 @@ class Fleet(Sealed, Unique, Closing):
         return self._call(_FRAME)
 
     def _call(self, wanted: _Wanted) -> FleetCall:
-        """Return a call of these guests, kept as long as no guest joins or is lost."""
+        """Return a call of these guests, reused until a guest joins or is lost."""
         members = self._members
         calls = members.calls
         if self._lost != (lost := self._call_guard.lost):
@@ -398,7 +400,7 @@ class _Members(NamedTuple):
 
     guests: tuple[Guest, ...]
     labels: Mapping[Guest, int]
-    """The numbers in their names."""
+    """The numbers in their names, such as 3 for `npc.wasm#3`."""
     past: Statistics
     """Counts of guests that left."""
     past_usage: Usage

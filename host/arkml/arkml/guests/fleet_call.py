@@ -52,16 +52,16 @@ class FleetParts(NamedTuple):
     batcher: Batcher
     shares: FleetShares
     told: set[CallLoop]
-    """Guests that are closed, and of which a call has told."""
+    """Closed guests that a call has reported already."""
 
 
 class FleetCall:
     """
     One kind of call of a fleet: the guests that take part, and the errors of all others.
 
-    It serves call after call, while no guest joins, fails or is closed. A frame function that takes
-    and returns nothing runs in the shim's loop: there a guest is parked at the end of its frame
-    until the next one.
+    It is reused for call after call, while no guest joins, fails or is closed. A frame function
+    that takes and returns nothing, such as `ark_applet_update`, runs in the shim's loop: there a
+    guest is parked at the end of its frame until the next one.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class FleetCall:
         """
         Run the calls, or the next frames, to their ends, each within these limits in seconds.
 
-        Raises UsageError before anything.
+        Raises UsageError before any guest runs.
         """
         places, lockstep, room = self._places, self._lockstep, self._room
         self._failed, self._held = {}, {}
@@ -124,7 +124,7 @@ class FleetCall:
         lockstep.allow(budget)
         if room is not None:
             lockstep.begin_calls(places, room.calls)
-        elif self._loops is not None:
+        elif self._loops is not None:  # a resume costs less than a call of the C API (decision 15)
             lockstep.begin_frames(places, self._loops)
         try:
             self._serve(places)
@@ -157,7 +157,7 @@ class FleetCall:
         return FleetResult(by_index, dict(sorted(failures.items())))
 
     def _newly_closed(self) -> dict[int, GuestError]:
-        """Return the errors of closed guests, by index, that no call has told of before."""
+        """Return the errors of closed guests, by index, that no call has reported before."""
         found = {
             index: error
             for index, (guest, error) in self._closed.items()
@@ -168,7 +168,7 @@ class FleetCall:
         return found
 
     def _forget_inputs(self) -> None:
-        """Begin the calls for the services of guests that left something in them."""
+        """Clear the results and the input that earlier calls left with the services of guests."""
         touched = self._lockstep.touched
         for place in touched.intersection(self._places):
             self._guests[place].forget_call()
@@ -201,7 +201,8 @@ class FleetCall:
         """
         Charge guests for the work of the host in their second round, and in later ones.
 
-        That is the time taken by neither guests nor policies; the first round is the frame of all.
+        This is the time that neither guests nor policies took. The first round is not charged,
+        because every guest of a frame takes part in it.
         """
         lockstep, now = self._lockstep, _clock()
         counted = lockstep.spent + self._batcher.policy_seconds
@@ -275,7 +276,7 @@ class FleetCall:
         return self._is_frame and most is not None and self._lockstep.spent >= most
 
     def _end(self, places: Sequence[int]) -> None:
-        """Delete calls that ended; guests whose calls left an error fail."""
+        """Delete calls that ended, and fail the guests whose calls left an error."""
         if places:
             for place in self._lockstep.end(places):
                 error = self._guests[place].error_of(self._function)
@@ -314,7 +315,7 @@ class FleetCall:
         """
         Take the guests out of `waiting` whose wait is over.
 
-        With `patient`, if no other guest can run, sleep until one may be able to: to the earliest
+        With `patient`, for when no other guest can run, sleep until one may: until the earliest
         time if all wait for clocks, else for a moment.
         """
         lockstep, now = self._lockstep, time.monotonic()
@@ -339,7 +340,7 @@ class FleetCall:
         return over
 
     def _hold(self, waiting: Mapping[int, Wait], seconds: float) -> None:
-        """Note that the fleet did nothing but wait: the guests in `waiting` share the time."""
+        """Divide time that the fleet only waited among the guests in `waiting`."""
         held, share = self._held, seconds / len(waiting)
         for place, wait in waiting.items():
             if not wait.is_spin:  # else it is charged
@@ -347,7 +348,7 @@ class FleetCall:
 
 
 def _loops(guests: Sequence[CallLoop], function: str) -> dict[int, RawCall] | None:
-    """Return the loops of frames of all guests by place, or None if the function can have none."""
+    """Return the guests' frame loops by place, or None for a function with arguments or results."""
     loops: dict[int, RawCall] = {}
     for guest in guests:
         loop = guest.instance.loop(function)

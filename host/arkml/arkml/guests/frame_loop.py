@@ -36,14 +36,15 @@ class FrameLoop:
         """
         Let the guest run `frames` more after the present one, if it is in the loop.
 
-        It stops at the end of a frame in which it calls an import that the host answers, or of the
-        present one if it called any in the loop: their remains are forgotten there.
+        It stops at the end of the first frame, the present one included, in which it calls an
+        import that the host answers: the host then clears the results of the call (decision 12).
         """
+        # A frame that runs ahead saves a resumption, but nothing of the host runs before it.
         self._words[self._ahead] = 0 if self._calls.place in self._touched else frames
 
 
 class FrameCount:
-    """The number of frames that have ended in a guest's loop, u32; it wraps around."""
+    """The number of frames that have ended in a guest's loop, u32, which wraps around."""
 
     __slots__ = ("_place", "_words")
 
@@ -56,5 +57,5 @@ class FrameCount:
 
 
 def frames_between(before: int, now: int) -> int:
-    """Return how many frames ended between two numbers of `FrameCount`."""
+    """Return how many frames ended between two counts; 5 from 0xFFFF_FFFE to 3, for example."""
     return (now - before) & 0xFFFF_FFFF

@@ -60,7 +60,7 @@ class Guest(Sealed, Unique, Closing):
     @property
     def name(self) -> str:
         """
-        Name of the guest in messages: the name of its module, in a fleet followed by its index.
+        Name of the guest in messages, such as `npc.wasm`; in a fleet with a number, `npc.wasm#3`.
         """
         return self._instance.name
 
@@ -105,7 +105,7 @@ class Guest(Sealed, Unique, Closing):
         Call an exported function and return its result.
 
         Args:
-            function: Name of the export.
+            function: Name of the export, such as "ark_applet_update".
             arguments: Numbers, one for each parameter of the function.
             budget: Seconds that may be charged to the guest, None for no limit; see `Guest`.
 
@@ -121,6 +121,9 @@ class Guest(Sealed, Unique, Closing):
             GuestTimeout: The guest used up its budget.
             GuestExit: The guest called `proc_exit`.
             KeyboardInterrupt: Ctrl-C came; the guest has failed.
+
+        Example:
+            total = guest.call("add", 3, -5, budget=0.1)
 
         """
         if type(function) is not str:
@@ -184,8 +187,8 @@ class Guest(Sealed, Unique, Closing):
         Run a cmdlet with its arguments.
 
         Args:
-            arguments: A sequence of texts, or one text that separates the arguments by single
-                spaces.
+            arguments: A sequence of texts, such as `["--map", "arena"]`, or one text that separates
+                the arguments by single spaces.
             budget: Seconds that may be charged to the guest, None for no limit; see `Guest`.
 
         Returns:
@@ -250,6 +253,10 @@ class Guest(Sealed, Unique, Closing):
             EntryPointMissing: The module does not export the function, or exports no allocator
                 although there are bytes to pass.
 
+        Example:
+            reply = guest.invoke("plan_path", b"3 4 7 1")
+            print(reply.status, reply.data)
+
         """
         require_function(function)
         if self._waits_for_start:
@@ -293,8 +300,9 @@ class Guest(Sealed, Unique, Closing):
         """
         Return a copy of `size` bytes of guest memory.
 
-        `pointer` is an address as a guest returns it: an i32, signed or unsigned. Raises
-        InvalidArguments for a range that reaches beyond the memory, TooManyBytes, and GuestBusy.
+        `pointer` is an address as a guest returns it: an i32, signed or unsigned, for example -16
+        or 4_294_967_280. Raises InvalidArguments for a range that reaches beyond the memory,
+        TooManyBytes, and GuestBusy.
         """
         address, count = address_of(pointer), size_of(size)
         with self._instance.memory() as memory:
@@ -316,7 +324,7 @@ class Guest(Sealed, Unique, Closing):
         self._instance.close()
 
     def _start_before(self, function: str, budget: Budget) -> None:
-        """Start a module that may also be run as a command, before another call."""
+        """Start a module that is a command as well, before the first call of another function."""
         if (start := self._start_of(function)) is not None:
             self._calls.call(start, (), budget)
 
@@ -345,13 +353,13 @@ def calls_of(guest: Guest) -> CallLoop:
 
 
 def take_start(guest: Guest) -> bool:
-    """Return whether a guest has yet to be started by its deferred start, and note that it is."""
+    """Return whether the deferred start of a guest has yet to run, and note that it runs now."""
     waits, guest._waits_for_start = guest._waits_for_start, False  # noqa: SLF001
     return waits
 
 
 def initializers(module: CompiledModule) -> list[str]:
-    """Return the functions that a new instance runs before any other, in this order."""
+    """Return the functions that a new instance runs first, in order, such as `_initialize`."""
     names = [name for name in INITIALIZERS if name in module.functions]
     return [*module.info.startup.functions, *names]
 
@@ -360,7 +368,7 @@ def seeded_initializers(module: CompiledModule, function: str) -> list[str]:
     """
     Return the functions that a new instance runs before `function`.
 
-    They are the initializers with SEED_EXPORT, if the module has it, before `ark_initialize`.
+    They are the initializers and, before `ark_initialize`, SEED_EXPORT if the module has it.
     """
     names = initializers(module)
     if (start := deferred_start(module, function)) is not None:
@@ -372,7 +380,7 @@ def seeded_initializers(module: CompiledModule, function: str) -> list[str]:
 
 
 def is_start(module: CompiledModule, function: str) -> bool:
-    """Return whether a call of `function` starts an instance by itself."""
+    """Return whether `function` is itself a start of an instance, such as `_start`."""
     return function in (COMMAND, module.info.startup.deferred)
 
 

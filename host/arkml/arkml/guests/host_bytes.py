@@ -12,8 +12,9 @@ class HostBytes:
     """
     Shares of the guests of a host in `most` bytes, None for no limit.
 
-    A guest is given all that its wasm memory may grow to when it is loaded, because that grows
-    without asking; other bytes when it needs them. Any thread may use it.
+    When a guest is loaded, it is given all the bytes that its wasm memory may grow to, for example
+    256 MiB, because wasm grows without asking the host; it is given other bytes as it needs them.
+    Any thread may use it.
     """
 
     def __init__(self, most: int | None) -> None:

@@ -80,9 +80,10 @@ class Instance(Unique):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
-    `number` is unique among the guests of a host. `give` is asked for all bytes that the instance
-    may have, None for no limit, and raises GuestMemoryFull. `released` is called when the instance
-    is closed or dropped. `failure` is the reason why the instance takes no more calls, or None.
+    `number` is unique among the guests of a host. `give` is called with the number of bytes that
+    the instance wants in all, and raises GuestMemoryFull; it is None without a limit. `released` is
+    called when the instance is closed or dropped. `failure` is the error after which the instance
+    takes no more calls, or None.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class Instance(Unique):
         return self._final_usage or usage  # another thread may have closed it meanwhile
 
     def _require_bytes(self, size: int) -> None:
-        """Raise GuestMemoryFull if the guest may not have `size` bytes more, in all kinds."""
+        """Raise GuestMemoryFull if `size` bytes more are over the limit on all of its bytes."""
         memory = self._sandbox.pages * PAGE
         with self.services.requests.lock:
             self._require(memory, size + self._other_bytes())
@@ -218,9 +219,9 @@ class Instance(Unique):
         """
         Return whether the guest may have a result of `size` bytes, and charge its host for them.
 
-        Called on any thread, with the lock of the requests. The decision uses the numbers that the
-        guest's own thread saw last, as when the request began, because no other thread may look at
-        a memory in use.
+        Called on any thread, with the lock of the requests. It uses the numbers that the guest's
+        own thread saw last, for example when the request began, because no other thread may look
+        at a memory in use.
         """
         if self.is_closed:
             return False
@@ -236,12 +237,12 @@ class Instance(Unique):
         return True
 
     def let_grow(self) -> None:
-        """Let the memory grow by the rest that the guest's other bytes leave of its limit."""
+        """Let the memory grow by the bytes that the guest's other kinds of bytes leave it."""
         with self.services.requests.lock:
             self._limit_memory(self._other_bytes())
 
     def _limit_memory(self, others: int) -> None:
-        """Let the memory grow by the rest of the guest's limit beside `others`. Raises as above."""
+        """Let the memory grow to the guest's limit less `others` bytes. Raises GuestMemoryFull."""
         left = self.limits.guest_bytes - others
         if self._give is not None:
             given = others + min(left, most_memory(self.module))
@@ -251,11 +252,11 @@ class Instance(Unique):
         self.is_tight = is_tight or self._give is not None  # what it has less is given back
 
     def _other_bytes(self) -> int:
-        """Return the bytes that count towards the guest's limit, beside its memory."""
+        """Return the bytes that count towards the guest's limit, without its wasm memory."""
         return sum(self._other_sizes().values())
 
     def _other_sizes(self) -> dict[str, int]:
-        """Return these bytes by their names in `Usage`."""
+        """Return these bytes by their names in `Usage`, such as `column_bytes`."""
         services, workspace, account = self.services, self.library.workspace, self.account
         return {
             "object_bytes": self._object_bytes,
@@ -280,7 +281,7 @@ class Instance(Unique):
             self._release()
 
     def close_files(self) -> None:
-        """Close the files that a guest which has failed has open."""
+        """Close the files of a guest that has failed."""
         self._sandbox.close_files()
 
     def printed_panic(self) -> str | None:
@@ -288,7 +289,7 @@ class Instance(Unique):
         return self._wasi_calls.printed_panic()
 
     def forget_printed(self) -> None:
-        """Forget the guest's output to standard error: the next call is another one."""
+        """Forget the guest's output to standard error, before its next call."""
         self._wasi_calls.forget_printed()
 
     def refusal(self) -> GuestFailed | None:
@@ -413,14 +414,14 @@ class Instance(Unique):
 
 
 def _limits_of(module: CompiledModule) -> Limits:
-    """Return the limits of an instance: a cmdlet may wait for as long as it wants to."""
+    """Return the limits of an instance: a cmdlet or WASI command may wait for any time."""
     if module.info.kind in (ModuleKind.CMDLET, ModuleKind.WASI_COMMAND):
         return replace(module.limits, call_seconds=None)
     return module.limits
 
 
 def _weakly(method: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a function that calls a method, and does not keep its object alive."""
+    """Return a function that calls a method without keeping its object alive."""
     reference = weakref.WeakMethod(method)
 
     def call(size: int) -> None:
@@ -432,7 +433,7 @@ def _weakly(method: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def _weakly_asked(method: Callable[[int], bool]) -> Callable[[int], bool]:
-    """Return a function that asks a method, and does not keep its object alive."""
+    """Return a predicate that calls a method without keeping its object alive."""
     reference = weakref.WeakMethod(method)
 
     def ask(size: int) -> bool:

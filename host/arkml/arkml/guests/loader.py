@@ -45,23 +45,22 @@ _RESERVED_ROWS = 8
 
 
 class Gateways(Protocol):
-    """Opens the ways of guests to the runs that they may train."""
+    """Opens the gateways through which guests reach the runs that they may train."""
 
     def open(self, module: CompiledModule, library: PolicyLibrary) -> RunGateway | None:
         """Return the gateway of new guests of `module`, None without a hive."""
 
     def close(self) -> None:
-        """Deliver the rows that are on their way and leave the runs."""
+        """Deliver the rows that are still queued, and leave the runs."""
 
 
 class GuestLoader:
     """
     Makes the guests of one host, which keep it alive.
 
-    `override` answers every guest in the place of the models that it loads; a file that may not is
-    refused, with ModelRejected. `seed` and
-    `deterministic` rule the noise of stochastic policies. A loader that is dropped without
-    `close` gives a ResourceWarning.
+    `override` answers every guest in place of the models that it loads; a file that cannot act
+    raises ModelRejected. `seed` and `deterministic` determine the noise of stochastic policies. A
+    loader that is dropped without `close` gives a ResourceWarning.
     """
 
     _open_engine: Engine | None = None
@@ -106,7 +105,7 @@ class GuestLoader:
 
     @property
     def account(self) -> Usage:
-        """Time and memory that the guests are charged with; of closed ones the time."""
+        """Time and memory that the guests are charged for; only the time of closed guests."""
         live = [instance for each in list(self._instances.values()) if (instance := each())]
         usage = sum((instance.usage for instance in live), Usage())
         self._add_past()
@@ -137,9 +136,8 @@ class GuestLoader:
         """
         Return the resources that `instances` guests of one thread share.
 
-        If there are several, a queue has room for `reserved_rows` rows at first.
-
-        Raises InstanceLimitExceeded if the machine has no room for them.
+        With several instances, each queue begins with room for `reserved_rows` rows. Raises
+        InstanceLimitExceeded if the machine has no room for them.
         """
         if instances > 1:
             self._require_room_for(instances)
@@ -182,7 +180,7 @@ class GuestLoader:
         """
         Make guests of one module that are stepped together, not initialized.
 
-        They share the parts of `shared`, or by default parts for guests that may take part in runs.
+        They share the parts of `shared`, by default those that `trained` returns.
         """
         unclosed = Unclosed(f"<Fleet of {instances} guests of {name}>")
         shared = self.trained(module, instances) if shared is None else shared
@@ -207,8 +205,8 @@ class GuestLoader:
         """
         Free every guest, the models and the engine, and leave the runs.
 
-        Raises GuestBusy if a guest is in a call, or is being made: by another thread, or by the one
-        whose signal handler this is. Safe to call again.
+        Raises GuestBusy if a guest is in a call, or is being made by another thread or by the code
+        that this signal handler interrupted. Safe to call more than once.
         """
         engine, self._open_engine = self._open_engine, None
         if engine is None:
@@ -277,13 +275,13 @@ class GuestLoader:
             del maker  # the frame itself lives on in a traceback
 
     def _forget(self, key: int, usage: Usage) -> None:
-        """Forget an instance that was freed. Bound to the loader, it keeps it as long."""
+        """Forget an instance that was freed. Instances keep the loader alive by this method."""
         self._bytes.leave(key)
         if self._instances.pop(key, None) is not None:  # else one that was freed in two attempts
             self._left.append(usage)  # without a lock: a finalizer may be here
 
     def _add_past(self) -> None:
-        """Add up the usage of guests that are closed. On any thread, and in signal handlers."""
+        """Add up the usage of closed guests. Any thread may call it, and any signal handler."""
         with self._adding, suppress(IndexError):
             while True:
                 self._past += self._left.popleft()
@@ -310,7 +308,7 @@ class _Maker:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep the collector from going through many new objects that stay, again and again."""
+    """Pause the garbage collector: a thousand guests, for example, are objects that all stay."""
     paused = gc.isenabled()
     gc.disable()
     try:

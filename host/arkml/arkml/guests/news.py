@@ -1,4 +1,4 @@
-"""Notes on the calls of a guest: imports that were refused, values that were not finite."""
+"""Notes on the calls of a guest: refused imports, and values that are not finite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GuestNews:
     """
     The notes of one guest.
 
-    `word` is the index of the word by which the shim says that there is something new.
+    `word` is the index of the word that the shim sets when there is a new note.
     """
 
     def __init__(self, sandbox: Sandbox, handlers: Handlers) -> None:
@@ -41,11 +41,11 @@ class GuestNews:
         self._refusals.note(error)
 
     def counts(self) -> Counter[str]:
-        """Count the refused pushes and submits by their sentences."""
+        """Count the refused pushes and submits by the sentences that explain them."""
         return self._refusals.counts()
 
     def explain(self, error: GuestError) -> GuestError:
-        """Return the error of a call, which names the import that was refused in it last."""
+        """Return the error of a call, with the last import that was refused in the call."""
         refusal = "".join(self._handlers.refusal)
         if number := self._words[self.word] & ~at.NON_FINITE:
             refusal = self._refusals.sentence(RefusalReason(number))

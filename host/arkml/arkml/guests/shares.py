@@ -18,9 +18,9 @@ class FleetShares:
 
     A frame counts if its guests together took more than half of the budget of one call: the time
     that they used, plus the time in which none could run because some waited. The share of a guest
-    is the budget divided by the number of guests, or four times the time of the median guest, if
-    that is more. `most` is the number of frames, of the last `FRAMES_SEEN`, in which a guest may be
-    over it.
+    is the budget divided by the number of guests (for example 0.1 s for ten guests and a budget of
+    1 s), or four times the time of the median guest, if that is more. `most` is the number of
+    frames, of the last `FRAMES_SEEN`, in which a guest may exceed its share.
     """
 
     def __init__(self, most: int) -> None:
@@ -31,10 +31,10 @@ class FleetShares:
 
     def judge(self, taken: Mapping[int, float], budget: float) -> dict[int, float]:
         """
-        Count a frame: the seconds that each guest took of it, by place.
+        Count a frame, in which each guest, by its place, `taken` these seconds.
 
-        Returns the guests that have been over their shares in more frames than they may, with
-        their share in this one in seconds.
+        Returns the places of guests that exceeded their shares in too many frames, with the share
+        in this frame, in seconds.
         """
         share = max(budget / len(taken), _TIMES_USUAL * median_low(taken.values()))
         evicted: dict[int, float] = {}
@@ -51,5 +51,5 @@ class FleetShares:
         return evicted
 
     def forget(self, place: int) -> None:
-        """Forget the frames of a guest that left its place: the next one there is another."""
+        """Forget the frames of a guest that left its place to another guest."""
         self._over.pop(place, None)
