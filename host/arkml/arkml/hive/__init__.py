@@ -7,12 +7,12 @@ import sys
 import threading
 
 NICE = 5
-"""Added to the priority of threads that serve frames and may run after them."""
+"""The niceness of threads that serve frames, but may run after them."""
 
 
 def give_way() -> None:
     """
-    Give this thread a lower priority than the frames, where threads have priorities of their own.
+    Give this thread a lower priority than the frames, where a thread can have its own: on Linux.
     """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -36,7 +36,7 @@ class Address:
         """
         Return the address in "HOST", "HOST:PORT" or "https://HOST:PORT/PREFIX".
 
-        The default port is 12356, in a URL the port of its scheme. Raises UsageError.
+        The default port is 12356; in a URL it is the scheme's, such as 443. Raises UsageError.
         """
         address = _from_url(text) if "://" in text else _from_pair(text)
         if address is None:
@@ -49,17 +49,17 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """Host and port, "HOST:PORT"."""
+        """Host and port, for example "localhost:12356" or "[::1]:12356"."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The URL of the hive, without a slash at its end."""
+        """The URL of the hive, such as "https://hive.example:443/arkml"."""
         scheme = "https" if self.is_secure else "http"
         return f"{scheme}://{self.authority}{self.prefix}"
 
     def __str__(self) -> str:
-        """Return the shortest text from which `parse` makes the address."""
+        """Return the address in the shortest form that `parse` accepts."""
         return self.url if self.is_secure or self.prefix else self.authority
 
 

@@ -61,10 +61,10 @@ class HiveClient(Closing):
     """
     Requests to one hive.
 
-    Every method returns a future at once, from any thread. It raises HiveUnreachable, HiveRefused,
-    or ProtocolError for an answer that is not of the protocol. `locate` is called for the address
-    of the hive before the first request and after each one that failed. `transport` replaces real
-    HTTP, for tests.
+    Every method returns a future at once, from any thread. The future raises HiveUnreachable,
+    HiveRefused or, for an answer that breaks the protocol, ProtocolError. `locate` returns the
+    address of the hive; it is called before the first request and after each that failed.
+    `transport` replaces real HTTP, for tests.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class HiveClient(Closing):
 
     @property
     def is_gone(self) -> bool:
-        """True while a hive is not there any more for a session, or lets a request wait."""
+        """True while a hive that a session needs is gone, or does not answer a request."""
         return self._presence.is_gone
 
     @property
@@ -94,7 +94,7 @@ class HiveClient(Closing):
         return f"the hive at {self._transport.place} has not answered for {seconds:.0f} s"
 
     def health(self) -> Future[HealthReply]:
-        """Ask if a hive is there, and one that this client can use."""
+        """Check that a hive answers, with this client's version of the protocol."""
         return self._ask("GET", "/health", _health_in)
 
     def runs(self) -> Future[list[RunInfo]]:
@@ -105,7 +105,7 @@ class HiveClient(Closing):
         """
         Create a run, or join the one of that name, as the request says.
 
-        A request whose answer is lost is made again, and finds the run that the first one created.
+        If the answer is lost, the request is repeated, and returns the run that it created before.
         """
 
         async def create() -> RunInfo:
@@ -136,7 +136,7 @@ class HiveClient(Closing):
         return self._ask("GET", path, lambda answer: read(answer, MetricsReply).metrics)
 
     def series(self, run_id: str, name: str, since: int = 0) -> Future[list[SeriesPoint]]:
-        """Fetch the values of one metric from the step `since` on."""
+        """Fetch the values of a metric, such as rollout/ep_rew_mean, from the step `since` on."""
         path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
         return self._ask("GET", path, lambda answer: read(answer, SeriesReply).series)
 
@@ -160,12 +160,12 @@ class HiveClient(Closing):
         return self._ask("POST", _path(run_id, "stop"), _run_in, Nothing())
 
     def delete(self, run_id: str, *, force: bool = False) -> Future[str]:
-        """Delete a run and all its files; `force` stops it first. Gives the id of the run."""
+        """Delete a run and all its files; `force` stops it first. Returns the id of the run."""
         path = _path(run_id) + ("?force=1" if force else "")
         return self._ask("DELETE", path, lambda answer: read(answer, DeletedRun).deleted)
 
     def checkpoint(self, run_id: str) -> Future[str]:
-        """Save a checkpoint now, and give its name."""
+        """Save a checkpoint now, and return its name."""
         path = _path(run_id, "checkpoints")
         return self._ask(
             "POST", path, lambda answer: read(answer, CheckpointReply).checkpoint, Nothing()
@@ -210,8 +210,9 @@ class HiveClient(Closing):
         Begin a session of a run.
 
         `on_policy` is called on the client's thread with each newer policy version and its ONNX
-        file. `choices` counts the choices of all branches of an action, which rows may mask. With
-        `block` the session has credit, with `sync` it is in lockstep with the learner.
+        file. `choices` counts the choices of all branches, which rows may mask: 5, for example, for
+        branches of 3 and 2. With `block` the guest waits for credit of the learner's rate limiter,
+        with `sync` it is in lockstep with the learner.
         """
         return self._start(
             self._join(
@@ -226,7 +227,7 @@ class HiveClient(Closing):
         self, run_id: str, columns: RowColumns, key: str
     ) -> Future[DemonstrationUpload]:
         """
-        Send demonstrations to a run, and give the session that sent them, which is still there.
+        Send demonstrations to a run, and return the session that sent them, which is still open.
 
         Rows that were sent with that `key` before are not sent again.
         """
@@ -252,7 +253,7 @@ class HiveClient(Closing):
             self._thread.join(_ENDING)
 
     def _watch(self) -> None:
-        """Watch the hive, unless that is being done."""
+        """Watch the hive, unless a watch is in progress."""
         if self._watching is None or self._watching.done():
             watch = self._presence.watch(lambda: bool(self._sessions))
             self._watching = asyncio.ensure_future(watch)
@@ -307,7 +308,7 @@ class HiveClient(Closing):
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        give_way()
+        give_way()  # a body that is sent late costs less than a late frame (decision 9)
         try:
             self._loop.run_forever()
         finally:
@@ -325,9 +326,9 @@ def _cancel_begun(loop: asyncio.AbstractEventLoop) -> None:
     """
     Cancel the tasks that have begun, each once.
 
-    A task that has not begun would never await the coroutine that it was made for, as tasks of
-    anyio do, and Python would warn about that. The end of an asynchronous generator, such as an
-    answer that was not read to its end, is a task of another kind, and soon done.
+    A task that is canceled before it begins, such as a task of anyio, never awaits its coroutine,
+    about which Python warns. Tasks that close an asynchronous generator, such as a partly read
+    answer, are left alone: they end soon.
     """
     for task in asyncio.all_tasks(loop):
         coroutine = task.get_coro()
@@ -341,9 +342,9 @@ def _run_for(future: Future[T], work: Coroutine[Any, Any, T]) -> None:
     """
     Run `work` as a task of this loop; `future` gets its outcome, and cancels it if it is cancelled.
 
-    Unlike with `asyncio.run_coroutine_threadsafe`, the outcome is freed with the future, which does
-    not refer to itself. An ArkmlError comes without the frames that raised it: they would keep the
-    body of the request.
+    Unlike a future of `asyncio.run_coroutine_threadsafe`, `future` is in no reference cycle, so its
+    outcome is freed with it. An ArkmlError loses its traceback, which would keep the body of the
+    request alive.
     """
     if future.cancelled():
         work.close()

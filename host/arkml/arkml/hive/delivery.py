@@ -86,7 +86,7 @@ class RowSender(Protocol):
         ...
 
     def update(self, state: SessionState) -> None:
-        """Take over the state in an answer of the hive."""
+        """Adopt the state in an answer of the hive, such as its credit."""
         ...
 
 
@@ -115,7 +115,7 @@ class Delivery:
         """
         Send the oldest full body, or with `partial` any rows; return false if there are none.
 
-        Raises HiveRefused and RunGone when the hive does not take the session's rows any more.
+        Raises HiveRefused and RunGone once the hive takes no more rows of the session.
         """
         self._outbox.trim()
         taken = self._outbox.take(partial=partial)
@@ -150,7 +150,7 @@ class Delivery:
         )
 
     async def _meta(self) -> npt.NDArray[Any]:
-        """Return the metadata of the rows taken last, by the ids of its names: META, [m]."""
+        """Return the metadata of the rows taken last, with numbers for names: META, [m]."""
         masks = self._outbox.take_masks()
         notes = self._outbox.take_notes()
         if not notes:
@@ -169,9 +169,9 @@ class Delivery:
 
     async def _number(self, names: list[str]) -> None:
         """
-        Have the hive number these names.
+        Ask the hive for the numbers of these names of metrics, such as "speed".
 
-        Each one that it refuses is logged once, and a failure once until a request succeeds.
+        Each refused name is logged once; a failed request is logged once until one succeeds.
         """
         path = f"/runs/{self._sender.run_id}/names"
         try:
@@ -253,7 +253,7 @@ class Delivery:
         return False
 
     async def _rejoin(self, body: _Body) -> None:
-        """Join again after the hive forgot the session; a body that it has is a duplicate then."""
+        """Join again after the hive forgot the session; it recognizes a body that it has."""
         self.ledger.renewed += 1
         try:
             acked = await self._sender.join()
@@ -270,6 +270,7 @@ class Delivery:
         """Send the body under the number that the hive expects."""
         if expected == body.seq:
             return
+
         body.seq = self.seq = expected
         body.data = self._encoded(body.kind, body.columns, body.dropped, body.non_finite)
 
@@ -290,7 +291,7 @@ def _kept_rows(reply: RowsReply, count: int) -> npt.NDArray[np.bool_]:
     """
     Return the rows that are not known to be refused: bool, [count].
 
-    The hive names only the first ones that it refuses. Raises ProtocolError.
+    An answer names only the first refused rows. Raises ProtocolError.
     """
     if reply.refused_n > count:
         raise ProtocolError(f"the hive refused {reply.refused_n} of {count} rows")

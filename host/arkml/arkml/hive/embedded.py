@@ -38,9 +38,9 @@ class EmbeddedHive(Closing):
     """
     A hive in a process that ends with this one, however this one ends.
 
-    `data` is its directory, or None for a temporary one that is removed at the end, or by the next
-    host that makes one if this one is killed. `settings` are
-    further options of `arkml.server`, as JSON values. Any thread may call any method.
+    `data` is its directory, or None for a temporary one. That is removed at the end or, if this
+    host is killed, by the next host that makes one. `settings` are further options of
+    `arkml.server`, such as `{"port": 8080}`. Any thread may call any method.
     """
 
     def __init__(self, data: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
@@ -64,7 +64,7 @@ class EmbeddedHive(Closing):
 
     @property
     def data(self) -> Path | None:
-        """The directory; None for a temporary one that was not needed yet."""
+        """The directory; None before a temporary one was needed."""
         return self._data
 
     @property
@@ -74,7 +74,7 @@ class EmbeddedHive(Closing):
 
     @property
     def page_link(self) -> str:
-        """The link to the page of the hive, good for one login; empty before it was started."""
+        """The link to the page of the hive, good for one login; empty before the first start."""
         if self._where is None:
             return ""
         return f"{self._where.url}/#token={self._login}"
@@ -83,7 +83,7 @@ class EmbeddedHive(Closing):
         """
         Return the address of the hive and its token, after starting it if it does not run.
 
-        It is started again on the same directory, with the same port if that is free. May take
+        After a crash it starts on the same directory, with the same port if that is free. May take
         seconds. Raises HiveUnreachable if it does not start, or was closed.
         """
         with self._lock:
@@ -164,7 +164,7 @@ class EmbeddedHive(Closing):
 
     def _announced(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         """
-        Return the line in which a hive says its address.
+        Return the line with which a hive announces its address, such as {"port": 43121, …}.
 
         Raises OSError, TypeError or ValueError if no such line comes, OSError if the hive is closed
         meanwhile, EOFError if nothing comes.

@@ -48,9 +48,9 @@ class _Masks:
     """
     The masked choices of the rows of one frame.
 
-    rows: int64, [m], the number of rows appended before each one's row, ascending. names: int64,
-    [m], of the masks. `last` is the number of rows appended before the frame's end, which the
-    writer lowers where rows were refused.
+    rows: int64, [m], the row of each mask, as the number of rows appended before it, ascending.
+    names: int64, [m], the number of each mask's name. `last` is the number of rows appended before
+    the end of the frame; the writer lowers it if rows were refused.
     """
 
     __slots__ = ("last", "names", "rows")
@@ -65,11 +65,11 @@ class Outbox:
     """
     A queue of rows for one writer and one reader, without a lock.
 
-    The writer calls `begin`, `append`, `note` and `end`, the reader all other methods, and `end`
-    too for a writer that stopped. Each field is written by one of them and only read by the other;
-    single assignments and the ends of a deque are atomic. The writer calls `wake` when a body is
-    full, and `pause` with the rows of a frame, once in BATCH_SECONDS at most. Rows between `begin`
-    and `end` are not taken before `end`: their metrics are noted after them, and sent with them.
+    The writer calls `begin`, `append`, `note` and `end`, the reader all other methods, and also
+    `end` for a writer that stopped. Each field is written by one of them and only read by the
+    other; assignments and operations on the ends of a deque are atomic. The writer calls `wake`
+    when a body is full, and `pause` after the rows of a frame, once in BATCH_SECONDS at most. Rows
+    after `begin` are not taken before `end`, so that metrics noted in between are sent with them.
 
     `choices` is the number of choices that a row may mask. `max_rows` is the number of rows that
     may wait, at first as many as fit `max_bytes`; beyond it the oldest rows are dropped.
@@ -129,7 +129,7 @@ class Outbox:
             self._wake()
 
     def end_stale(self) -> None:
-        """Release the rows since `begin` if it was the last `begin` at the previous call too."""
+        """Release the rows since `begin` if there was no other `begin` since the previous call."""
         seen, self._seen = self._seen, self._begun
         if seen is not None and seen == self._seen:
             self.end()
@@ -151,9 +151,9 @@ class Outbox:
         """
         Copy n rows, or only the rows marked in `keep`, bool, [n]. Never blocks.
 
-        Others are counted if their features are not finite. agent, step, reward, state: [n].
-        features: [n, F]. action: [n, A]. masks: [n, choices], 0 for a choice that is masked, or
-        None.
+        Rows that are left out are counted if their features are not finite. agent, step, reward,
+        state: [n]. features: [n, F]. action: [n, A]. masks: [n, choices], 0 for a masked choice, or
+        None; the masks [1, 0, 1], for example, forbid choice 1.
         """
         if keep is not None:
             self._non_finite += int((~np.isfinite(features[~keep]).all(axis=1)).sum())
@@ -183,7 +183,7 @@ class Outbox:
             columns.features[start:end] = features[done:to]
             columns.action[start:end] = action[done:to]
             self.appended += size
-            chunk.filled = end
+            chunk.filled = end  # after the columns: the reader takes rows up to here (decision 6)
             done = to
             if end == self._rows:
                 chunk.is_over = True
@@ -265,7 +265,7 @@ class Outbox:
         return chunk.kind, RowColumns(*(*rows_of, _NO_META))
 
     def take_notes(self) -> list[tuple[int, str, float]]:
-        """Return the metrics of the rows taken last: place of the row or NO_ROW, name, value."""
+        """Return the metrics of the rows taken last, such as (3, "speed", 0.5) for row 3."""
         first, end = self._last
         notes = []
         while self._notes and ((row := self._notes[0][0]) < end or row == NO_ROW):
@@ -274,7 +274,7 @@ class Outbox:
         return notes
 
     def take_masks(self) -> npt.NDArray[Any]:
-        """Return the masks of the rows taken last, by place of the row and name: META, [m]."""
+        """Return the masks of the rows taken last, with the place of each row: META, [m]."""
         first, end = self._last
         taken = []
         while self._masks and self._masks[0].rows[0] < end:
@@ -306,7 +306,7 @@ class Outbox:
             self._recycle()
 
     def _begin(self, kind: RowKind) -> _Chunk | None:
-        """Return a new chunk; None if twice `max_rows` wait because the reader is stuck."""
+        """Return a new chunk; None if the reader is stuck and twice `max_rows` rows wait."""
         if self.outstanding >= 2 * self.max_rows:
             return None
         if self._open is not None:

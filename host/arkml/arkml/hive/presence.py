@@ -39,8 +39,8 @@ class Presence:
         """
         Check the hive at intervals while `is_needed` returns true, or a request is on its way.
 
-        Without need for it only a hive that lets a request wait is gone: one that is not there is
-        the error of that request.
+        While `is_needed` returns false, a hive counts as gone only if it does not answer a request
+        that is on its way. If nothing listens at the address, the request raises that itself.
         """
         self._since = monotonic()
         while is_needed() or self._transport.waiting:
@@ -56,7 +56,7 @@ class Presence:
             self.is_gone = bool(reason)
 
     async def _trouble(self, has_need: bool) -> str:
-        """Return the reason why the hive is of no use, empty if it is."""
+        """Return the reason why the hive cannot be used, empty if it can."""
         silence = self.silence
         if silence > _SILENCE:
             try:

@@ -36,8 +36,8 @@ class RunSession:
     """
     One session of a run.
 
-    The thread of the frames appends to `outbox`, asks `must_wait` and calls `wait`; the rest runs
-    on `loop`, the client's.
+    The thread of the frames appends to `outbox` and calls `must_wait` and `wait`; everything else
+    runs on `loop`, the client's.
 
     Attributes:
         failure: The reason why rows cannot be delivered any more, or None.
@@ -111,7 +111,7 @@ class RunSession:
         return self._delivery.settled
 
     def loaded(self, version: int) -> None:
-        """Note that the host acts with this policy version from now on. From any thread."""
+        """Note that the host acts with this policy version from now on. Any thread may call it."""
         self._loaded_version = version
         self._open_gate()
 
@@ -136,7 +136,7 @@ class RunSession:
             self._is_waiting = False
 
     def leave(self, *, stop: bool) -> Future[None]:
-        """Send the remaining rows and leave; `stop` stops the run for all. From any thread."""
+        """Send the remaining rows and leave, on any thread; `stop` stops the run for all."""
 
         def begin() -> None:
             if self._leaving is None:
@@ -175,7 +175,7 @@ class RunSession:
                 started = time.monotonic()
                 if await self._delivery.send(partial=is_urgent or is_due):
                     last, wait = time.monotonic(), _FIRST_WAIT
-                    if not (is_urgent or self._block):
+                    if not (is_urgent or self._block):  # leaves the interpreter to the frames
                         await asyncio.sleep(min((last - started) / 2, _LONGEST_PAUSE))
                     continue
                 if self._leaving is not None and self.outbox.is_empty:
@@ -203,7 +203,7 @@ class RunSession:
             self.ended.set_result(None)
 
     def update(self, state: SessionState) -> None:
-        """Take over the state in an answer of the hive."""
+        """Adopt the state in an answer of the hive, such as its credit."""
         if state.place != self.place:
             self.place = state.place
             self._log_place()

@@ -20,7 +20,7 @@ class TemporaryData:
     """
     A temporary directory that is locked by this process and its forks as long as one of them runs.
 
-    Making one removes the directories of hosts that were killed before they could.
+    A new one also removes the directories that killed hosts have left behind.
     """
 
     def __init__(self) -> None:

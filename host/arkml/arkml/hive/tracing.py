@@ -116,15 +116,15 @@ class Tracing:
         return _block_of(self._start(name, kind, parent, attributes))
 
     def is_left_out(self, header: str) -> bool:
-        """Return whether a `traceparent` says that its trace is not recorded, here neither."""
+        """Return whether a `traceparent` says that its trace is not recorded."""
         return self._follows_parents and header[-1:] in _LEFT_OUT and len(header) == _LENGTH
 
     def header(self, span: Span) -> str:
-        """Return the header by which another process continues the trace of a span."""
+        """Return the header `traceparent` with which another process continues a span's trace."""
         return self._left_out_header if span is self._left_out else _header_of(span)
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
-        """Export all ended spans, for at most `seconds`; a receiver that is gone delays no end."""
+        """Export all ended spans, for at most `seconds`, so that no receiver delays an exit."""
         self._run(self._provider.force_flush, seconds)
 
     def close(self, seconds: float = _FLUSH_SECONDS) -> None:
@@ -205,7 +205,7 @@ def tracing(side: Side) -> Tracing | None:
 
 
 def _session() -> Session | None:
-    """Return a session that asks no proxy for a receiver on this machine, None for another one."""
+    """Return a session without proxies for a receiver on this machine, None for a remote one."""
     endpoint = next(filter(None, map(os.environ.get, reversed(_ENDPOINTS))), "")
     if any(map(os.environ.get, _CREDENTIALS)) or not is_this_machine(
         urlsplit(endpoint).hostname or ""

@@ -82,7 +82,7 @@ class HiveTransport:
 
     Attributes:
         answered: Time of the last answer, by the monotonic clock.
-        trouble: The reason why none has come since, or empty.
+        trouble: The reason why no answer has come since, or empty.
         protocol: Version of the requests.
         place: Address of the hive.
         waiting: Number of requests on their way to it.
@@ -128,9 +128,9 @@ class HiveTransport:
         """
         Return the answer to one request, whatever its status.
 
-        `is_file` is true where the answer may be as large as a policy or a module. Raises
-        HiveUnreachable, after which the next request locates the hive anew, and ProtocolError for
-        an answer that is too large.
+        `path` begins after the version, as "/runs/RUN/policy" does. `is_file` is true where the
+        answer may be as large as a policy or a module. Raises HiveUnreachable, after which the next
+        request locates the hive anew, and ProtocolError for an answer that is too large.
         """
         try:
             answer = await self._sent(method, path, content, body, headers, timeout, is_file)
@@ -146,7 +146,7 @@ class HiveTransport:
         return answer
 
     def refusal(self, seconds: float) -> str:
-        """Return the reason of a refusal that has repeated for over `seconds`; empty if none."""
+        """Return the reason of a refusal that was repeated for over `seconds`, empty if none."""
         since = time.monotonic() - self._fresh
         refusals = self._refusals.values()
         return next((why for a, b, why in refusals if b > since and b - a > seconds), "")
@@ -163,8 +163,9 @@ class HiveTransport:
         """
         Return the answer to one request that the hive grants.
 
-        With an idempotency `key` a request whose answer is lost is made again for some seconds.
-        Raises HiveUnreachable, HiveRefused and ProtocolError.
+        A request with an idempotency `key` is repeated for some seconds if its answer is lost, for
+        example because the connection broke. Raises HiveUnreachable, HiveRefused and
+        ProtocolError.
         """
         headers = {_KEY_HEADER: key} if key else None
         try:
@@ -265,9 +266,9 @@ class HiveTransport:
         is_file: bool,
     ) -> httpx.Response:
         """
-        Return the whole answer, whose header arrives within some seconds, and the rest at `_RATE`.
+        Return the whole answer, if its header arrives within `seconds` and the rest at `_RATE`.
 
-        Raises httpx's errors, and ProtocolError for one that is too large or packed.
+        Raises httpx's errors, and ProtocolError for an answer that is too large or compressed.
         """
         token = _is_ours.set(True)
         try:
@@ -311,7 +312,7 @@ class HiveTransport:
         raise ProtocolError(f"the hive answered with more than {most} bytes")
 
     async def _located(self) -> Address:
-        """Return the address, located once for all requests that wait, also if one is cancelled."""
+        """Return the address, located once for all waiting requests, even if one is canceled."""
         if self._address is None:
             locating = self._locating
             if locating is None or locating.done():
@@ -324,7 +325,7 @@ class HiveTransport:
 
 def _json(body: WireStruct) -> bytes:
     """
-    Return the body of a request, in which most text takes as many bytes as it had before.
+    Return the body of a request as JSON in UTF-8, without escapes for letters such as é.
 
     Raises ProtocolError for text that is not Unicode.
     """
@@ -348,7 +349,7 @@ def _unreachable(address: Address, error: Exception) -> str:
 
 
 def _is_lost(error: HiveUnreachable) -> bool:
-    """Return whether the hive may have answered a request: it was sent, at least in part."""
+    """Return whether the hive may have received a request, as it was sent at least in part."""
     cause = error.__cause__
     return isinstance(cause, httpx.HTTPError) and not isinstance(cause, _NOT_SENT)
 
@@ -370,7 +371,7 @@ def read(answer: httpx.Response, kind: type[Reply]) -> Reply:
 
 
 def reason(answer: httpx.Response) -> str:
-    """Return the sentence by which a hive refuses a request, harmless and cut."""
+    """Return the sentence with which a hive refuses a request, sanitized and shortened."""
     # Not `text`: its decoder is one that the answer names, and may take the square of its length.
     text = answer.content[:_QUOTED].decode(errors="replace")
     try:

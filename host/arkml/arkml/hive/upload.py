@@ -1,4 +1,4 @@
-"""The upload of demonstrations to a run: rows that are all there, and arrive once."""
+"""The upload of demonstrations to a run: rows that exist already, and arrive once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class DemonstrationUpload:
     """
     A session of a run that brings it demonstrations.
 
-    `key` stands for the rows: a session that joins with it again continues after the rows that the
-    hive has, so that no row arrives twice, whether the upload is repeated, resumed or made by two
-    hosts at once. `learner` is the name of the run's algorithm; if it `is_on_policy`, no row is
-    sent. All methods run on the client's loop.
+    `key` identifies the rows, for example by their SHA-256. A session that joins with the same key
+    continues after the rows that the hive has, so that no row arrives twice, whether the upload is
+    repeated, resumed or made by two hosts at once. `learner` is the name of the run's algorithm; if
+    it `is_on_policy`, no row is sent. All methods run on the client's loop.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DemonstrationUpload:
 
     async def send(self) -> None:
         """
-        Join the run, and send the rows that it has not got, until the hive has them.
+        Join the run, and send the rows that it lacks, until the hive has them.
 
         Raises HiveError.
         """

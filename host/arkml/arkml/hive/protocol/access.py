@@ -1,4 +1,4 @@
-"""The rights of a caller, and links by which a page of a hive is opened."""
+"""The rights of a caller, and links that open the page of a hive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums of rows, by which the rows of a sender are compared with the rows of a learner."""
+"""Checksums of rows, to compare the rows of a sender with the rows of a learner."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _LOOK = 50  # submits between two looks for agents that are missing
 
 
 class ChosenEnd(NamedTuple):
-    """The end of a chosen episode: its place, and how many of that place have ended before it."""
+    """The end of a chosen episode: its place, and the number of ends of that place before it."""
 
     place: int
     ordinal: int
@@ -21,7 +21,7 @@ class ChosenEnd(NamedTuple):
 
 @dataclass(slots=True)
 class _Place:
-    """The part of one agent after the other: `chosen` episodes, of which `ended` have ended."""
+    """A slot for one agent after another: `chosen` episodes, of which `ended` have ended."""
 
     agent: int
     rank: int  # among those that are not given up
@@ -39,13 +39,14 @@ class EpisodeChoice:
 
     The first episodes that *end* are the short ones, and their mean is biased. So `wanted` episodes
     are shared out evenly among the agents, with any remainder for the first ones, and all of them
-    are played to their ends. If each episode has an agent of its own, a new agent takes the place
-    of the agent that has been gone longest.
+    are played to their ends: of 10 episodes, for example, 4 agents play 3, 3, 2 and 2. If each
+    episode has an agent of its own, a new agent takes the place of the agent that has been gone
+    longest.
 
-    An agent that vanishes without an end would be waited for in vain. `pass_submit` gives up the
+    An agent that vanishes in an episode would be waited for in vain. `pass_submit` gives up the
     place of an agent that has been missing for as long as the longest chosen episode so far, and
     for 500 submits of the others at least: its episode does not count, and the rest of its share
-    goes to the others. The length of an episode makes no difference to that.
+    goes to the others.
     """
 
     def __init__(self, wanted: int, playing: Sequence[int] = ()) -> None:
@@ -81,21 +82,21 @@ class EpisodeChoice:
 
     @property
     def unended(self) -> int:
-        """Number of agents that are to end an episode, and have not ended one."""
+        """Number of agents that have episodes to play, and have ended none."""
         return sum(not place.ended for place in self._due())
 
     @property
     def rounds(self) -> int:
-        """Number of chosen episodes that every agent has ended."""
+        """Number of chosen episodes that every agent has ended: the lowest of their counts."""
         return min((place.ended for place in self._due()), default=0)
 
     @property
     def chosen_rounds(self) -> int:
-        """Number of episodes that have been chosen of every agent."""
+        """Number of episodes chosen of every agent: the lowest of their counts."""
         return min((place.chosen for place in self._due()), default=0)
 
     def begin(self, agents: Sequence[int]) -> None:
-        """Choose among the episodes that begin in one submit, one of each of these agents."""
+        """Choose among the episodes that these agents begin in one submit."""
         known = [agent for agent in agents if agent in self._at]
         for agent in known:
             self._vacant.pop(self._at[agent], None)
@@ -132,7 +133,7 @@ class EpisodeChoice:
         return ChosenEnd(at, place.ended - 1)
 
     def take_back(self, end: ChosenEnd) -> None:
-        """Take back the last end of a place: its episode does not count, another one is chosen."""
+        """Take back the last end of a place: its episode does not count, and another is chosen."""
         place = self._places[end.place]
         place.ended -= 1
         place.chosen -= 1
@@ -140,7 +141,7 @@ class EpisodeChoice:
         self._left += 1
 
     def leave(self, agent: int) -> None:
-        """End the episode of an agent as if it had never begun: another one is chosen for it."""
+        """End the episode of an agent as if it had never begun: another is chosen in its place."""
         at = self._at.get(agent)
         if at is not None:
             self._drop(self._places[at])
@@ -178,7 +179,7 @@ class EpisodeChoice:
         return [place.agent for place in missing]
 
     def _due(self) -> list[_Place]:
-        """Return the places that have, or still get, episodes."""
+        """Return the places with chosen episodes, or with a share of episodes not yet chosen."""
         return [
             place
             for place in self._places

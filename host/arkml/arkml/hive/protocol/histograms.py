@@ -28,8 +28,9 @@ class Bins(NamedTuple):
     """
     Numbers of values in bins of equal width, which is `2 ** exponent`.
 
-    The first bin is number `first` of the grid: it begins at `first * width`. Grids of powers of
-    two contain each other, so that any two histograms can be added exactly, in the wider bins.
+    The first bin is number `first` of the grid: it begins at `first * width`. With exponent -1 and
+    first 3, for example, the bins are [1.5, 2), [2, 2.5) and so on. Wider bins are whole numbers of
+    narrower ones, so that any two histograms can be added exactly, in the wider bins.
     """
 
     exponent: int
@@ -51,8 +52,9 @@ class Histogram(NamedTuple):
         bins: Counts of values.
         lowest: The lowest value.
         highest: The highest value.
-        at_bounds: Share of values at the bounds: of features that the scaling clips, of continuous
-            actions within a hundredth of -1 or 1; 0 for the choices of a branch.
+        at_bounds: Share of values at the bounds, such as 0.2: of features, the values that the
+            scaling clips; of continuous actions, the values within 0.01 of -1 or 1; 0 for the
+            choices of a branch.
 
     """
 
@@ -68,14 +70,14 @@ HistogramPoints = tuple[int, list[Histogram]]
 
 
 class HistogramQuery(WireStruct, frozen=True):
-    """Parameters of one histogram over time, from the row `since` on; no `name` for none."""
+    """Parameters of one histogram over time, from the row `since` on; empty `name` for none."""
 
     name: str = ""
     since: int = 0
 
 
 class HistogramInfo(WireStruct, frozen=True):
-    """The newest histogram of a name in few numbers; `at_bounds` as in `Histogram`."""
+    """A summary of the newest histogram of a name; `at_bounds` as in `Histogram`."""
 
     name: str
     lowest: float
@@ -88,7 +90,7 @@ class HistogramReply(WireStruct, frozen=True):
     The names of all histograms, and one of them over time.
 
     Attributes:
-        histograms: All histograms in few numbers.
+        histograms: Summaries of all histograms.
         times: Nanoseconds since the Unix epoch.
         rows: Rows of the run at these times.
         edges: Edges of the bins, one more than bins.
@@ -135,7 +137,7 @@ def common_grid(parts: Sequence[Bins], most: int = MOST_BINS) -> tuple[int, int,
 
 
 def on_grid(part: Bins, exponent: int, first: int, last: int) -> list[int]:
-    """Return the numbers of values in the bins of a coarser grid that holds all of them."""
+    """Return the counts in the bins of a coarser grid, which has to hold all values."""
     counts = [0] * (last - first + 1)
     shift = exponent - part.exponent
     for number, count in enumerate(part.counts, part.first):
@@ -144,7 +146,7 @@ def on_grid(part: Bins, exponent: int, first: int, last: int) -> list[int]:
 
 
 def added(parts: Sequence[Histogram]) -> Histogram:
-    """Return the histogram of all values of histograms of one name."""
+    """Return the sum of histograms with one name."""
     bins = [part.bins for part in parts]
     grid = common_grid(bins)
     counts = [sum(column) for column in zip(*(on_grid(one, *grid) for one in bins), strict=True)]
@@ -165,7 +167,7 @@ def thin_histograms(
     """
     Add up the histograms of each interval, in nanoseconds, at the time of its last report.
 
-    `reports` are in the order of their times. Thinning the result again returns the same.
+    `reports` are in the order of their times. Thinning is idempotent.
     """
     intervals: dict[int, list[tuple[int, HistogramPoints]]] = {}
     for report in reports:

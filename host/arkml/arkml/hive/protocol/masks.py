@@ -12,7 +12,7 @@ _MOST_DIGITS = 9
 
 def mask_names(branches: Sequence[int]) -> list[str]:
     """
-    Return the names of the masks of all choices, the branches one after another.
+    Return the names of the masks of all choices: for branches of 2 and 3 from mask/0/0 to mask/1/2.
 
     These are the first names of a run, so that the index of a choice is the number of its mask.
     """
@@ -24,7 +24,7 @@ def mask_names(branches: Sequence[int]) -> list[str]:
 
 
 def masked_choice(name: str, branches: Sequence[int]) -> tuple[int, int] | None:
-    """Return the branch and the choice that metadata of this name masks, None for any other."""
+    """Return the branch and the choice that a name masks, (1, 2) for mask/1/2; None for others."""
     branch, _, choice = name.removeprefix(PREFIX).partition("/")
     if not name.startswith(PREFIX) or max(len(branch), len(choice)) > _MOST_DIGITS:
         return None

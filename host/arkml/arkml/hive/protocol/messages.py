@@ -28,7 +28,7 @@ class Unpacker:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """Add bytes, and return the messages that are complete now. Raises ProtocolError."""
+        """Add bytes, and return the messages that they complete. Raises ProtocolError."""
         self._data += data
         messages: list[Message] = []
         while len(self._data) >= _LENGTH.size:

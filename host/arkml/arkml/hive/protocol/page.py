@@ -22,7 +22,7 @@ class CurvesQuery(WireStruct, frozen=True):
     Attributes:
         names: Names of metrics.
         x: The axis over which the points are spread evenly; "updates" stands for rows.
-        points: Most points of each curve.
+        points: Largest number of points of each curve, such as 200.
         since: Nanoseconds since the Unix epoch after which values count.
 
     """
@@ -35,7 +35,7 @@ class CurvesQuery(WireStruct, frozen=True):
 
 class ThinnedCurve(WireStruct, frozen=True):
     """
-    The values of one metric, by time, with the lowest and the highest of each part of the axis.
+    The values of one metric by time, thinned to the lowest and highest of each part of the axis.
 
     `lowest` and `highest` are the extremes of all values, None without any.
     """

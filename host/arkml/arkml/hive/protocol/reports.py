@@ -29,8 +29,8 @@ class ReportClock:
     """
     Times of reports, in nanoseconds since the Unix epoch, each later than its predecessor.
 
-    The wall clock is read once and a monotonic clock from then on, so that curves over time stay
-    whole if the wall clock is set. `last` is the time of the last report of an earlier process.
+    The wall clock is read once and a monotonic clock from then on, so that curves over time have no
+    jumps if the wall clock is set. `last` is the time of the last report of an earlier process.
     """
 
     def __init__(self, last: int = 0) -> None:
@@ -66,9 +66,9 @@ def thin(reports: Sequence[Report], interval: int) -> list[Report]:
     Keep the lowest, the highest and the last value of each metric in each interval.
 
     `reports` are in the order of their times and `interval` is in nanoseconds. Points keep their
-    times and steps, so curves keep their extremes and their order; where all values are the same,
-    the last is kept. A report without any point left is dropped. Thinning the result again returns
-    the same.
+    times and steps, so curves keep their extremes and their order; of the values 3, 1, 2, 5, 4, for
+    example, 1, 5 and 4 are kept. Of equal values the last is kept. A report without any point left
+    is dropped. Thinning is idempotent.
     """
     metrics: dict[tuple[int, str], _Kept] = {}
     for place, (at, points) in enumerate(reports):

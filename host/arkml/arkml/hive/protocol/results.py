@@ -21,7 +21,7 @@ _Successes = Annotated[list[bool], Meta(min_length=1, max_length=MAX_EPISODES)]
 
 
 class PolicyQuery(WireStruct, frozen=True):
-    """A poll for a policy version above `after`, held for at most `wait` seconds."""
+    """A poll for a policy version above `after`, which waits for at most `wait` seconds."""
 
     after: int = 0
     wait: float = 0.0
@@ -123,8 +123,8 @@ class CheckpointInfo(WireStruct, frozen=True):
     """
     A checkpoint of a run: its name and its number of updates.
 
-    `best` marks the one that was kept when the best policy was rated: the learner had made more
-    updates by then than that policy has.
+    `best` marks the checkpoint that was saved when the best policy was rated. It has more updates
+    than that policy, because the learner went on while the policy was rated.
     """
 
     name: str

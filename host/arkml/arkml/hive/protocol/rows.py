@@ -38,7 +38,7 @@ META = np.dtype([("row", "<u4"), ("name", "<u4"), ("value", "<f4")])
 
 
 class RowKind(IntEnum):
-    """The use of rows. Agents of different kinds are different agents."""
+    """The use of rows. An agent id with rows of two kinds stands for two agents."""
 
     TRAINING = 0
     DEMONSTRATION = 1
@@ -157,7 +157,7 @@ class BodyLayout(NamedTuple):
 
 @lru_cache(maxsize=256)
 def layout(rows: int, features: int, actions: int) -> BodyLayout:
-    """Return the layout of bodies with these numbers of rows, features and actions."""
+    """Return the layout of bodies of this size, such as 512 rows of 8 features and 2 actions."""
     columns, at = [], 0
     for kind, width in (
         ("<u8", None),

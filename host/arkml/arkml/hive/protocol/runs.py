@@ -128,7 +128,7 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
         game: Name of the game.
         settings: The settings by which it learns.
         configuration: The guest's own configuration, kept byte for byte.
-        checkpoint: `run_id[@step]` or ORIGIN_FILE to start from, or empty.
+        checkpoint: `run_id[@step]`, such as `7f3a@2000`, or ORIGIN_FILE to start from, or empty.
         seconds: Seconds that the run may last, 0 for as long as it is used.
         on_conflict: The choice if the name is taken.
         requires_device: True refuses the run if its learner does not find the device of the

@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 
 def segment_name(number: int) -> str:
-    """Return the name of a segment's file."""
+    """Return the name of a segment's file, such as 0000000012.rows."""
     return f"{number:010d}.rows"
 
 
@@ -75,7 +75,7 @@ def read_record(data: memoryview, offset: int) -> Record | None:
 
 
 def find_record(data: memoryview, offset: int, until: int) -> Record | None:
-    """Return the first whole record from `offset` on that ends by `until`, past damaged bytes."""
+    """Return the first whole record that begins at `offset` or after it and ends by `until`."""
     while offset < until:
         record = read_record(data, offset)
         if record is not None and record.end <= until:
@@ -93,9 +93,9 @@ def read_records(data: memoryview, offset: int, until: int) -> Iterator[Record]:
 
 def end_of_damaged(data: memoryview, offset: int, until: int) -> int:
     """
-    Return the end of the last record from `offset` on that is complete by its prefix.
+    Return the end of the last record from `offset` on whose prefix is intact, `offset` if none is.
 
-    All from `offset` up to the byte `until` is damaged. Returns `offset` if there is none.
+    All bytes from `offset` up to `until` are known to be damaged.
     """
     end = offset
     while offset < until:
@@ -125,7 +125,8 @@ def _after_damage(data: memoryview, offset: int, until: int) -> int:
     Return the position of the next possible record after a damaged one at `offset`.
 
     Both the prefix and the header behind it give the length of the record. Only if both are
-    damaged, the bytes are searched for a beginning, which columns may imitate.
+    damaged, the bytes are searched for the beginning of a record; columns may contain such bytes
+    by chance.
     """
     start = offset + PREFIX_SIZE
     if (prefix := _prefix(data, offset)) is not None:

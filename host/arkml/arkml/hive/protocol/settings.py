@@ -43,7 +43,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         features: Number of features of a row.
         actions: Number of continuous actions, plus one for each branch.
         branches: Number of choices of each branch.
-        algorithm: Name of a learner; "auto" is "ppo" with branches and "sac" without.
+        algorithm: Name of a learner, such as "sac"; "auto" is "ppo" with branches and "sac"
+            without.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
         learning_rate_steps: Updates from the first learning rate to the last, 0 for a constant
@@ -52,7 +53,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         demo_fraction: Largest share of a batch that is drawn from demonstrations.
         updates_per_row: Largest number of updates for each row.
         rollout_rows: Rows of one version that PPO learns from at a time.
-        epochs: Times that PPO learns from them, in minibatches of `batch_size`.
+        epochs: Number of passes of PPO over these rows, in minibatches of `batch_size`.
         sync: True runs in lockstep with one host.
         max_episode_steps: Steps after which the hosts cut episodes off, 0 for no limit; hosts set
             it.
@@ -140,8 +141,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         """
         Return settings with other values, as a person or a guest wrote them.
 
-        Unknown keys are kept in `other`. Raises InvalidSettings, also for keys that earlier
-        versions had, and for other features and actions, which a guest's code decides.
+        Unknown keys are kept in `other`. Raises InvalidSettings, also for keys of earlier versions
+        and for a change of `features` or `actions`, which the guest determines.
         """
         if not isinstance(values, Mapping):
             raise InvalidSettings(f'"{KEY}" is {cut_repr(values)}: it takes an object of settings')
@@ -168,7 +169,7 @@ def from_protocol(protocol: Mapping[str, Any]) -> Settings:
     """
     Return the settings in a `ProtocolConfig` of ml-v4. Raises InvalidSettings.
 
-    Its numbers have 32 bits: 0.001 is read as 0.001, and not as the nearest number of 32 bits.
+    Its floats have 32 bits: for example, 0.001 is read as 0.001, not as 0.0010000000474974513.
     """
     names = {"feature_count": "features", "action_count": "actions"}
     values = {names.get(name, name): rounded(value) for name, value in protocol.items()}
@@ -177,7 +178,7 @@ def from_protocol(protocol: Mapping[str, Any]) -> Settings:
 
 
 def rounded(value: Any) -> Any:
-    """Return a number with the digits that 32 bits hold, as guests give them."""
+    """Return a float rounded to the seven digits that a float of 32 bits holds."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 

@@ -56,7 +56,7 @@ class WireStruct(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_query(cls, values: Mapping[str, str]) -> Self:
-        """Return the object with values from texts, as a URL has them. Raises `refusal`."""
+        """Return the object with values from text, such as {"since": "0"}. Raises `refusal`."""
         return cls._converted(dict(values), strict=False)
 
     @classmethod
@@ -81,9 +81,9 @@ class Nothing(WireStruct, frozen=True):
 
 def compact_json(value: object) -> bytes:
     """
-    Return JSON without spaces and escapes of letters.
+    Return JSON without spaces, and with letters such as é unescaped.
 
-    Raises ValueError, which names it, for a surrogate in a text: escapes of JSON can make one.
+    Raises ValueError for a surrogate in a text, such as U+D800 from an escape in other JSON.
     """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -130,7 +130,7 @@ def _refusal(cls: type[WireStruct], values: object, text: str) -> ArkmlError:
 
 
 def _inner(kind: inspect.Type, value: object, step: str) -> tuple[inspect.Type, object]:
-    """Return the type and the value of a field or an item; all of the value where unclear."""
+    """Return the type and the value of a field or an item, or the whole value if it has none."""
     kind = _container(kind)
     match kind:
         case inspect.StructType(fields=fields):
@@ -155,7 +155,7 @@ def _inner(kind: inspect.Type, value: object, step: str) -> tuple[inspect.Type, 
 
 
 def _container(kind: inspect.Type) -> inspect.Type:
-    """Return the object or list among the alternatives of a union; any other type as it is."""
+    """Return the object or list among the alternatives of a union; other types are unchanged."""
     if not isinstance(kind, inspect.UnionType):
         return kind
     containers = (inspect.StructType, inspect.ListType, inspect.DictType)
@@ -163,7 +163,7 @@ def _container(kind: inspect.Type) -> inspect.Type:
 
 
 def _expected(kind: inspect.Type) -> str:
-    """Return the values that a type takes, in words."""
+    """Return the values that a type takes in words, such as "a whole number from 0 to 9"."""
     match kind:
         case inspect.IntType(ge=least, le=most):
             return "a whole number" + _range(least, most)

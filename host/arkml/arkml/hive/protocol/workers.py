@@ -27,16 +27,16 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         module_data: Bytes of the module; without them the worker downloads it from the hive.
         module_hash: SHA-256 of the module, in hex.
         module_name: File name of the module.
-        arguments: Arguments of a cmdlet, None for the entry point that the exports suggest;
-            "{seed}" stands for the seed.
+        arguments: Arguments of a cmdlet, such as "train {seed}" with "{seed}" for the seed; None
+            for the entry point that the exports suggest.
         worker: Number of the worker in the run, from 0.
-        incarnation: Number of its predecessors that died.
+        incarnation: Number of its predecessors, which died.
         seed: Seed of guest 0; guest k gets `seed` + k, also by the export `arkml_seed`.
         instances: Number of guests.
         fps: Frames per second. Paced frames never wait for the learner.
         minutes: Length of the job, None for no limit.
         max_episode_steps: Steps after which an episode is cut off, None for no limit.
-        limits: Fields of `arkml.Limits` that differ from their defaults.
+        limits: Fields of `arkml.Limits` that differ from their defaults, such as {"rows": 1024}.
         budgets_every_call: True lets the time limit hold for all kinds of calls.
 
     """
