@@ -85,9 +85,9 @@ class HiveGrant:
         hive: "embedded" for a hive that starts with its first use and ends with this process, or
             the address of a hive that `arkml hive serve` runs, "HOST:PORT" or a URL.
         token: The token of the hive at that address.
-        allowed: Addresses of further hives that guests may name.
+        allowed: Addresses of further hives that guests may name, such as ("localhost:12356",).
         data: Directory in which an embedded hive keeps its runs; None deletes them with the host.
-        settings: Settings of the learner, which override the wishes of guests.
+        settings: Settings of the learner, such as {"gamma": 0.995}, which override the guests'.
         wait_for_learner: True lets a submit wait while the learner's pace admits no more rows;
             False drops the rows. None drops rows of applets only.
         shared: True lets all guests of the host that start a run of one game and name take part in
@@ -174,9 +174,10 @@ def named_address(url: str, port: int) -> tuple[str, int]:
     """
     Return the host and the port that a guest means by `url`, a host name or a URL, and `port`.
 
-    The host is in lower case, and every name of this machine's loopback becomes "localhost". A port
-    in the URL wins; port 0 beside a host means the default port, 443 for https. Raises Unavailable
-    for text that is not an address.
+    The host is in lower case, and every name of this machine's loopback becomes "localhost":
+    "127.0.0.1" and 0, for example, become ("localhost", 12356). A port in the URL wins; port 0
+    beside a host means the default port, 443 for https. Raises Unavailable for text that is not an
+    address.
     """
     try:
         bare = f"[{url}]" if ipaddress.ip_address(url).version == 6 else url
@@ -206,15 +207,14 @@ class HiveAccess(Closing):
     Attributes:
         grant: The permission of the host.
         threads: Threads that wait for hives.
-        loaders: Threads that load policies, for which others wait.
-        farewells: Sessions that are being left, which `close` gives some seconds.
+        loaders: Threads that load policies.
+        farewells: Sessions that are being left; `close` waits some seconds for them.
         is_asked: True once a guest has asked for a run.
         is_training: True once a guest has had a session of a policy that learns.
-        failure: The error of the last guest that asked for such a session in vain.
+        failure: The error of the last guest that was refused such a session.
         feed: Demonstrations for the first run, or None.
         limit: Cuts off the episodes of training, or None.
-        kept: Memberships that are kept until `close` for the guests that replace the ones that were
-            cut off.
+        kept: Memberships that are kept until `close` for guests that replace those cut off.
         page: Link to the page of the embedded hive, empty before `open_page`.
 
     """
@@ -262,8 +262,8 @@ class HiveAccess(Closing):
         """
         Create a run; with `shared`, return the run created earlier for this game and name.
 
-        With `join` return that run; the future raises RunGone if it is over. Raises NotTrainable if
-        another run is expected.
+        With the grant's `join_run`, return that run; the future raises RunGone if it is over.
+        Raises NotTrainable if another run is expected.
         """
         if self.grant.join_run:
             found = client.run(self.grant.join_run)
@@ -393,7 +393,7 @@ def _has_failed(started: Future[RunInfo]) -> bool:
 
 
 def _require_open(run: RunInfo) -> RunInfo:
-    """Return a run that has not ended. Raises RunGone: to join it would resume it."""
+    """Return a run that has not ended. Raises RunGone for others: to join one would resume it."""
     if run.status in OVER:
         raise RunGone(f"run {run.name!r} is over: it is {run.status}")
     return run

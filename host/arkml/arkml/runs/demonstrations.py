@@ -31,7 +31,7 @@ class DemonstrationFeed:
         self._run: str | None = None
 
     def report(self, warn: Callable[[str], object]) -> None:
-        """Call `warn` with a sentence for all that is wrong with them, now and later."""
+        """Call `warn` with a sentence for each fault of the demonstrations, now and later."""
         self._warn = warn
         for sentence in self._demonstrations.warnings:
             warn(sentence)
@@ -58,10 +58,10 @@ class DemonstrationFeed:
     @contextmanager
     def sent(self, client: HiveClient, run: RunInfo) -> Iterator[None]:
         """
-        Send the demonstrations to a run, if it is the first, and stay in it while it is joined.
+        Send the demonstrations to a run, if it is the first, and leave it at the end of the block.
 
-        Guests that start it meanwhile wait. Raises HiveError, and Unavailable for a run that takes
-        none.
+        The guest joins the run in the block, so that the run does not stop in between. Other guests
+        wait. Raises HiveError, and Unavailable for a run that takes no demonstrations.
         """
         with self._lock:
             if self._run is not None:

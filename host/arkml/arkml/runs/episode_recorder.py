@@ -18,10 +18,10 @@ class PlayedEpisodes(NamedTuple):
     """
     Episodes that were chosen before they were played, and have ended.
 
-    `version` of the policy played them in `frames`. returns, lengths and successes: one value an
-    episode; successes is None if the guest has never defined success. `shortfall` is a sentence
-    about why there are fewer than were wanted, or none; empty if there are as many. `vanished` is
-    the number of episodes that others were played for, because their agents vanished in them.
+    `version` of the policy played them in `frames`. `returns`, `lengths` and `successes` have one
+    value for each episode; `successes` is None if the guest has never defined success. `shortfall`
+    is a sentence that explains a lack of episodes, empty if there are as many as wanted. `vanished`
+    is the number of episodes in which an agent vanished; others were played for them.
     """
 
     version: int
@@ -52,15 +52,15 @@ class EpisodeRecorder:
     """
     A row sink that adds up the rewards of the episodes that an EpisodeChoice has chosen.
 
-    `returns`, `lengths`, in steps, and `successes` belong to the chosen episodes that have ended,
-    in that order. Rows that do not count are left out of the first two. An episode is a success if
-    the guest has pushed the metadata SUCCESS with a value other than 0 in it; `knows_success` is
-    True if it has pushed that metadata at all.
+    `returns`, `lengths` (in steps) and `successes` belong to the chosen episodes that have ended,
+    in the order of their ends. Rows that do not count are left out of returns and lengths. An
+    episode is a success if the guest has pushed the metadata SUCCESS with a value other than 0 in
+    it; `knows_success` is True once it has pushed that metadata.
 
-    Under a limit of `most` steps the agents of a guest are cut off together. Of the episodes that
-    began after the one which reached the limit only the short ones had time to end, so none of them
-    counts, whether it has ended or not. `repeats` is the number of guests whose episodes all
-    equalled the episodes of the previous guest.
+    Under a limit of `most` steps the agents of a guest are cut off together. An episode that began
+    later than the one which reached the limit could end only if it was short, so such episodes do
+    not count, whether they have ended or not. `repeats` is the number of guests that played exactly
+    the same episodes as the previous guest.
     """
 
     def __init__(self, wanted: int = 0, most: int | None = None) -> None:
@@ -87,7 +87,7 @@ class EpisodeRecorder:
         self.follow(rows)
 
     def follow(self, rows: Rows) -> list[bool]:
-        """Add the rows of one submit, and return which of them are of chosen episodes."""
+        """Add the rows of one submit; return for each whether it belongs to a chosen episode."""
         self._ended.clear()
         self._pass_round(rows.agent.tolist())
         keep = np.ones(len(rows.agent), bool) if rows.keep is None else rows.keep
@@ -163,7 +163,7 @@ class EpisodeRecorder:
         self._begun = {agent: at for agent, at in self._begun.items() if agent in self._open}
 
     def played(self, version: int, frames: int) -> PlayedEpisodes:
-        """Return the chosen episodes: all of them, or as many of each agent if some are missing."""
+        """Return all chosen episodes; if some are missing, equally many of each agent."""
         choice = self.choice
         rounds = choice.wanted if choice.is_done else choice.rounds
         kept = [place for place, one in enumerate(self._ends) if one.end.ordinal < rounds]
@@ -193,14 +193,14 @@ class EpisodeRecorder:
         self._succeeded.discard(agent)
 
     def _pass_round(self, agents: Sequence[int]) -> None:
-        """Count the rounds: agents may have a submit each."""
+        """Count the rounds. A round may have several submits, such as one for each agent."""
         if not self._present.isdisjoint(agents):
             self._round += 1
             self._present.clear()
         self._present.update(agents)
 
     def _note_full(self, agent: int, state: int, step: int) -> None:
-        """Note when an episode began that the limit has ended; `step` rows came before."""
+        """Note the beginning of an episode that the limit has ended, after `step` rows."""
         if self.most is None or state != EpisodeState.INTERRUPTED or step < self.most:
             return
         began = self._begun.get(agent, -1)
@@ -226,7 +226,7 @@ class EpisodeRecorder:
 
 
 def _shortfall(choice: EpisodeChoice, counted: int, frames: int) -> str:
-    """Return why an evaluation counts fewer episodes than it was to play."""
+    """Return a sentence on why an evaluation counts fewer episodes than wanted."""
     within = f"within {frames:,} frames"
     if not choice.ended:
         return f"no episode ended {within}"

@@ -65,12 +65,12 @@ class PolicyEvaluation:
     """
     The gateway of a guest that evaluates policies, with no hive behind it.
 
-    The policy is the one that its library gives for every snapshot, or the version that was offered
-    last. It plays the agents of `behavior`, the run that the guest starts by that name, or by
-    default of the first run; agents of others get zeros, and their rows do not count. `ambiguity`
-    is an error if none was named and the policy fits the agents of several. `version` is the number
-    of the one that acts, `failure` the error with which a start was refused last, or None. `spec`
-    is the declaration of agents in the guest's module. `limit` cuts episodes off, or None.
+    The policy is the library's override, or the version that was offered last. It plays the agents
+    of `behavior`, the name of a run that the guest starts, such as "walker"; by default it plays
+    the agents of the first run. Agents of other runs get zeros, and their rows do not count.
+    `ambiguity` is an error if no run was named and the policy fits several. `version` is the number
+    of the version that acts, `failure` the error of the last refused start, or None. `spec` is the
+    declaration of agents in the guest's module. `limit` cuts episodes off, or None.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class PolicyEvaluation:
 
     @property
     def unplayed(self) -> str:
-        """The words about a behavior that the guest has not started, where others were."""
+        """Words about a behavior that was not started, such as " of 'a', but of b, c,"."""
         return f" of {self.behavior!r}, but of {', '.join(self.others)}," if self.others else ""
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
@@ -120,8 +120,8 @@ class PolicyEvaluation:
         """
         Act with the policy, or with zeros for agents of other behaviors.
 
-        Raises InvalidArguments if the policy does not fit the run, and Unavailable if the choice
-        among several behaviors is open.
+        Raises InvalidArguments if the policy does not fit the run, and Unavailable if it fits
+        several behaviors and none was named.
         """
         name = request.experiment
         played = self.behavior or self._first
@@ -162,7 +162,7 @@ class PolicyEvaluation:
         return TrainingStart(policy, *shape, SuccessSink(policy, unrated))
 
     def _with_way_out(self, error: ArkmlError) -> ArkmlError:
-        """Return the reason of a refused start, with the names to give if another run was meant."""
+        """Return the reason of a refused start, with the behaviors that may be named instead."""
         declared = list(self._declared.behaviors)
         if not isinstance(error, InvalidArguments) or self.behavior or len(declared) < 2:
             return error
@@ -201,7 +201,7 @@ class PolicyEvaluation:
             self._policy.irregular = IrregularRows(_NAME, is_brief=True)
 
     def tell(self, played: PlayedEpisodes) -> None:
-        """Log how many rows were irregular, how many agents vanished, and that episodes repeat."""
+        """Log the numbers of irregular rows and vanished agents, and warn of repeated episodes."""
         if self._policy is not None:
             self._policy.irregular.tell()
         if played.vanished:
@@ -226,10 +226,10 @@ def play_episodes(
     """
     Step a guest of `gateway` until the chosen `episodes` have ended, or for `frames` steps.
 
-    If the steps are used up first, each agent counts as many episodes as every agent has ended.
-    `begin` initializes the guest before. Raises the errors of the guest; if its start was refused,
-    which it may answer by a trap, the reason of that; UsageError if the choice among several
-    behaviors is open.
+    If the steps are used up first, equally many episodes of each agent count: as many as the agent
+    with the fewest has ended. `begin` initializes the guest first. Raises the errors of the guest,
+    the reason of a refused start if the guest then traps, and UsageError if the policy fits several
+    behaviors and none was named.
     """
     recorded = gateway.episodes
     stepped = 0

@@ -1,4 +1,4 @@
-"""The way of guests to hives: how they start, join and ask for runs."""
+"""The gateway of guests to hives, through which they start, join and query runs."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ _DEVICES: Mapping[HardwareType, Device] = {
 
 class HiveRunGateway:
     """
-    The way of one guest, or of the guests of one fleet, to the hives of their host.
+    The gateway of one guest, or of the guests of one fleet, to the hives of their host.
 
     Guests that take part in one run share one session of it, and one policy. `block` says whether
-    submits wait for the learner's pace. `module` is theirs, which may have a declaration of agents
-    and is uploaded for remote workers.
+    submits wait for the learner's pace. `module` is the guests' module: it may declare agents, and
+    is uploaded for remote workers.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class HiveRunGateway:
 
     def _take_part(self, client: HiveClient, run: RunInfo) -> TrainingStart:
         """Join a run, or share the membership of another guest. Raises HiveError."""
-        with self._lock:
+        with self._lock:  # one session for all guests: one policy run, one queue (decision 6)
             key = (id(client), run.id)
             membership = self._memberships.get(key)
             self._let_go_of(membership)
@@ -213,20 +213,20 @@ class HiveRunGateway:
         return TrainingStart(policy, run.features, run.actions, membership, own_run, opened)
 
     def _keep(self, membership: RunMembership) -> None:
-        """Keep the session for guests that take the places of others, if guests are cut off."""
+        """If episodes are cut off, keep the session for the guests that replace these."""
         with self._lock:
             kept = self._hives.kept
             if self._hives.limit is not None and membership not in kept and membership.enter():
                 kept.append(membership)
 
     def _let_go_of(self, membership: RunMembership | None) -> None:
-        """Leave a session that was kept and has ended: another one begins."""
+        """Leave a kept session that has ended, so that another one can begin."""
         if membership in self._hives.kept and membership.has_ended:
             self._hives.kept.remove(membership)
             membership.leave(stop=False)
 
     def _forget_left(self) -> None:
-        """Forget the memberships that are over, but for the first, which is asked for later."""
+        """Forget the memberships that were left, except the first, which `first` returns."""
         first = self.first
         self._memberships = {
             key: one for key, one in self._memberships.items() if one is first or not one.is_left
@@ -242,12 +242,12 @@ class HiveRunGateway:
         return True
 
     def _note(self, error: ArkmlError) -> None:
-        """Log why a hive cannot be used, for which guests may ask again and again."""
+        """Log why a hive cannot be used, at a limited rate: guests may ask in every frame."""
         if self._notes.take():
             log.info("%s", presentable(str(error), _NOTE_BYTES))
 
     def _later(self, work: Callable[[], T]) -> Pending[T]:
-        """Do `work` on another thread, and turn its errors into errors of the ABI."""
+        """Do `work` on another thread, with hive errors as ABI errors, such as Unavailable."""
 
         def translated() -> T:
             try:
@@ -262,7 +262,7 @@ class HiveRunGateway:
 
 
 class HiveRun:
-    """A run of a hive, asked for its configuration, its policy and its metrics."""
+    """Requests to a run of a hive: for its configuration, its policy and its metrics."""
 
     def __init__(
         self,
@@ -303,10 +303,11 @@ def settings_of(
     Return the settings of a run that a guest asks for, with the overrides of the host.
 
     `branches` are the guest's declared branches, None for an environment, which has declarations of
-    its own. ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is the
-    hive's own and holds the widths too. The device follows from the hardware which v5 asks for,
-    unless the configuration or the host names another one. Raises InvalidSettings and
-    InvalidArguments, also for settings of more than MAX_SETTINGS_BYTES.
+    its own. A request of ml-v4 has a ProtocolConfig, of v1 to v3 the widths only, and of v5 a
+    configuration with settings and widths, such as {"feature_count": 8, "action_count": 2, "gamma":
+    0.99}. The device follows from the hardware in a request of v5, unless the configuration or the
+    host names one. Raises InvalidSettings and InvalidArguments, also for settings of more than
+    MAX_SETTINGS_BYTES.
     """
     if request.protocol is not None:
         settings = from_protocol(request.protocol)
@@ -357,7 +358,7 @@ def _of_configuration(text: str, device: Device) -> Settings:
 
 
 def abi_error(error: HiveError) -> AbiError:
-    """Return the error that a guest gets for one between host and hive."""
+    """Return the error of the ABI for a hive's, such as NotFound for RunGone or a status 404."""
     match error:
         case HiveUnreachable():
             return Unavailable(str(error))

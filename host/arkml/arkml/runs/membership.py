@@ -47,7 +47,7 @@ class RunMembership:
 
     It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session
     ends when the last guest leaves. `limit` cuts episodes off, or None. `latest` is the version
-    that was loaded last, and its ONNX file; None before the first. `rejection` says why the newest
+    that was loaded last, with its ONNX file; None before the first. `rejection` says why the newest
     version is not used, empty if it is. `has_stopped` says that a guest of this host has stopped
     the run.
     """
@@ -96,7 +96,7 @@ class RunMembership:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Features and actions."""
+        """Number of features and of actions, such as (8, 2)."""
         return self._run.features, self._run.actions
 
     @property
@@ -125,7 +125,7 @@ class RunMembership:
         return (self._session.failure or "") if self._session is not None else ""
 
     def enter(self) -> bool:
-        """Count one guest more; return False if the last one has left before."""
+        """Count one more guest; return False if the last guest has left already."""
         with self._lock:
             if not self._users:
                 return False
@@ -136,7 +136,8 @@ class RunMembership:
         """
         Return the policy that acts, once it has a version.
 
-        Blocks, also while the run waits for a learner, for any time. Raises HiveError.
+        Blocks for a minute at most, and for any time while the run waits for a learner. Raises
+        HiveError.
         """
         until = time.monotonic() + _FIRST_POLICY
         while time.monotonic() < until:
@@ -185,7 +186,7 @@ class RunMembership:
         states = rows["state"]
         ended = episode_ends(states)
         over = agents.ended(visit, ended)
-        keep = policy.examine(batch, steps, over)
+        keep = policy.examine(batch, steps, over)  # a bad row leaves a gap, no error (decision 7)
         agents.advance(visit, ended, None)
         agents.end(visit, over)
         names = streams(policy.seed, batch.keys, rows["id"])
@@ -200,7 +201,7 @@ class RunMembership:
         outbox.end()
 
     def _off_policy(self, learner: str, origin: Origin) -> Unavailable:
-        """Return the refusal of rows whose actions are a guest's own; the first is logged."""
+        """Return the refusal of rows with a guest's own actions; log one for each origin."""
         sentence = (
             f"run {self._run.name!r} learns by {learner}, from rows of its own policy only: it"
             f" takes no {origin.value} rows; the algorithm sac does"
@@ -219,10 +220,10 @@ class RunMembership:
 
     def _numbers(self, batch: Batch) -> list[int]:
         """
-        Return the number of rows appended before each row of a session's batch, or NO_ROW.
+        Return, for each row of a session's batch, the number of rows appended before it, or NO_ROW.
 
-        The rows of all sessions that were answered together are one frame, with the rows of a
-        session side by side.
+        The rows of all sessions that were answered together are one frame, in which the rows of one
+        session lie side by side.
         """
         assert self._policy is not None
         first, agents, keep = self._frame
@@ -236,7 +237,7 @@ class RunMembership:
         return [NO_ROW] * len(names)
 
     def deliver(self) -> bool:
-        """Release the newest rows; return whether all are at the hive, or will not get there."""
+        """Release the newest rows; return whether all rows are delivered, refused or lost."""
         session = self._session
         if session is None or session.failure is not None or session.ended.done():
             return True

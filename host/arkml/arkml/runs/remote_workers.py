@@ -21,10 +21,10 @@ _LINK = re.compile("[0-9a-f]{64}")
 
 class RemoteWorkers:
     """
-    The way of a guest's `module` to the workers that a hive starts for its runs.
+    The upload of a guest's `module` for the workers that a hive starts for its runs.
 
-    `is_allowed` is the permission of the host to upload it. With `is_worker` the guest is in a
-    rollout worker itself, which gets no others, whatever it asks for.
+    `is_allowed` is the permission of the host to upload it. With `is_worker` the guest is itself in
+    a rollout worker, and its requests for workers are ignored.
     """
 
     def __init__(self, module: CompiledModule, *, is_allowed: bool, is_worker: bool) -> None:
@@ -52,9 +52,10 @@ class RemoteWorkers:
 
     def linked(self, link: str) -> str:
         """
-        Return the hash that a guest's link to an uploaded module has, in lower case.
+        Return the hash in a guest's link to an uploaded module, in lower case.
 
-        Raises Unavailable if the host does not allow workers, InvalidArguments for other links.
+        Raises Unavailable if the host does not allow workers, and InvalidArguments for a link that
+        is no SHA-256, such as "npc.wasm".
         """
         self._require_allowed(f"the guest names {link[:80]!r} as the module of remote workers")
         if not _LINK.fullmatch(link.lower()):

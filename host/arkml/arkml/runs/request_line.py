@@ -15,8 +15,8 @@ class RequestLine:
     """
     A line of work before `most` threads.
 
-    Unlike an executor's queue, it forgets cancelled work at once, with all objects that it would
-    need. Any thread may use it.
+    Unlike the queue of an executor, it drops canceled work at once, with the objects that the work
+    refers to. Any thread may use it.
     """
 
     def __init__(self, most: int) -> None:

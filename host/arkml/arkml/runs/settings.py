@@ -60,11 +60,11 @@ _LARGE_UPDATE = 64e6  # units of a layer, squared, times rows: a fifth of a seco
 
 def doubts(settings: Settings) -> dict[str, str]:
     """
-    Return a sentence for each setting that a guest asks for and that makes it learn badly, by name.
+    Return a sentence for each setting with which a guest learns badly, by name.
 
-    Such settings are honored all the same. docs/training_defaults.md measures the effect of
-    `rollout_length`. The name "other" lists settings that the learner does not have, if it is one
-    of this package.
+    One such setting is a `learning_rate_init` above 0.003. They take effect all the same.
+    docs/training_defaults.md measures the effect of `rollout_length`. The name "other" lists
+    unknown settings, for a learner of this package.
     """
     found = {}
     unknown = [name for name in settings.other if name not in _OF_THE_GUEST]

@@ -11,8 +11,9 @@ class VersionLoader:
     """
     Loads versions by `load` on `loaders`, one after another.
 
-    Of the versions that arrive while one is being loaded, only the newest is. `load` takes the
-    number of a version, from 1, and its ONNX file; it does not raise.
+    While one is being loaded, only the newest of the arriving versions is kept: of 4, 5 and 6, for
+    example, only 6 is loaded next. `load` takes the number of a version, from 1, and its ONNX file;
+    it does not raise.
     """
 
     def __init__(self, loaders: ThreadPoolExecutor, load: Callable[[int, bytes], object]) -> None:
