@@ -54,7 +54,7 @@ class Usage:
         vetting_seconds: Time of checking models that the guest brought.
         model_seconds: Time of running models that the guest brought.
         policy_seconds: Time of policies of the embedder, which is not charged.
-        wait_seconds: Waits that the guest asked for.
+        wait_seconds: Waits that the guest asked for, such as sleeps.
         memory_bytes: Wasm memory.
         object_bytes: The most that its structs, arrays and exceptions may use together.
         column_bytes: Queues of its sessions.
@@ -63,7 +63,7 @@ class Usage:
         request_bytes: Unfinished requests to hives, results that it has not taken, and the
             experiments of an environment.
         vector_bytes: The return slice and the pending vector of its last call.
-        work_bytes: Arrays that runs of its models need beside their queues.
+        work_bytes: Arrays that runs of its models need, such as intermediate results.
 
     """
 
@@ -113,7 +113,7 @@ _FIRST_SIZE = 7  # of the fields of Usage
 
 
 class Seconds(Protocol):
-    """The seconds that are charged to guests, by place, as `Lockstep` has them."""
+    """The part of a `Lockstep` that accounts use: the seconds charged to guests, by place."""
 
     used: list[float]
     began: list[float]
@@ -148,7 +148,7 @@ class Account:
         self.wait_seconds = 0.0
         """Seconds of waits that the guest asked for."""
         self.require_bytes: Callable[[int], None] = no_limit
-        """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
+        """Raises GuestMemoryFull if as many more bytes are over the limit on all of the guest's."""
         self.admit: Callable[[int], bool] = _admit
         """Returns False if the guest may not have a result of as many bytes, on any thread."""
         freed = partial(lockstep.touched.add, place)  # so that its memory may grow in its next call
@@ -179,7 +179,7 @@ class Account:
         self._lockstep.used[self._place] += seconds
 
     def add_run(self, seconds: float, *, is_of_guest: bool) -> None:
-        """Charge seconds that count of runs of a model that the guest brought, or show others."""
+        """Charge seconds of runs of a model that the guest brought; only count those of others."""
         if is_of_guest:
             self.model_seconds += seconds
             self._lockstep.used[self._place] += seconds
@@ -187,20 +187,20 @@ class Account:
             self.policy_seconds += seconds
 
     def charge_import(self, seconds: float) -> None:
-        """Charge an import that this thread just answered, except for work of another kind."""
+        """Charge an import that this thread just answered, less its work of other kinds."""
         self.charge(WorkKind.IMPORTS, max(0.0, seconds - self._inner))
         self._inner = 0.0
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:
         """
-        Return the part of a stretch that this thread just ended which counts; the rest is extra.
+        Return the seconds to charge of a stretch that this thread just ended; the rest is `extra`.
         """
         counted = counted_seconds(seconds, may_wait=may_wait)
         self._add_extra(seconds - counted)
         return counted
 
     def add_wait(self, seconds: float, *, is_charged: bool) -> None:
-        """Count a wait that the guest asked for; charge it where the guest polled in a loop."""
+        """Count a wait that the guest asked for, and charge it if the guest polled in a loop."""
         if is_charged:
             self._seconds[WorkKind.IMPORTS] += seconds
             self._lockstep.used[self._place] += seconds
@@ -221,12 +221,12 @@ class Account:
         return _Inside(self, WorkKind.IMPORTS, is_charged=True)
 
     def take_noted(self) -> float:
-        """Return the seconds of `noting` since the last call, which a submit does not count too."""
+        """Return the seconds of `noting` since the last call, which are not the submit's."""
         noted, self._inner = self._inner, 0.0
         return noted
 
     def add_inside(self, kind: WorkKind, seconds: float, *, is_charged: bool) -> None:
-        """Charge a stretch inside of an import, which does not count it too, or only show it."""
+        """Count a stretch inside of an import apart from it; charge it if `is_charged`."""
         self._inner += seconds
         if is_charged:
             self.charge(kind, seconds)
@@ -234,7 +234,7 @@ class Account:
             self.policy_seconds += seconds
 
     def usage(self, sizes: Mapping[str, int]) -> Usage:
-        """Return the seconds since loading, with the bytes at present by the names of `Usage`."""
+        """Return the seconds since loading, and these sizes, such as {"memory_bytes": 65536}."""
         seconds = self._seconds
         charged = sum(seconds.values()) + self.model_seconds
         return Usage(
@@ -254,7 +254,7 @@ class Account:
 
 
 class _Inside:
-    """A context that adds its seconds to an account; a submit with metadata enters one."""
+    """A context that adds its seconds to an account, such as the time of noting metadata."""
 
     __slots__ = ("_account", "_began", "_is_charged", "_kind")
 
@@ -279,8 +279,8 @@ class _Thread(threading.local):
     """
     The last reading of a thread's processor clock: after a long stretch, or before a call.
 
-    `collected` are the seconds since then that Python collected garbage among all objects of the
-    process, in this thread by chance; `collecting` is when that began.
+    `collected` are the seconds since then in which Python ran full garbage collections, which
+    happened to fall into this thread; `collecting` is the beginning of the last one.
     """
 
     reading = 0.0
@@ -293,7 +293,7 @@ _thread = _Thread()
 
 def _note_collection(phase: str, info: dict[str, int]) -> None:
     """
-    Note the cost of a look at all objects, as `gc.callbacks` calls it; other collections are cheap.
+    Note the time of a full garbage collection, as one of `gc.callbacks`; others are cheap.
     """
     if info["generation"] < _OLDEST:
         return
@@ -308,13 +308,13 @@ gc.callbacks.append(_note_collection)
 
 def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
     """
-    Return the part that counts of `seconds` of wall time that this thread just spent.
+    Return the seconds to charge for `seconds` of wall time that this thread just spent.
 
-    That is the smaller of it and of the processor time since the last reading of the thread's
-    clock: a thread that did not run because others did does not pay for them, nor for garbage of
-    the whole process. It pays for the time that child processes report to have used for it. With
-    `may_wait` a thread that hardly ran, and for which no process reports time, waited for work that
-    was done elsewhere, and pays for all of it.
+    They are no more than the processor time since the last reading of the thread's clock. A thread
+    that was held up is not charged for others, nor for garbage collections of the whole process: of
+    30 ms in which it ran for 10, it is charged for 10. It is charged for time that child processes
+    report for it. With `may_wait`, if it hardly ran and no process reports time, it waited for work
+    elsewhere, and is charged for all of it.
     """
     now = _processor_clock()
     ran, _thread.reading = now - _thread.reading, now
@@ -327,10 +327,11 @@ def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
 
 def read_processor_clock(now: float) -> float:
     """
-    Read the processor clock of this thread, before it runs a guest; return when that is stale.
+    Read the processor clock of this thread before it runs a guest; return when to read it again.
 
-    Work between two calls would hide that a thread was held up in the second one, or be charged to
-    its guest. `now` and the result are times of `time.perf_counter`.
+    Without the reading, the thread's work between two calls would count as work of the second call,
+    and hide that the thread was held up in it. `now` and the result are times of
+    `time.perf_counter`.
     """
     _thread.reading, _thread.collected = _processor_clock(), 0.0
     take_child_seconds()
@@ -338,5 +339,5 @@ def read_processor_clock(now: float) -> float:
 
 
 def _admit(_size: int) -> bool:
-    """Set no limit either."""
+    """Admit any result, before there is an instance."""
     return True

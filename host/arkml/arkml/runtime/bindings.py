@@ -165,18 +165,18 @@ def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
 
 
 def end_turns_at_deadlines(store: Address, state: Address) -> None:
-    """Let `epochs` end the turns of a Store, by the words of the control block around `state`."""
+    """Let `epochs` end the turns of a Store, with the control block's fields around `state`."""
     _call_at_deadline(store, address_of(epochs.callback()), state, 0)
 
 
 def new_error(text: bytes) -> Address:
-    """Return a new wasmtime_error_t, which wasmtime frees once it has it."""
+    """Return a new wasmtime_error_t, which belongs to wasmtime once it is passed there."""
     error: Address = _new_error(text)
     return error
 
 
 def check(error: Any) -> None:
-    """Raise the error that a C function returned, by a pointer or an address."""
+    """Raise the error that a C function returned as a pointer or an address, unless it is null."""
     if error:
         raise error_at(address_of(error))
 
@@ -196,7 +196,7 @@ def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.Instan
 
 
 def deserialized(engine: wasmtime.Engine, code: bytes) -> wasmtime.Module:
-    """Return a module from its machine code, which is not copied first. Raises WasmtimeError."""
+    """Return a module from its machine code, without a copy of the code. Raises WasmtimeError."""
     pointer = POINTER(ffi.wasmtime_module_t)()
     data = ctypes.cast(ctypes.c_char_p(code), POINTER(ctypes.c_uint8))
     check(raw.wasmtime_module_deserialize(engine.ptr(), data, len(code), byref(pointer)))
@@ -204,7 +204,7 @@ def deserialized(engine: wasmtime.Engine, code: bytes) -> wasmtime.Module:
 
 
 def context_of(store: wasmtime.Store) -> Address:
-    """Return the context of a Store, by which its items are named."""
+    """Return the context of a Store, which calls of the C API take with each of its items."""
     return address_of(store._context())  # noqa: SLF001
 
 
@@ -217,8 +217,8 @@ def free(owned: Managed[Any]) -> None:
     """
     Delete an object of wasmtime now, unless it is deleted already.
 
-    Its own `close` deletes first and forgets then: a signal handler that raises between the two
-    lets a second close, or the collector, delete it again.
+    Its own `close` deletes before it forgets: if a signal handler raises in between, a second
+    `close` or the garbage collector deletes the object again.
     """
     with contextlib.suppress(ValueError):  # deleted already
         owned._delete(owned._consume())  # noqa: SLF001
@@ -287,7 +287,7 @@ class RawInstance:
 
 
 def define(linker: wasmtime.Linker, context: Address, module: str, name: str, extern: Any) -> None:
-    """Name an item of a Store in `linker`."""
+    """Name an item of a Store in `linker`, such as "arkml" "memory"."""
     place = ctypes.addressof(extern)
     check(_define(linker.ptr(), context, *_text(module), *_text(name), place))
 

@@ -35,9 +35,9 @@ class CallGuard:
 
     `lost` counts the guests that were abandoned or closed, `callers` holds the live ones.
 
-    A signal handler that raises, on the main thread and between any two instructions of Python, may
-    cut a call off before or after all code that could end it, and leave the guard shut. The next
-    call that finds it shut on the main thread opens it, and fails the guests that were in calls.
+    A signal handler can raise on the main thread between any two instructions of Python, and so cut
+    a call off outside of every `finally` that would open the guard. The next call that finds it
+    shut on the main thread opens it, and fails the guests that were in calls.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class CallGuard:
         """
         Begin a call, or raise GuestBusy before anything is touched.
 
-        Returns the places of guests that have failed now if a call before was cut off, else None.
+        If an earlier call was cut off, its guests fail now, and their places are returned.
         """
         thread = threading.get_ident()
         main = thread == MAIN_THREAD
@@ -88,7 +88,7 @@ class CallGuard:
         return None
 
     def end(self) -> None:
-        """End the call. Raises KeyboardInterrupt if a SIGINT came that was not raised yet."""
+        """End the call. Raises KeyboardInterrupt if a SIGINT is pending."""
         self._ticker.running.discard(self._token)
         main, self._owner = self._owner == MAIN_THREAD, None
         self._gate.release()
@@ -97,13 +97,13 @@ class CallGuard:
             GUARD.disarm()
 
     def belongs_to(self, task: weakref.ref[Task]) -> None:
-        """Note that the call in progress belongs to a coroutine, which other tasks interrupt."""
+        """Note that the call in progress belongs to a coroutine, between whose turns others run."""
         self._task = task
         if (coroutine := task()) is not None:
             GUARD.tasks.add(coroutine)
 
     def cancel(self) -> None:
-        """Let the call in progress raise GuestCancelled when it next yields. From any thread."""
+        """Let the call in progress raise GuestCancelled when it next yields, on any thread."""
         self._cancelled = True
 
     def check_interrupt(self) -> None:

@@ -41,12 +41,12 @@ class CompiledModule(Sealed, Unique):
     on modules. `Host.compile` makes compiled modules.
 
     Attributes:
-        name: Name of the module in messages.
+        name: Name of the module in messages, such as "walker.wasm".
         limits: The limits of its host.
         digest: SHA-256 of the bytes that were given.
         binary: The module in the binary format, before it was rewritten.
         info: Description of the module.
-        functions: Types of the exported functions, by name.
+        functions: Types of the exported functions by name, such as `(i32 f64) -> (f64)`.
         table_share: Number of elements to which each table may grow.
 
     """
@@ -139,6 +139,7 @@ def _compile(
 
 def _is_quick(binary: Binary, name: str, limits: Limits) -> bool:
     """Return whether a module is compiled in this process. Raises ModuleTooComplex."""
+    # Even the estimate of a large module takes time and memory of a guest's choice (decision 20).
     if len(binary.data) > _ESTIMATED_HERE and sys.executable:
         from arkml.runtime.compilation.child import check_in_child
 
@@ -150,7 +151,7 @@ def _is_quick(binary: Binary, name: str, limits: Limits) -> bool:
 
 
 def _stubs(engine: Engine, linkage: Linkage, name: str, limits: Limits) -> wasmtime.Module:
-    """Compile the functions that stand in for missing imports, of which a guest may name many."""
+    """Compile the stubs of missing imports, under the same limits: a guest may name many."""
     wasm = bytes(wasmtime.wat2wasm(stub_module(linkage.stubs)))
     return engine.compiler.guest(
         hashlib.sha256(wasm).hexdigest(),

@@ -104,7 +104,7 @@ class CompilerImports:
         self._timers.pop(self._text(text_ptr), None)
 
     def emscripten_notify_memory_growth(self, memory: int) -> None:
-        """Take note of nothing: the host looks at the size of the memory itself."""
+        """Do nothing: the host looks at the size of the memory itself."""
 
     def _bits(self) -> int:
         """Return 53 random bits."""

@@ -1,4 +1,4 @@
-"""Epoch ticker, which ends the turn of a running guest now and then."""
+"""Epoch ticker, which ends the turn of a running guest every few milliseconds."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Ticker:
         """
         Tick from now on.
 
-        An exception of a signal handler here leaves `parked` set, and the next call wakes the
-        ticker again. In threading's own start it would end the new thread, and leave guests without
-        a limit.
+        If a signal handler raises here, `parked` stays set, and the next call wakes the ticker. In
+        `threading.Thread.start` the exception would end the new thread, and guests would run
+        without a time limit.
         """
         with self._lock:
             if not self.users:
@@ -65,7 +65,7 @@ class Ticker:
                 time.sleep(_CLOSING)
 
     def _ticks(self) -> bool:
-        """Return whether a thread ticks: a fork has none of its parent's."""
+        """Return whether a thread of this process ticks: the parent's does not survive a fork."""
         ticking = self._ticking
         return ticking is not None and ticking[0] == os.getpid()
 
@@ -108,5 +108,5 @@ class Ticker:
 
 
 def _place() -> tuple[int, int]:
-    """Return the process and the thread that this is."""
+    """Return the ids of this process and this thread."""
     return os.getpid(), threading.get_ident()

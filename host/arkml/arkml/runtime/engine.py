@@ -24,8 +24,8 @@ class Engine:
     The wasmtime objects common to all guests of a host.
 
     All hosts of the process share `engine`, `modules`, `compiler`, the ticker and the compiled
-    shim. One linker is filled anew with the imports of each guest, guarded by `linking`. Items of
-    other Stores that remain in it are never looked up again.
+    shim. One linker is refilled with the imports of each guest, guarded by `linking`. Items of
+    earlier guests stay in it, but are never looked up.
     """
 
     def __init__(self, limits: Limits) -> None:

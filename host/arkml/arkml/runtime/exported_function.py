@@ -35,8 +35,8 @@ class ExportedFunction:
     """
     An exported function of one instance, with room for its arguments and results.
 
-    The room is reused call after call: a guest is in one call at a time. `errors` is the address of
-    two words for the trap and the error of its call.
+    The room is reused for every call, as a guest is in one call at a time. `errors` is the address
+    of two words for the trap and the error of its call.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class ExportedFunction:
         return tuple(values) if values else None
 
     def sharing(self, first: ExportedFunction, results: bindings.Address) -> RawCall:
-        """Return arguments of `call_async` for the arguments of `first` and results elsewhere."""
+        """Return arguments for `call_async`: those of `first`, with results at an address."""
         context, function, _, _, _, _, trap, error = self.raw
         return (
             context, function, first.raw[2], len(self.params), results, len(self.results),
@@ -158,7 +158,7 @@ def _number(kind: str, value: Number) -> Number:
     """
     Return `value` as its bits are stored; an integer may be signed or unsigned.
 
-    Raises ValueError and TypeError.
+    An i32 of -1, for example, becomes 4_294_967_295. Raises ValueError and TypeError.
     """
     bits = _BITS.get(kind)
     if bits is None:

@@ -78,7 +78,7 @@ _FRAME_END: Final = int(Reason.FRAME_END)
 
 
 class Pause(Enum):
-    """Reasons for which `advance` returned without a wait."""
+    """Reasons, other than a wait, for which `advance` returned."""
 
     SUBMIT = "submit"  # the session of record `Fiber.record` waits for its answer
     SUBMIT_NON_FINITE = "non-finite"  # likewise, and a feature of its rows is not finite
@@ -123,13 +123,13 @@ class Fiber:
         self.call_guard = call_guard
         self.is_parked = self._is_closed = False
         """
-        True while the guest is suspended with the guard open, in a submit or between turns, and of
-        one that is closed.
+        True while the guest is suspended in a submit or between turns, with the guard open, and
+        once it is closed.
         """
         self.is_between_turns = False
-        """True while it is parked in the middle of what it does, and not in a submit."""
+        """True while the guest is parked between two turns, and not in a submit."""
         self.suspended_at = 0.0
-        """Time of the last look at the clock: what comes after it is charged by `advance`."""
+        """Time of the last look at the clock; `advance` charges the time since then."""
         self.is_low = False
         """True once half of the call's time is used up, and in the first call with new limits."""
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
@@ -311,7 +311,7 @@ class Fiber:
 
     def settle(self, wait: Wait) -> None:
         """
-        Let the call return in which the guest waited: the wait is over, and its answer is charged.
+        Let the call in which the guest waited return, and charge the guest for its answer.
         """
         since, self._waits_since = self._waits_since, None
         self.suspended_at = over = _clock()
@@ -332,15 +332,15 @@ class Fiber:
                 raise self._late(taken)
 
     def check_wait(self) -> None:
-        """Raise as `look_at_wait`, and GuestCancelled and KeyboardInterrupt as they are due."""
+        """Raise GuestCancelled or KeyboardInterrupt if one is due, else as `look_at_wait` does."""
         self.call_guard.check_interrupt()
         self.look_at_wait()
 
     def timeout(self, text: str) -> GuestTimeout:
         """
-        Return the error of a call that is given up, with a backtrace at the end of a turn.
+        Return the error of a call that is given up.
 
-        Such a guest is resumed once, to trap at once.
+        A guest at the end of a turn is resumed once to trap, which gives the error a backtrace.
         """
         frames = self._frames_reached()
         return GuestTimeout(f"{text}{backtrace(frames)}", frames=frames)
@@ -379,9 +379,9 @@ class Fiber:
 
     def look_at_budget(self) -> None:
         """
-        Raise GuestTimeout if the time of the call is used up, or make the turns short.
+        Raise GuestTimeout if the time of the call is used up; near its end make turns short.
 
-        Each frame of a loop that runs ahead has the time of a call, from the first look at it on.
+        In a loop that runs ahead each frame has the time of a call, counted from its first look.
         """
         if self._words[self._frames] != self._frame:
             self._begin_budget()
@@ -425,7 +425,7 @@ class Fiber:
         self.is_low = True
 
     def _begin_budget(self) -> None:
-        """Begin to count the time of a call, or of a frame, from now on."""
+        """Begin a new count of the time of a call or frame."""
         self.lockstep.began[self.place] = self._used[self.place]
         self.account.extra = 0.0
         self._refresh()
@@ -450,7 +450,7 @@ class Fiber:
             bindings.set_epoch_deadline(self._sandbox.context, ticks)
 
     def _frames_reached(self) -> tuple[Frame, ...]:
-        """Return the frames of a guest that is suspended at the end of a turn, whose call ends."""
+        """End the call of a guest at the end of a turn, and return its backtrace; else nothing."""
         numbers, deadline, future = self._numbers, self._deadline, self._futures[self.place]
         if not future or numbers[deadline] != SUSPENDED:
             return ()

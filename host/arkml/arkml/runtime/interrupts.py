@@ -31,9 +31,9 @@ class InterruptGuard:
     could free memory twice; `disarm` raises it afterwards. In a policy of the embedder, which runs
     on no fiber, the exception is raised at once. In a finalizer or a callback of the collector,
     where Python drops exceptions, the signal is put off. Otherwise the previous handler is called.
-    `armed` counts the sections of the main thread that must not be interrupted. An exception of
-    another signal's handler may leave a section anywhere, and `armed` too high: then `forget_lost`
-    sets it right.
+    `armed` counts the sections in progress on the main thread that must not be interrupted. If the
+    handler of another signal raises in such a section, the count stays too high until
+    `forget_lost` corrects it.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class InterruptGuard:
         self._before = None
 
     def is_requested(self) -> bool:
-        """Return True if this is the main thread and it is to end the call in progress."""
+        """Return True on the main thread if a SIGINT is to end the call in progress."""
         return self.requested and threading.get_ident() == MAIN_THREAD
 
     @contextmanager
@@ -81,7 +81,7 @@ class InterruptGuard:
             self.disarm()
 
     def forget_lost(self) -> None:
-        """Set `armed` to 0 if no section is in progress, on the main thread."""
+        """Set `armed` to 0 if no section is in progress. For the main thread."""
         if not (runs_below(sys._getframe(1)) or any(map(is_running, self.tasks))):  # noqa: SLF001
             self.armed = 0
 
@@ -112,10 +112,11 @@ def is_running(task: Task) -> bool:
 
 def runs_below(frame: FrameType) -> bool:
     """
-    Return whether a function of this package called what called the innermost ones.
+    Return whether this package is on the stack a second time, below the innermost frames.
 
-    The innermost ones are `frame` and those below it, up to one of another package. So are a
-    finalizer, which may run within any function, and the call of what an embedder gave.
+    The innermost frames run from `frame` down to the first one of another package, of a finalizer,
+    which may run within any function, or of `call_embedder`. One more frame of this package below
+    them means that a call is in progress there.
     """
     at: FrameType | None = frame
     while at is not None and _is_ours(at) and at.f_code.co_name not in _ENTRANCES:
@@ -159,7 +160,7 @@ _LATER = 0.002  # seconds; a look at all objects of a process takes a few times 
 
 def put_off(number: int, frame: FrameType | None) -> bool:
     """
-    Let a signal come again in a moment if an exception would be dropped now, else return False.
+    Send a signal again in 2 ms if an exception would be dropped now, else return False.
 
     Signals that come while the collector works are handled in its callbacks, and in finalizers:
     https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers

@@ -15,7 +15,7 @@ class KeptBytes:
     """
     Counts the bytes of one kind that are kept for one guest, toward `Limits.guest_bytes`.
 
-    They are requested in whole portions, because rows of agents come and go with each submit.
+    They are requested in portions of many bytes, because agents come and go with each submit.
     `freed` is called when portions are given back. Used by the thread that runs the guest.
     """
 

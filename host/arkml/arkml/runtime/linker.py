@@ -79,9 +79,9 @@ class Handlers:
 
     `modules` has one object for each import module, with a method for each host-lane row. `offer`
     keeps bytes for `core__take_host_return_vec`. `errors` counts refused calls by code, `limits`
-    by the limit that was reached. `tell(kind, text)` logs the first message of each kind. `admits`
-    returns 0 for a text that would exceed the rate of the guest's log. `refusal` has the last call
-    that was refused since the guest's present call began, or nothing.
+    by the name of the error, such as TooManyRows. `tell(kind, text)` logs the first message of each
+    kind. `admits` returns 0 for a text that would exceed the rate of the guest's log. `refusal` has
+    a sentence about the last import refused in the guest's present call, or nothing.
     """
 
     modules: Mapping[str, object]
@@ -98,7 +98,7 @@ class Handlers:
             self.tell(type(error).__name__, str(error))
 
     def trace(self, name: str, error: AbiError) -> None:
-        """Log for debugging that the function `name` was refused."""
+        """Log at DEBUG that the function `name` was refused."""
         if logger.isEnabledFor(logging.DEBUG):
             text = str(error)[:_MOST_TEXT]
             if self.admits(text):
@@ -257,7 +257,7 @@ class ImportCall:
 
 @cache
 def import_calls() -> Sequence[ImportCall]:
-    """Return the host-lane functions by the index with which the shim suspends."""
+    """Return the host-lane functions in the order of the indices with which the shim suspends."""
     return tuple(ImportCall(api, function) for api, function in IMPORTS)
 
 

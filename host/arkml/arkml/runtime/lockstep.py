@@ -41,8 +41,8 @@ class Turn(NamedTuple):
     Attributes:
         ended: Guests whose calls ended.
         submitted: Guests suspended in a submit of finite features.
-        other: Guests with another request, or near the end of their budgets.
-        is_late: True if a turn ran out: it is time to look at SIGINT.
+        other: Guests with another request, such as an import, or near the end of their budgets.
+        is_late: True if a turn ran out: it is time to check for SIGINT.
 
     """
 
@@ -57,10 +57,10 @@ class Lockstep:
     Calls in progress of the guests that share columns, and the one owner of their raw futures.
 
     Each guest has a place, and at most one call in progress there: a plain one, or the shim's loop
-    of frames, which is parked at the end of each frame. Per guest and round there is little more
+    of frames, which is parked at the end of each frame. Per guest and round it does little more
     than the C calls.
 
-    Nothing here refers to a guest: each guest's `GuestStore` keeps this alive until it is freed.
+    It refers to no guest; each guest's `GuestStore` keeps it alive until the guest is freed.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -71,15 +71,15 @@ class Lockstep:
         self.began: list[float] = []
         """Seconds that were charged to each guest when its call or frame began, by place."""
         self.touched: set[int] = set()
-        """Places of the guests that called host-lane imports since that was last cleared."""
+        """Places of the guests that called host-lane imports since their state was last cleared."""
         self.alert = math.inf
-        """Seconds in a call or frame from which on `advance` leaves a guest to its fiber."""
+        """Seconds in a call or frame after which `advance` leaves a guest to its fiber."""
         self.spent = 0.0
         """Seconds that were charged to all guests together since `allow`."""
         self.stale_at = 0.0
         """Time from which on the processor clock is read before guests run."""
         self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
-        """Returns what enters the runs of policies for many guests into their accounts, or None."""
+        """Returns a function that enters runs of policies for many guests into their accounts."""
         self.log_levels = LogLevels(arena)
         self._controls: list[int] = []
         self._reasons: list[int] = []  # indices of words
@@ -119,7 +119,7 @@ class Lockstep:
         heappush(self._free, place)
 
     def begin(self, place: int, call: RawCall) -> None:
-        """Begin a call of one guest; if parked, it is let out of its loop first."""
+        """Begin a call of one guest; a parked guest leaves its loop first."""
         if self.futures[place]:
             self.drop(place)
         self.began[place] = self.used[place]
@@ -149,10 +149,10 @@ class Lockstep:
             futures[place] = call_async(*call)
 
     def begin_frames(self, places: Sequence[int], loops: Mapping[int, RawCall]) -> None:
-        """Let each guest have its next frame: in its loop, which is begun if it is in none."""
+        """Let each guest run its next frame in its loop, which is begun where necessary."""
         futures = self.futures
         for place in [place for place in places if not futures[place]]:
-            futures[place] = _call_async(*loops[place])
+            futures[place] = _call_async(*loops[place])  # once: resuming is cheaper (decision 15)
         self._words[self._at(_ANSWER, places)] = 1
 
     def allow(self, budget: float | None) -> None:
@@ -167,7 +167,8 @@ class Lockstep:
         """
         Run each guest until its call or frame ends, or it is suspended.
 
-        One whose turn ran out is run once more, for the turn may have begun long before.
+        A guest whose turn ran out is run once more, since the tick may have come just after it
+        began.
         """
         ended, alive = self._run(places)
         if not alive:
@@ -211,8 +212,9 @@ class Lockstep:
         """
         Answer the submits of these guests, and run each until its call ends or it is suspended.
 
-        No budget is looked at. Returns which of them are at the end of their call or of the last
-        frame that `run_ahead` allows, and which are in a submit of finite features, bool, [n].
+        Budgets are not checked. Returns for each whether it is at the end of its call or of the
+        last frame that `run_ahead` allows, and whether it is in a submit of finite features, bool,
+        [n].
         """
         if MARK not in KNOWN:
             LogLevels.refresh()
@@ -232,11 +234,11 @@ class Lockstep:
         return ended | (reasons == _FRAME_END), reasons == _SUBMIT
 
     def run_ahead(self, places: Places, frames: int) -> None:
-        """Let loops run on, without a suspension, for `frames` frames after the present one."""
+        """Let loops run `frames` frames, such as 16, after the present one without suspending."""
         self._words[self._at(_FRAMES_AHEAD, places)] = frames
 
     def frames(self, places: Places) -> Frames:
-        """Count the frames that have ended in loops of these guests, u32, [n]; it wraps around."""
+        """Return the number of ended frames in each guest's loop, u32, [n], which wraps around."""
         counts: Frames = self._words[self._at(_FRAMES, places)]
         return counts
 
@@ -246,7 +248,7 @@ class Lockstep:
         return indices
 
     def noted(self, places: Sequence[int] | Places) -> list[int]:
-        """Return the guests whose shims have noted news for their hosts."""
+        """Return the guests whose shims have noted news for the host, such as a refusal."""
         news = self._words[self._at(_NOTED, places)]
         return np.asarray(places)[news != 0].tolist() if news.any() else []
 
@@ -273,7 +275,7 @@ class Lockstep:
         return ended, [place for place in places if place not in gone]
 
     def _futures_of(self, places: Places) -> array[int]:
-        """Return the calls of these guests; for many, a third of the time of one by one."""
+        """Return the calls of these guests; for many, three times as fast as one by one."""
         return array("Q", np.frombuffer(self.futures, np.uint64)[places].tobytes())
 
     def _reasons_of(self, places: Sequence[int]) -> list[int]:
@@ -290,7 +292,7 @@ class Lockstep:
         ]
 
     def _at(self, field: int, places: Sequence[int] | Places) -> Places:
-        """Return where a field of each guest lies; kept for a tuple and for a read-only array."""
+        """Return the index of a field of each guest; cached for a tuple or a read-only array."""
         if places is self._chosen:
             return self._chosen_fields[field]
         fields = self._fields

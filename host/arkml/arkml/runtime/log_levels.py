@@ -1,4 +1,4 @@
-"""The levels of guests' loggers that are on, which their shims know."""
+"""The enabled levels of guests' loggers, which their shims know."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class LogLevels:
 
     def add(self, place: int, control: int, logger: str, levels: Sequence[int]) -> None:
         """
-        Tell the shim at `control` from now on which levels of the logger of that name are on.
+        Tell the shim at `control`, from now on, which levels of a logger are enabled.
 
-        `levels` has the levels of `logging` in the order of the guest's numbers, highest first.
+        `logger` is a name such as "arkml.guest.npc.wasm". `levels` has the levels of `logging` in
+        the order of the guest's numbers, highest first.
         """
         guest = self._guests[place] = _Guest((control + at.LOGGED) >> 2, logger, levels)
         self._set(guest)
@@ -62,7 +63,7 @@ class LogLevels:
         self._guests.pop(place, None)
 
     def set_all(self) -> None:
-        """Tell the shims of these guests which levels are on by now. Any thread may call it."""
+        """Tell the shims of these guests which levels are enabled now. Any thread may call it."""
         for guest in list(self._guests.values()):
             self._set(guest)
 
@@ -73,7 +74,7 @@ class LogLevels:
 
     @classmethod
     def refresh(cls) -> None:
-        """Tell the shims of all guests of the process which levels are on by now."""
+        """Tell the shims of all guests of the process which levels are enabled now."""
         ROOT.isEnabledFor(MARK)  # before: a change from now on takes it out of KNOWN again
         with cls._lock:
             everyone = list(cls._all)
@@ -82,7 +83,7 @@ class LogLevels:
 
 
 def _level_of(name: str) -> int:
-    """Return the level of a logger, or of the next one above if it does not exist."""
+    """Return the level of a logger; if it does not exist, of its nearest ancestor that does."""
     loggers = logging.root.manager.loggerDict
     while name:
         found = loggers.get(name)

@@ -1,4 +1,4 @@
-"""Limits of the machine on memory: mappings, of which each guest takes several, and their kinds."""
+"""Limits of the machine on memory, such as the number of mappings: each guest takes several."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def require_mappings(guests: int) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise InstanceLimitExceeded for errors of wasmtime by which the machine refuses memory."""
+    """Raise InstanceLimitExceeded for errors of wasmtime for lack of memory or of mappings."""
     try:
         yield
     except wasmtime.WasmtimeError as error:

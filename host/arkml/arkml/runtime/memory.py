@@ -23,7 +23,8 @@ def address_of(pointer: SupportsIndex) -> int:
     """
     Return the unsigned address for a guest's i32, which a call returns signed.
 
-    Raises InvalidArguments for a value that is not an integer of 32 bits.
+    For -16, for example, it is 4_294_967_280. Raises InvalidArguments for a value that is not an
+    integer of 32 bits.
     """
     address = _whole(pointer, "address")
     if not _LEAST_I32 <= address <= _U32:
@@ -32,7 +33,7 @@ def address_of(pointer: SupportsIndex) -> int:
 
 
 def size_of(size: SupportsIndex) -> int:
-    """Return a number of bytes. Raises InvalidArguments for a negative one or no integer."""
+    """Return a number of bytes. Raises InvalidArguments unless it is an integer of 0 or more."""
     count = _whole(size, "number of bytes")
     if count < 0:
         raise InvalidArguments(f"the number of bytes is {cut_repr(count)}: 0 at least")
@@ -41,7 +42,7 @@ def size_of(size: SupportsIndex) -> int:
 
 def bytes_of(data: BytesLike) -> bytes:
     """
-    Return the bytes of an object with a buffer. Raises InvalidArguments for any other.
+    Return the bytes of an object with a buffer, such as a bytearray. Raises InvalidArguments.
 
     References and pointers are refused: their bytes are addresses of the host.
     """
@@ -115,7 +116,7 @@ class GuestMemory:
             raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
 
     def display_text(self, pointer: int, size: int) -> GuestText:
-        """Return text of `size` bytes, of which nothing is read yet. Raises InvalidArguments."""
+        """Return text of `size` bytes, which is not read yet. Raises InvalidArguments."""
         self.check(pointer, size)
         return GuestText(self, pointer, size, self._limits.text_bytes)
 
@@ -127,7 +128,7 @@ class GuestMemory:
 
     def assembly_script_text(self, pointer: int) -> str:
         """
-        Return the AssemblyScript string at `pointer`, as far as it can be logged.
+        Return the AssemblyScript string at `pointer`, up to `Limits.log_bytes`.
 
         It is empty for null and for an address outside of the memory.
         """

@@ -16,8 +16,9 @@ class RecentCache(Generic[Key, Value]):
     """
     Makes the value of each key once, for all threads.
 
-    A value stays as long as it is used elsewhere, and the last `count` values stay in any case, up
-    to a total of `weight` as `weigh` counts it. A value that cannot be made is asked for again.
+    A value stays as long as it is used elsewhere. The last `count` values stay in any case, up to a
+    total of `weight`, such as the bytes that `weigh` returns. If `make` raises, the next `get`
+    calls it again.
     """
 
     def __init__(

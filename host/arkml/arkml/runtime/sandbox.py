@@ -54,8 +54,8 @@ def most_objects(module: CompiledModule) -> int:
     """
     Return the bytes to which the garbage-collected heap of an instance may grow.
 
-    wasmtime has one limit for this heap and for the memory, and reports the growth of neither, so
-    that each may have a third of the guest's bytes, and all of the heap is charged.
+    wasmtime has one limit for both this heap and the memory, and does not report the growth of
+    either. So each may have a third of the guest's bytes, and the heap is charged in full.
     """
     if not module.has_objects:
         return 0
@@ -146,7 +146,8 @@ class Sandbox:
         """
         Return the shim's loop of frames over the exported function `name`.
 
-        It is None for a function that takes or returns anything, and for a second one.
+        None for a function with parameters or results, and for a second function: there is one
+        loop.
         """
         loop = self._loop
         if loop is None and self.program.functions.get(name) == FunctionType():
@@ -171,9 +172,9 @@ class Sandbox:
 
     def limit_memory(self, size: int) -> bool:
         """
-        Let the guest's memory grow to `size` bytes, or to its own limit if that is less.
+        Let the guest's memory grow to `size` bytes, or to its own limit if that is lower.
 
-        Returns True if its own limit is more.
+        Returns True if `size` is lower.
         """
         allowed = max(0, min(size, self._most))
         if allowed != self._growth:
@@ -191,7 +192,7 @@ class Sandbox:
         return self._store.read(what)
 
     def close_files(self) -> None:
-        """Close the files that the guest has open; it is called no more."""
+        """Close the files of a guest that gets no more calls."""
         if self.program.linkage.wasi:
             self._store.close_files()
 
@@ -255,6 +256,7 @@ class Sandbox:
                     extern = stubs.export(str(number))
                     bindings.define(linker, context, stub.module, stub.name, extern)
             self._guest = bindings.RawInstance.linked(context, linker, self.program.module)
+        # Not before: the limit also holds for a table's initial size, which may exceed its share.
         if self.program.table_share != self.program.limits.table_elements:
             self._store.limit(self._caps(self.program.table_share))
         arena.words[(self.control + at.TURN) >> 2] = TURN_TICKS

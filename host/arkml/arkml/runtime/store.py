@@ -20,9 +20,9 @@ class GuestStore:
 
     The call in progress has to be deleted before its Store, and the column memory has to outlive
     both, but the garbage collector finalizes the objects of a cycle in any order. So the Store is
-    taken from wasmtime-py, whose object would delete it by itself; and the lockstep, which owns the
-    call, and the column memory are referenced from outside of any cycle until `close`, which is
-    called by one finalizer, the guest's.
+    taken from its wasmtime-py object, which would delete it; and the column memory and the
+    lockstep, which owns the call, are referenced from outside of any cycle until `close`. The one
+    finalizer that calls `close` is the guest's (decision 13).
     """
 
     __slots__ = (
@@ -54,9 +54,9 @@ class GuestStore:
         """
         Return the result of a function that reads the guest, or None if the guest is freed.
 
-        The guest is not freed meanwhile. Called on any thread, while others may close the guest. If
-        a signal handler closes it in the middle of reading, it is freed after that. The finalizer
-        finds the lock free: a thread that holds it keeps the guest alive.
+        The guest is not freed while it is read, on any thread. If a signal handler closes it in the
+        middle of reading, it is freed after that. The finalizer always finds the lock free, because
+        a thread that holds it keeps the guest alive.
         """
         with self._lock:
             self._readers += 1
@@ -76,7 +76,7 @@ class GuestStore:
         bindings.end_turns_at_deadlines(self._pointer, state)
 
     def close_files(self) -> None:
-        """Close the files that WASI has open, of a guest that is called no more."""
+        """Close the files that WASI has open for a guest that gets no more calls."""
         if self._pointer:
             bindings.close_wasi(self.context)
 

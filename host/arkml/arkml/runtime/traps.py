@@ -45,7 +45,7 @@ def failure(
 
 
 def _error(name: str, error: wasmtime.WasmtimeError, places: CodePlaces) -> GuestTrap:
-    """Return the error that ended a call other than by a trap: an exception, or a full heap."""
+    """Return the error of a call that did not trap: an uncaught exception, or a full heap."""
     message = str(error)
     shown, _, cause = message.rpartition(_CAUSE)
     reason = harmless(" ".join(cause.split()))
@@ -64,7 +64,7 @@ def _error(name: str, error: wasmtime.WasmtimeError, places: CodePlaces) -> Gues
 def _frames(
     name: str, message: str, trace: Sequence[wasmtime.Frame], places: CodePlaces
 ) -> tuple[Frame, ...]:
-    """Return the frames of a guest, of which `message` has the names and lines of source."""
+    """Return the frames of a guest, with names and source lines from wasmtime's `message`."""
     told = _told_frames(message, trace)
     return tuple(
         Frame(
@@ -97,9 +97,9 @@ def _told_frames(
     """
     Return name and places of each frame as wasmtime's message has them.
 
-    Names are demangled there; a name is None where it is not a mangled one, of which wasmtime may
-    make a C++ type, as `float` of `f`. Places are files with lines, innermost first: several where
-    functions were inlined, none without DWARF or where wasmtime was not asked for them.
+    Names are demangled there. A name is None for a function whose name was not mangled: wasmtime
+    would show `f`, for example, as `float`. Places are files with lines, innermost first: several
+    if functions were inlined, none without DWARF or if wasmtime was not asked for them.
     """
     told: list[tuple[str | None, list[str]]] = []
     lines = iter(message.split("\n"))
@@ -134,7 +134,7 @@ def _unnamed(frame: wasmtime.Frame, places: CodePlaces) -> str:
 
 
 def _cut(name: str | None) -> str:
-    """Return a name with an ellipsis in place of all but its first characters."""
+    """Return a name, with an ellipsis after its first characters if it is long."""
     name = name or ""
     return name if len(name) <= _SHOWN_NAME else f"{name[:_SHOWN_NAME]}…"
 

@@ -18,10 +18,10 @@ class Wait:
     Args:
         ready: Blocks for at most `timeout` seconds.
         answer: Returns the value for the suspended call, None if it is settled already.
-        is_spin: True if the guest did not ask to wait but polls in a loop, and is charged with the
+        is_spin: True if the guest did not ask to wait but polls in a loop, and is charged for the
             time.
         earliest: A time of `time.monotonic` before which the wait cannot be over, and need not be
-            looked at.
+            checked.
 
     """
 
@@ -31,15 +31,13 @@ class Wait:
     earliest: float = 0.0
 
     def block(self, look: Callable[[], None]) -> None:
-        """
-        Block until the wait is over; raises the errors of `look`, which is called now and then.
-        """
+        """Block until the wait is over, and call `look` at intervals. Raises its errors."""
         while not self.ready(_SLICE):
             look()
         look()
 
     async def block_async(self, look: Callable[[], None]) -> None:
-        """Wait while other tasks run; raises the errors of `look`, which is called now and then."""
+        """Wait while other tasks run, and call `look` at intervals. Raises its errors."""
         import asyncio  # 20 ms at start that only coroutines need
 
         pause = 0.0

@@ -25,7 +25,7 @@ _madvise = ctypes.CDLL(None).madvise if sys.platform == "linux" else None
 
 class Arena:
     """
-    Allocates blocks of a wasm SharedMemory, by the buddy system: in sizes of powers of two.
+    An allocator of blocks in a wasm SharedMemory, by the buddy system: 100 bytes take 128.
 
     Freed blocks are joined with free neighbors, and split when they are reused. The memory grows as
     needed and never moves, so addresses and views stay valid until their block is freed; it is
@@ -89,7 +89,7 @@ class Arena:
         return view
 
     def _take_back(self) -> None:
-        """Add the blocks that were freed to the lists of free ones."""
+        """Add the blocks freed since the last call to the lists of free blocks."""
         while self._returned:
             self._add_free(*self._returned.popleft())
         self._returned_warm = 0
@@ -101,7 +101,7 @@ class Arena:
                         self._warm -= size
 
     def _add_free(self, size: int, offset: int, is_warm: bool) -> None:
-        """Add a free block, joined with the other half of a larger block as often as that is."""
+        """Add a free block, joined with its buddy, the other half, for as long as that is free."""
         while (other := offset ^ size) in self._free.get(size, ()):
             is_warm |= self._take_free(size, other)
             offset &= ~size
@@ -116,7 +116,7 @@ class Arena:
         return is_warm
 
     def _discard(self, size: int, offset: int) -> bool:
-        """Give the pages of a free block back to the system; return True if they are zeros now."""
+        """Give the pages of a free block back to the system; return True if they read as zeros."""
         if _madvise is None:
             return True  # all blocks are zeroed when they are reused
         try:
@@ -147,7 +147,7 @@ class Arena:
         return None
 
     def _lower_top(self) -> None:
-        """Take back the free blocks behind the last block in use, as zeros."""
+        """Lower the top below the free blocks at the end, and zero them."""
         while True:
             found = [size for size, free in self._free.items() if self._top - size in free]
             if not found:
@@ -181,5 +181,5 @@ class Arena:
 
 
 def block_bytes(size: int) -> int:
-    """Return the size of the block that holds `size` bytes."""
+    """Return the size of the block that holds `size` bytes: for example, 128 for 100."""
     return max(_SMALLEST, 1 << (size - 1).bit_length())

@@ -36,10 +36,10 @@ Words = npt.NDArray[np.uint32]
 
 class SaidNames:
     """
-    Names of items of metadata by number, from 1 on, for the logs of one guest or fleet.
+    Numbers, from 1 on, for the names of metadata in the logs of one guest or fleet.
 
-    The shim keeps the number of a log's name as long as each entry is one item of that name. There
-    are MOST_NAMES at most; more have none.
+    A log has such a number while each of its entries is one item of one name, for example
+    "success"; then the items are read without decoding names. There are MOST_NAMES numbers at most.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SaidNames:
         self._numbers: dict[tuple[str, int], int] = {}
 
     def of(self, log: Words) -> int:
-        """Return the number of the name of all entries of a log, 0 for others: see `at.SAID`."""
+        """Return the number of the one name in a log (see `at.SAID`), 0 if there are several."""
         items, size = int(log[1]), int(log[2])
         width = _HEADER_WORDS + size // _WORD
         if items != 1 or len(log) % width:
@@ -73,7 +73,7 @@ class SaidNames:
         return self.items(number, entries[:, 0].astype(np.intp), entries[:, -1])
 
     def items(self, number: int, rows: npt.NDArray[np.intp], values: Words) -> MetadataLog:
-        """Return items of the name of a number, one of each row, uint32, [m], none of them NaN."""
+        """Return an item for each of `rows`, by its number's name. values: uint32, [m], not NaN."""
         floats = values.view(np.float32).astype(np.float64)
         return MetadataLog(rows, self._tuples[number], _codes(len(rows)), floats)
 
@@ -82,8 +82,8 @@ def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
     """
     Return the metadata of a submit as a copy.
 
-    `log` is the used part of the log, uint32, [words]; `counts`, uint32, [rows], has the items of
-    each row. Where all items have one size, arrays are read and no single item.
+    `log` is the used part of the log, uint32, [words]; `counts`, uint32, [rows], has the number of
+    items of each row. If all items have one size, they are read as arrays, not one by one.
     """
     if not len(log):
         return NO_METADATA
@@ -101,9 +101,9 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
     """
     Return the metadata of entries, uint32, [n, words], as a copy; None if they are not alike.
 
-    They belong to `rows`, intp, [n], which the log takes over. An entry is a header, of row, items
-    and bytes for each item, followed by the items. If each entry matches the first, all begin where
-    they seem to.
+    They belong to `rows`, intp, [n], which the log takes over. An entry is a header (row, number of
+    items, bytes of an item), followed by the items. The entries were cut at the length of the first
+    one; the cuts are right if all headers agree.
     """
     _, items, size, _ = entries[0, :_HEADER_WORDS].tolist()
     if items == 1:

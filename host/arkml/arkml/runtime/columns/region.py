@@ -25,8 +25,8 @@ class Region:
     """
     The queue of one session: a place in a slab, and the record by which the shim finds it.
 
-    `key` names the session in its batches. `released` is called when the queue is closed. `slab`
-    and `number` change when the region moves.
+    `key` identifies the session in its batches. `released` is called when the queue is closed.
+    `slab` and `number` change when the region moves, for example to make room for more rows.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Region:
         return read_log(log, self.batch().rows["metadata"])
 
     def mentions(self, text: bytes) -> bool:
-        """Return whether the metadata of the rows has the text somewhere, which costs little."""
+        """Return whether the bytes of the metadata contain a text, such as b"mask/"."""
         words, record = self._words, self._record.start
         used = words[record + _USED] >> 2
         if not used:
@@ -100,11 +100,10 @@ class Region:
 
     def follow(self, highest: int | None, rules: Rules) -> None:
         """
-        Compare the rows of the next submit with the rows of this one, and list them by rules.
+        Have the shim compare the rows of the next submit with these, and list them by `rules`.
 
-        New agents of the next submit must have higher ids than `highest`, or its rows are not
-        listed; for None they are not compared. Rows of later submits are compared, too, until
-        `clear`, but not listed.
+        They are listed only if new agents have higher ids than `highest`; None turns comparison
+        off. Later submits are compared as well, until `clear`, but not listed (decision 24).
         """
         start = self._record.start
         if highest is None:
@@ -118,7 +117,7 @@ class Region:
         self._words[start + _FOLLOWED] = self._words[start + _COUNT]
 
     def listed(self) -> Listed | None:
-        """Return the rows of this submit as a list, None if they are not listed."""
+        """Return the list of this submit's rows, None if the shim has not listed them."""
         count, start = self.count(), self._record.start
         if self._list is None or self._words[start + _FOLLOWED] != count:
             return None
@@ -183,6 +182,7 @@ class Region:
             source = old.view(field, old_rows.start, old_rows.stop)
             if source is not None:
                 slab.view(field, start, start + len(source))[:] = source
+
         number, self.number, self.slab = self.number, number, slab
         self._columns.give(old, number)
         self._place()
@@ -213,7 +213,7 @@ class Region:
             self._words[record.word(field)] = slab.offset(field, start)
 
     def _make_list(self, rules: Rules) -> None:
-        """Make a list for the rows, unless there is no room for it: they are not listed then."""
+        """Make a list for the rows; without room for it, rows are not listed."""
         capacity = self.slab.shape.rows
         size = list_bytes(capacity)
         try:

@@ -22,16 +22,17 @@ _MARKS = 3  # columns of bytes: started, terminated, truncated
 
 class Rules(NamedTuple):
     """
-    The meaning of a row, as sets of the numbers of transitions: bit k stands for number k.
+    The meaning of rows, as sets of transitions: bit k of a set stands for transition k.
 
-    A transition has the number of the row's state, and 4 more if no agent is live under its id.
+    The number of a transition is the row's state, plus 4 if no agent is live under its id: 7, for
+    example, is the state Initial (3) of a new agent.
 
     Attributes:
         started: Transitions that report the start of an episode.
         terminated: Transitions that report its termination.
         truncated: Transitions that report its truncation.
         over: Transitions after which no agent is live.
-        unlisted: Transitions that need more work, so that no row of their submit is listed.
+        unlisted: Transitions that the shim cannot list; a submit with one is not listed at all.
 
     """
 
@@ -44,7 +45,7 @@ class Rules(NamedTuple):
 
 class Listed(NamedTuple):
     """
-    The n rows of a submit, each of the agent of the previous row in its place, or of a new one.
+    The n rows of a submit. Each is of the agent that had this place before, or of a new agent.
 
     The arrays are views, valid until the guest is resumed.
 
@@ -55,7 +56,7 @@ class Listed(NamedTuple):
         truncated: bool, [n], True for rows that report its truncation.
         begun: uint32, [m], the rows that start.
         over: uint32, [m], the rows after which no agent is live.
-        highest: The highest id up to now.
+        highest: The highest id so far.
         is_rewarded: False if no row that starts has a reward.
 
     """

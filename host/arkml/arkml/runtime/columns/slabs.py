@@ -67,7 +67,7 @@ def _region_bytes(shape: Shape) -> int:
 
 class Slab:
     """
-    The columns of `regions` regions, one after another, so that adjacent full regions are one view.
+    The columns of `regions` regions, one after another: adjacent full regions are one view.
     """
 
     def __init__(self, arena: Arena, shape: Shape, regions: int) -> None:
@@ -134,8 +134,8 @@ class Columns:
     """
     The slabs of one guest, or of all guests of one fleet. One thread at a time uses them.
 
-    `siblings` is the number of guests, `reserved_rows` the most rows that a new region has room for
-    where there are several, as far as its bytes allow.
+    `siblings` is the number of guests. With several, a new region has room for `reserved_rows`
+    rows, or for fewer if these take more than 4 KiB.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Columns:
         """A number that changes whenever a region is taken or given back, or a record may move."""
 
     def first_rows(self, session: Shape) -> int:
-        """Return the capacity of a new region, for a session of this shape of one row."""
+        """Return the capacity of a new region; `session` is the shape of one row of the session."""
         if self._siblings == 1:
             return min(64, self.limits.rows)
         rows, row_bytes = self._reserved_rows, session.row_bytes()
@@ -165,9 +165,9 @@ class Columns:
 
     def grown_rows(self, shape: Shape, rows: int) -> int:
         """
-        Return the capacity of a region that needs more than its own, for `rows` rows.
+        Return the new capacity of a region that has to hold `rows` rows: at least twice the old.
 
-        It is the capacity of a sibling which grew before, if that is not much.
+        If a sibling has grown to a larger capacity and that takes few bytes, it is that one.
         """
         session = shape.of(1)
         least = min(max(2 * shape.rows, rows), self.limits.rows)
@@ -179,7 +179,7 @@ class Columns:
         return least
 
     def fit(self, shape: Shape, rows: int) -> None:
-        """Have new regions for sessions of that shape made for `rows` rows."""
+        """Make new regions for sessions of that shape with room for `rows` rows."""
         self._alike[shape.of(1)] = rows
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
@@ -201,8 +201,8 @@ class Columns:
         """
         Give a region back.
 
-        A finalizer may call it in the middle of `take`, which then takes the region back. A signal
-        handler that raises may leave the lock taken, where the same thread can take it again.
+        A finalizer may call it in the middle of `take`, which then takes the region back. The lock
+        is reentrant, since a signal handler that raises may leave it taken.
         """
         self.version += 1
         self._returned.append((slab, region))
@@ -215,7 +215,7 @@ class Columns:
                 self._lock.release()
 
     def _make(self, shape: Shape) -> Slab:
-        """Return a new slab with a region for each sibling, as far as there is room for spares."""
+        """Return a new slab with a region for each sibling, or for fewer if they take too much."""
         size = shape.region_bytes()
         others = len(self._slabs.get(shape, ()))
         spares = min(_SLAB_BYTES, max(0, _SPARE_BYTES - self._spare)) // size

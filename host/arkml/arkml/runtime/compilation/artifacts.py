@@ -75,7 +75,7 @@ def code_name(digest: str, stack: int) -> str:
 
 
 def load(name: str) -> bytes | None:
-    """Return the content of an entry, None without one that is surely of this user."""
+    """Return the content of an entry, None unless it exists and surely comes from this user."""
     path = _entries()
     if path is None:
         return None
@@ -109,7 +109,7 @@ def save(name: str, code: bytes) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Have errors of the disk mean that nothing is kept."""
+    """Turn errors of the disk into one notice: nothing is kept."""
     try:
         yield
     except FileNotFoundError:
@@ -201,7 +201,7 @@ def _mac(key: bytes, name: str, code: bytes) -> bytes:
 
 @contextmanager
 def _temporary(directory: int, content: bytes) -> Iterator[str]:
-    """Write a file under a name of its own, which is gone afterwards unless it was renamed."""
+    """Write a file under a name of its own, and remove it at the end unless it was renamed."""
     name = f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(name, flags, 0o600, dir_fd=directory)
@@ -215,13 +215,13 @@ def _temporary(directory: int, content: bytes) -> Iterator[str]:
 
 
 class _Written:
-    """The bytes that this process has written since it cleaned; enough of them before the first."""
+    """The bytes that this process has written since the last cleaning; the first is due at once."""
 
     since = _CLEAN_EVERY
 
 
 def _is_due(size: int) -> bool:
-    """Return whether to clean after an entry of this size: a look at all entries takes long."""
+    """Return whether to clean after an entry of this size: scanning all entries takes long."""
     _Written.since += max(size, _LEAST)
     if _Written.since < _CLEAN_EVERY:
         return False

@@ -33,10 +33,10 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
     """
     Return the machine code of a module, made by a process that is started for it.
 
-    The process has no environment variables, and limits on its processor time and its address
-    space by the size of the module. `deadline` is in seconds. Raises ModuleRejected for a module
-    that is not valid, or where no process starts, and ModuleTooComplex if a limit ends the process;
-    KeyboardInterrupt ends it as well.
+    The process gets almost no environment variables, and limits on its processor time and address
+    space that follow from the size of the module. `deadline` is in seconds. Raises ModuleRejected
+    for an invalid module, or if no process starts, and ModuleTooComplex if a limit ends the
+    process; KeyboardInterrupt ends it as well.
     """
     size = max(1.0, len(wasm) / _MB)
     limits = math.ceil(_SECONDS_PER_MB * size), _BASE_BYTES + int(BYTES_PER_MB * size)
@@ -45,9 +45,9 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
 
 def check_in_child(wasm: bytes, name: str, deadline: float) -> None:
     """
-    Estimate the cost of compiling a large module, in a process as of `compile_in_child`.
+    Estimate the cost of compiling a large module, in a process like that of `compile_in_child`.
 
-    Raises the errors of that function.
+    Raises the same errors.
     """
     size = len(wasm)
     limits = math.ceil(_SECONDS_PER_MB * max(1.0, size / _MB)), _BASE_BYTES + _ESTIMATE_BYTES * size
@@ -57,7 +57,7 @@ def check_in_child(wasm: bytes, name: str, deadline: float) -> None:
 def _answered(
     wasm: bytes, name: str, program: list[str], limits: tuple[int, int], deadline: float
 ) -> bytes:
-    """Return the answer of a program to a module, which has seconds and bytes as its limits."""
+    """Return the answer of a program to a module; `limits` are the program's seconds and bytes."""
     seconds, most = limits
     process = None
     try:
@@ -87,7 +87,7 @@ def _answered(
 def _started(program: list[str]) -> subprocess.Popen[bytes]:
     packages = str(Path(wasmtime.__file__).parents[1])
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", *program, packages],
+        [sys.executable, "-I", "-S", *program, packages],  # without site, to start fast
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -110,7 +110,7 @@ def _answer(output: bytes, name: str) -> bytes | None:
 
 
 def _death(status: int, messages: bytes, name: str, limits: tuple[int, int]) -> ModuleTooComplex:
-    """Return the error of a process that ended without an answer."""
+    """Return the error for a process that ended without an answer, such as one out of memory."""
     seconds, most = limits
     if status == -getattr(signal, "SIGXCPU", 0):
         reason = f"took more than {seconds:,} s of processor time"

@@ -26,7 +26,7 @@ _FIBER_MARGIN = 256 << 10
 
 
 def settings(stack: int) -> dict[str, bool | int]:
-    """Return the settings on which machine code for guests with `stack` bytes of stack depends."""
+    """Return the settings that machine code for guests with `stack` bytes of stack depends on."""
     return {
         "wasm_threads": True,  # the column memory is shared; guests may not use it
         "shared_memory": True,

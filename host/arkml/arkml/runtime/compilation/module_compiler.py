@@ -39,10 +39,10 @@ class ModuleCompiler:
         """
         Return a module that is not trusted, in binary format, by its SHA-256.
 
-        `source` returns its bytes, which are not needed if it is in the cache. `is_quick` checks
-        whether it may be compiled at all, and whether here; any other module is compiled by a
-        process of its own. Both together may take `deadline` seconds. Ctrl-C is heard all the
-        while. Raises ModuleRejected, and the errors of `is_quick`.
+        `source` returns its bytes, and is not called if the module is in the cache. `is_quick`
+        raises if the module may not be compiled, and returns whether to compile it in this process
+        instead of a new one. Both together may take `deadline` seconds. Ctrl-C interrupts all of
+        it. Raises ModuleRejected, and the errors of `is_quick`.
         """
 
         def make() -> wasmtime.Module | bytes:
@@ -72,7 +72,7 @@ class ModuleCompiler:
         return module
 
     def _in_thread(self, wasm: bytes, name: str) -> wasmtime.Module:
-        """Compile in another thread if this is the one that hears of signals."""
+        """Compile; in another thread if this is the main one, so that Ctrl-C is not held up."""
 
         def compiled() -> wasmtime.Module | ModuleRejected:
             try:

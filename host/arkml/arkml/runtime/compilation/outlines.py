@@ -1,4 +1,4 @@
-"""Outlines of modules, kept on disk as their machine code is."""
+"""Outlines of modules, kept on disk beside their machine code."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _entry_name(digest: str) -> str:
 
 @cache
 def _reader() -> str:
-    """Return a text that tells this version of the code that reads modules from any other."""
+    """Return a text that identifies this version of the code that reads modules."""
     sources = [
         f"{entry.name} {(found := entry.stat()).st_size} {found.st_mtime_ns}"
         for folder in module.__path__

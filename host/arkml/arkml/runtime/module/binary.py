@@ -121,7 +121,7 @@ class DataSegment:
 @dataclass(frozen=True, slots=True)
 class Bodies:
     """
-    Number of function bodies, index of the largest one or None, and its size in bytes.
+    The function bodies: their number, the index of the largest or None, and its size in bytes.
 
     `exported` has the byte ranges of the bodies of exported functions, by index.
     """

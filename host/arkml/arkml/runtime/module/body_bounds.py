@@ -1,4 +1,4 @@
-"""Bounds of the control flow of all function bodies of a module, from the bytes in them."""
+"""Upper bounds for the control flow of all function bodies of a module, from their bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Numbers: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class FlowCounts:
-    """Counts of one body or of all bodies, as of `ControlFlow`."""
+    """Counts of one body or of all bodies; `ControlFlow` explains them."""
 
     merges: Numbers
     table_merges: Numbers
@@ -42,7 +42,7 @@ class FlowCounts:
 
 @dataclass(frozen=True, slots=True)
 class BodyPlaces:
-    """Places, declared locals with parameters, and locals in use at most, of all bodies."""
+    """Of all bodies: places, numbers of locals and parameters, and how many may be in use."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -55,7 +55,7 @@ class BodyPlaces:
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of several bytes, and the position after it."""
+    """Return an unsigned LEB128 number, and the position after it."""
     value = shift = 0
     while (byte := data[position]) >= 0x80:
         value |= (byte & 0x7F) << shift
@@ -127,10 +127,10 @@ def bounds(
     binary: Binary, places: BodyPlaces, type_values: list[int], function_values: list[int]
 ) -> FlowCounts:
     """
-    Return bounds of the counts of all bodies.
+    Return upper bounds for the counts of all bodies.
 
-    A byte that could be an operator is counted as one where the bytes after it could be its
-    immediates, although it may be a part of another instruction.
+    Each byte that could be an operator, such as 0x03 for `loop`, is counted as one if the bytes
+    after it could be its immediates, although it may be part of another instruction.
     """
     edges = np.arange(_PIECE, len(binary.data), _PIECE)
     cuts = [0, *np.unique(np.searchsorted(places.starts, edges)).tolist(), len(places.starts)]

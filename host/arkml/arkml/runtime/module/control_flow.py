@@ -54,14 +54,15 @@ class ControlFlow:
     Counts over one body.
 
     Attributes:
-        merges: Sum over all blocks of the square of the branches to each.
-        table_merges: Sum of the squares of the entries of each branch table that have one target.
-        edges: Branches and entries.
+        merges: Sum, over all blocks, of the square of the number of branches to the block.
+        table_merges: Sum, over branch tables and their targets, of the square of the number of
+            entries with that target.
+        edges: Number of branches and of entries of branch tables.
         loop_branches: Branches to loops.
         block_values: Number of parameters and results of all blocks.
-        call_values: Number of parameters and results of calls beyond the registers.
+        call_values: Number of parameters and results of calls that exceed 8, the registers.
         depth: The deepest nesting of loops.
-        squared_depths: Sum of the squares of the depth of every outermost loop.
+        squared_depths: Sum, over outermost loops, of the square of the depth of nesting in each.
         growths: Instructions that grow a memory or a table.
 
     """
@@ -89,8 +90,8 @@ def control_flow(
     """
     Return the counts of the instructions in `data[start:end]`, None if one is unknown.
 
-    `type_values` and `function_values` hold the number of parameters and results by index. The
-    bytes need not be valid: a result is then of no use, and the compiler refuses them.
+    `type_values` and `function_values` hold the number of parameters and results of each type and
+    function. For invalid bytes the result is meaningless; the compiler refuses them.
     """
     reader = Reader(data, start, end, "a function body")
     body = _Body(reader, type_values, function_values)

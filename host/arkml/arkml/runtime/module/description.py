@@ -52,7 +52,7 @@ class EntryPoint:
     An exported function that a host may call.
 
     Attributes:
-        name: Name of the export.
+        name: Name of the export, such as "ark_applet_update".
         kind: Kind of a module with this function.
         type: Types of its parameters and results.
 
@@ -65,7 +65,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class ImportInfo:
-    """One import; `str(type)` is `(i64 i32) -> (i32)` for a function."""
+    """One import; `str(type)` of a function is, for example, `(i64 i32) -> (i32)`."""
 
     module: str
     name: str
@@ -110,7 +110,8 @@ class ModuleInfo:
         exports: The exports.
         memory: Type of its memory, or None.
         required: APIs that it was built against.
-        crate_version: Version of the crate that it was built with, None if it does not say.
+        crate_version: Version of the crate that it was built with, such as "0.17.0-pre.43"; None if
+            it does not say.
 
     """
 
@@ -125,7 +126,7 @@ class ModuleInfo:
     required: tuple[RequiredApi, ...]
     crate_version: str | None
     takes_bytes: bool
-    """True if it exports `ark_alloc` and `ark_free`, by which it takes bytes."""
+    """True if it exports `ark_alloc` and `ark_free`, which functions that take bytes need."""
     spec: bytes | None = None
     """The declaration of its agents: the contents of the custom section `arkml.spec`."""
     startup: Startup = _NO_STARTUP
@@ -173,7 +174,7 @@ def _entry_points(exports: tuple[ExportInfo, ...]) -> tuple[EntryPoint, ...]:
 
 
 def _is_reserved(name: str, function: FunctionType) -> bool:
-    """Return whether the host or the guest's language calls the export on its own."""
+    """Return whether the host or the language calls the export itself, such as `_initialize`."""
     if name in _FIXED:
         return _FIXED[name][1] != function
     return name.startswith(("ark_", "__")) or name == "_initialize"

@@ -1,4 +1,4 @@
-"""The resolution of a module's imports to their providers, or an error that lists the missing."""
+"""The resolution of a module's imports to their providers, or an error that lists missing ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Linkage:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An import that the host does not provide, its type and the host's type of that name."""
+    """An import that the host does not provide, with its type and the type that the host has."""
 
     module: str
     name: str
@@ -111,8 +111,8 @@ def stub_module(stubs: tuple[ImportInfo, ...]) -> str:
     """
     Return the text of a module that exports each stub under its number.
 
-    A function with one i32 result answers ApiNotAvailable, one without a result does nothing, and
-    any other traps in a frame with the import's name.
+    A stub with one i32 result answers ApiNotAvailable, and a stub without a result does nothing. A
+    stub of another type traps, in a frame named after the import, such as `stub-0-of-ark-x.y`.
     """
     return "\n".join(["(module", *map(_stub, range(len(stubs)), stubs), ")"])
 

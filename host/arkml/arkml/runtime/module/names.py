@@ -29,7 +29,7 @@ def check_names(reader: Reader) -> None:
 
 
 def function_names(binary: Binary, wanted: Collection[int]) -> dict[int, str]:
-    """Return the names of these functions in the custom section `name`, as far as it has them."""
+    """Return the names that the custom section `name` gives to these functions, by index."""
     place = binary.customs.get(_SECTION)
     found: dict[int, str] = {}
     if place is None:

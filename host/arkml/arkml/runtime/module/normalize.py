@@ -38,10 +38,11 @@ class MemoryPlan:
 @dataclass(frozen=True, slots=True)
 class CodePlaces:
     """
-    The facts that translate places in compiled code to places in the original module.
+    Data that translates places in compiled code to places in the original module.
 
-    The original code begins `shift` bytes earlier than the compiled code. `exported` has a name of
-    each exported function, by index.
+    The original code begins `shift` bytes earlier than the compiled code: offset 0x1a4 of a trap,
+    for example, is 0x190 there if `shift` is 20. `exported` has a name of each exported function,
+    by index.
     """
 
     shift: int
@@ -53,10 +54,10 @@ class Normalized:
     """
     A module in the form that the host compiles.
 
-    `wasm` imports its memory, if it has one, as `arkml.memory`. Its instantiation runs no code;
-    `added` are exports that the original does not have, with the index of the function: its start
-    function as `arkml:start`, and constructors that all of its exports called, which here do not,
-    as `arkml:constructors`. `binary` is the original module; its code begins `shift` bytes earlier
+    `wasm` imports its memory, if it has one, as `arkml.memory`, and its instantiation runs no code.
+    `added` are new exports, with the index of the function: the start function as `arkml:start`,
+    and constructors that every export of the original calls, but not of `wasm`, as
+    `arkml:constructors`. `binary` is the original module; its code begins `shift` bytes earlier
     than the code of `wasm`.
     """
 
@@ -71,7 +72,7 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
     """
     Check `data` against `limits` and rewrite it.
 
-    Indices of functions, code, data and custom sections stay as they are. Raises ModuleError,
+    Indices of functions, code, data and custom sections do not change. Raises ModuleError,
     MemoryLimitExceeded and TableLimitExceeded.
     """
     check_size(data, limits)
@@ -110,6 +111,7 @@ def _plan(binary: Binary) -> MemoryPlan | None:
 def _rewritten(
     binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int]
 ) -> Iterator[bytes]:
+    # The shim defines the memory, so that pushes copy without Python (decision 1).
     replaced = {SectionId.MEMORY: b"", SectionId.START: b""}
     if binary.memories:
         replaced[SectionId.IMPORT] = _section(SectionId.IMPORT, *_imports(binary))

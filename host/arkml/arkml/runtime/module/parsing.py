@@ -106,7 +106,7 @@ def _title(section_id: SectionId) -> str:
 
 
 class _Parser:
-    """The sections of one module, and the parts of earlier ones that later ones refer to."""
+    """The sections of one module, with the parts of earlier sections that later ones refer to."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

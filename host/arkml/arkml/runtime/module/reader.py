@@ -47,7 +47,7 @@ class Reader:
         return value if value < _CONTINUES else self._unsigned(value & 0x7F, 64)
 
     def s33(self) -> int:
-        """Read a signed LEB128 number of at most 33 bits, as of heap types."""
+        """Read a signed LEB128 number of at most 33 bits, such as a heap type."""
         return self._signed(33)
 
     def s32(self) -> int:
@@ -59,7 +59,7 @@ class Reader:
         return self._signed(64)
 
     def count(self, most: int, items: str) -> int:
-        """Read the length of a vector of at most `most` items of at least one byte."""
+        """Read the length of a vector: at most `most` items, each of one byte or more."""
         count = self.u32()
         if count > most:
             raise self.rejected(f"{count:,} {items}, the limit is {most:,}")
@@ -125,7 +125,7 @@ class Reader:
 
 
 def unsigned(value: int) -> bytes:
-    """Encode `value` as unsigned LEB128."""
+    r"""Encode `value` as unsigned LEB128: 300, for example, is the bytes `\xac\x02`."""
     encoded = bytearray()
     while value >= _CONTINUES:
         encoded.append(value & 0x7F | _CONTINUES)

@@ -61,10 +61,10 @@ def checked_limits(limits: Limits) -> tuple[int, ...]:
 
 def table_share(tables: Sequence[TableType], limit: int) -> int:
     """
-    Return the number of elements to which each table may grow, so that all keep `limit` together.
+    Return the number of elements to which each table may grow, for `limit` elements in all.
 
-    wasmtime knows a limit for one table only. The sizes of tables at start, and their own maximums,
-    are taken into account.
+    wasmtime has one limit for every table. With a limit of 1,000, for example, two tables may have
+    500 each, or 900 if the other one has a maximum of 100.
     """
     share, above = 0, limit + 1
     while above - share > 1:

@@ -44,8 +44,8 @@ class Startup:
 
     Attributes:
         functions: Functions that run once, before any other.
-        deferred: A function that runs before the first call of a function other than `_start`, in a
-            module that may be run as a command, too; or None.
+        deferred: In a module that may also be run as a command: a function, such as `_start`, that
+            runs before the first call of any other function. Else None.
         note: A sentence on a change that the build of the module needs, or "".
         loses_state: True if the module's constructors run in every call.
 
@@ -104,7 +104,7 @@ def find_wrappers(binary: Binary) -> Wrappers | None:
 
 
 def startup_of(binary: Binary, wrappers: Wrappers | None) -> Startup:
-    """Return how an instance of a module is started, whose exports have these wrappers."""
+    """Return the start functions of a module with these wrappers, or with none."""
     names = {export.name for export in binary.exports if _is_plain(binary, export)}
     first = [START_NAME] if binary.start is not None else []
     note, loses_state = "", False
@@ -147,8 +147,8 @@ def _is_linked(binary: Binary, constructors: int, wrapped: Mapping[int, int]) ->
     """
     Return whether wasm-ld made the wrappers.
 
-    Their names say so. Without any names the linker's order does: it puts the constructors before
-    all functions, and the wrappers behind all others.
+    Their names say so, such as `add.command_export`. Without names the order shows it: wasm-ld puts
+    the constructors before all other functions, and the wrappers after them.
     """
     names = function_names(binary, {constructors, *wrapped})
     if names:
@@ -160,7 +160,7 @@ def _is_linked(binary: Binary, constructors: int, wrapped: Mapping[int, int]) ->
 
 
 def _repeated(binary: Binary) -> tuple[int, str] | None:
-    """Return the function that every exported one calls first, and its name, or None."""
+    """Return the function that every exported function calls first, and its name, or None."""
     starting = (_INITIALIZE, _CONSTRUCTORS, COMMAND)
     exported = {
         export.index
@@ -201,7 +201,7 @@ def _reader(binary: Binary, index: int) -> Reader:
 
 
 def _body(binary: Binary, index: int) -> list[int] | None:
-    """Return the two or three calls of a body, whose second gets all parameters, or None."""
+    """Return the two or three calls of a wrapper, whose second takes all parameters, or None."""
     params = len(binary.functions[index].params)
     place = binary.bodies.exported[index]
     if place.stop - place.start > _MOST_BYTES + _BYTES_OF_GET * params:

@@ -77,14 +77,14 @@ METADATA_HEADER = 16  # u32 row, u32 items, u32 bytes an item, u32 zero; then th
 
 
 def list_columns(capacity: int) -> tuple[int, int, int, int]:
-    """Return the offsets in a list of rewards, rows that start, rows that are over, and reports."""
+    """Return offsets in a list: of rewards, rows that start, rows that are over, and reports."""
     numbers = [LIST_HEADER + 4 * capacity * column for column in range(4)]
     return numbers[0], numbers[1], numbers[2], numbers[3]
 
 
 @unique
 class Moved(IntFlag):
-    """Bits of a row's `moved`, beside the two of its state; none if its agent runs on."""
+    """Bits of a row's `moved`, beside the two of its state; none is set if its agent runs on."""
 
     ABSENT = 4  # the agent of the row before is not live, or it has another id
     NEW = 8  # the row before has another id, or is not followed
@@ -101,7 +101,7 @@ class Kind(IntEnum):
 
 @unique
 class RefusalReason(IntEnum):
-    """Reasons for which the shim refuses a push or a submit; the two numbers come with each."""
+    """Reasons for which the shim refuses a push or a submit, each with its two numbers."""
 
     SESSION = 1  # the handle; 0
     KIND = 2  # the handle; the kind of session that the function takes
@@ -120,7 +120,7 @@ class Reason(IntEnum):
     """
     Reasons for which the shim suspends its guest.
 
-    One from FIRST_IMPORT on stands for the host-lane import of that index.
+    A number from FIRST_IMPORT on is a host-lane import: 18, for example, is the one of index 2.
     """
 
     RUNNING = 0

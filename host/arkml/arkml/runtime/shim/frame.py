@@ -38,7 +38,7 @@ def _vector_block(name: str, body: str) -> str:
 
 
 def _among(rule: int) -> str:
-    """Return whether the number of a transition is in a set of the list's rules."""
+    """Return wasm text that tests whether a transition is in a set of the list's rules."""
     rules = f"(i32.load $c offset={rule} (local.get $l))"
     return f"(i32.and (i32.shr_u {rules} (local.get $code)) (i32.const 1))"
 

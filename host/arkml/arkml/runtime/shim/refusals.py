@@ -37,13 +37,13 @@ class RefusalNotes:
 
     def note(self, error: AbiError) -> None:
         """
-        Note the error of the host without keeping it: its traceback would hold the refused objects.
+        Note the host's error as text: an error kept would hold the refused objects alive.
         """
         self.by_host, self._code_of_host = type(error).__name__, error_code(error)
         self._text_of_host = str(error)[:_MOST_TEXT]
 
     def sentence(self, reason: RefusalReason) -> str:
-        """Return the last refusal for that reason: function, code, and why with the two numbers."""
+        """Return a sentence on the last refusal for that reason: function, code and numbers."""
         start = self._start(reason)
         function = _names()[self._words[(start + at.REFUSED_FUNCTION) >> 2]]
         given = self._numbers[(start + at.REFUSED_GIVEN) >> 3]
@@ -97,5 +97,5 @@ class RefusalNotes:
 
 @cache
 def _names() -> tuple[str, ...]:
-    """Return the names of the functions by the numbers that the shim has for them."""
+    """Return the names of the functions in the order of the shim's numbers for them."""
     return tuple(export_name(api.module, api.symbol(function)) for api, function in noted(TABLES))

@@ -72,12 +72,12 @@ class Subscription:
 
     @property
     def reads_input(self) -> bool:
-        """Return True for a read of standard input, the one read that may have to wait."""
+        """Return True for a read of standard input, the only read that may have to wait."""
         return self.tag is Tag.READ and self.fd == 0
 
     @property
     def is_ready(self) -> bool:
-        """Return True for a write, or a read of a file, which are ready at any time."""
+        """Return True for a write or a read of a file: both are always ready."""
         return self.tag is not Tag.CLOCK and not self.reads_input
 
 
@@ -146,11 +146,11 @@ class WasiCalls:
         return harmless("\n".join(line for line in lines if not line.startswith("note: ")).strip())
 
     def forget_printed(self) -> None:
-        """Forget the output to standard error: the next call is another one."""
+        """Forget the output to standard error, before the next call."""
         self._errors = b""
 
     def _warn_once(self, fd: int, text: str) -> None:
-        """Log the first fault of a descriptor: the guest may ask for it again and again."""
+        """Log the first fault of a descriptor, since the guest may repeat it."""
         if fd not in self._lost:
             self._lost.add(fd)
             notice(logger, logging.WARNING, text)
@@ -176,7 +176,7 @@ class WasiCalls:
         return Errno.SUCCESS
 
     def _wait(self, wanted: list[Subscription], answer: Callable[[], int]) -> Wait:
-        """Return the wait for the first of `wanted`; a look at it costs the same for any number."""
+        """Return the wait for the first of `wanted`; a check takes the same time for any number."""
         if any(one.is_ready for one in wanted):
             return Wait(lambda _timeout: True, answer)
         until = min((one.at for one in wanted if one.tag is Tag.CLOCK), default=None)
@@ -260,7 +260,7 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _text(error: Exception) -> str:
-    """Return the message of an error, with its type if the message leaves it open."""
+    """Return the message of an error, with its type unless that is an OSError."""
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clocks(Protocol):
-    """Two clocks in nanoseconds: the time of day, and a monotonic one by which guests wait."""
+    """Two clocks in nanoseconds: the time of day, and a monotonic clock for waits of guests."""
 
     def time_of_day(self) -> int:
         """Return the time since the Unix epoch."""

@@ -66,7 +66,7 @@ def _imports() -> Iterator[str]:
 
 
 def _file_write(name: str, params: str) -> str:
-    """Return a call that shortens a long buffer in its list while wasmtime writes it."""
+    """Return a wrapper of a call that shortens a long buffer while wasmtime writes it."""
     arguments = " ".join(f"(local.get {index})" for index in range(len(params.split())))
     call = f"(call $file.{name} {arguments})"
     return f"""
@@ -85,7 +85,7 @@ def _file_write(name: str, params: str) -> str:
 
 
 def _path_call(name: str, params: str, lengths: tuple[int, ...]) -> str:
-    """Return a call that refuses long paths; a descriptor that is opened uses up one of `FREE`."""
+    """Return a wrapper of a call that refuses long paths; `path_open` takes one of `FREE`."""
     arguments = " ".join(f"(local.get {index})" for index in range(len(params.split())))
     checks = "".join(
         f"(if (i32.gt_u (local.get {index}) (i32.const {LONGEST_PATH}))"

@@ -21,7 +21,7 @@ class Stdin:
             self._descriptor = None
 
     def ready(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for a read that does not block; return if there is one."""
+        """Wait at most `timeout` seconds for input; return whether a read would not block."""
         if self._descriptor is None:
             return True
         waiting = select.poll()
@@ -32,7 +32,7 @@ class Stdin:
         """
         Return the bytes available, at most `size`; empty at the end of the input.
 
-        Raises OSError, ValueError for a stream that is closed, and TypeError for one of text.
+        Raises OSError, ValueError for a closed stream, and TypeError for a stream of text.
         """
         if self._descriptor is not None:
             return os.read(self._descriptor, size)
@@ -46,8 +46,9 @@ class ProgramOutput:
     """
     `sys.stdout` or `sys.stderr` of the program, looked up whenever a guest writes.
 
-    Programs put streams of other kinds in their place: of text alone, as notebooks do, of bytes
-    alone, or None, where nothing is written. Text takes characters that are not UTF-8 as U+FFFD.
+    Programs may replace them by a stream that takes only text, as notebooks do, or only bytes, such
+    as `io.BytesIO`, or by None, which drops the output. As text, bytes that are not UTF-8 become
+    U+FFFD.
     """
 
     def __init__(self, name: str) -> None:
@@ -81,7 +82,7 @@ class ProgramOutput:
 
 
 def _write_all(stream: Any, data: bytes) -> None:
-    """Write to a stream of bytes, which without a buffer takes a part of them at a time."""
+    """Write all bytes to a stream, which may take only some of them at a time."""
     rest = memoryview(data)
     while rest:
         written = stream.write(rest)

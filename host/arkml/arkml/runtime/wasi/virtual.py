@@ -15,7 +15,7 @@ _LAST = (1 << 63) - 1  # nanoseconds; a guest may read them as an i64
 
 
 class World(Clocks, Protocol):
-    """The clocks and random numbers of one guest, in place of the machine's."""
+    """The clocks and random numbers of one guest, in place of the machine's (decision 11)."""
 
     def random(self, size: int) -> bytes:
         """Return the next `size` pseudo-random bytes."""
