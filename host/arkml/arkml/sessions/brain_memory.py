@@ -16,8 +16,8 @@ class BrainMemory:
     """
     The bytes of observations and results that the brains of one guest hold.
 
-    They count toward `Limits.guest_bytes`. `require` raises GuestMemoryFull if the guest may not
-    have as many bytes more; it is asked for whole portions, because to ask for every observation
+    They count toward `Limits.guest_bytes`. `require` raises GuestMemoryFull if as many more bytes
+    are over that limit; it is called for portions of 64 KiB, because a call for every observation
     would make frames slower. The observations of all brains together have at most
     `most_observations` bytes. Used by the thread that runs the guest; any thread may read.
     """
@@ -26,7 +26,7 @@ class BrainMemory:
 
     def __init__(self, require: Callable[[int], None], *, most_observations: int) -> None:
         self.granted = 0
-        """Bytes that count: those in use, and the rest of the portions that were asked for."""
+        """Bytes that count: bytes in use, and the unused rest of requested portions."""
         self._require = require
         self._most_observations = most_observations
         self._observations = 0
@@ -49,7 +49,7 @@ class BrainMemory:
         self.give_back(size)
 
     def take(self, size: int) -> None:
-        """Take `size` bytes. Raises GuestMemoryFull, and then nothing is taken."""
+        """Take `size` bytes, or raise GuestMemoryFull and take none."""
         used = self._used + size
         if used > self.granted:
             granted = _whole_portions(used)
@@ -61,7 +61,7 @@ class BrainMemory:
         """
         Give `observations` bytes back, and take `results` bytes in their place.
 
-        Raises GuestMemoryFull, and then nothing is taken.
+        Raises GuestMemoryFull if there is no room for the results, which are not taken then.
         """
         self._observations -= observations
         self._used -= observations

@@ -28,7 +28,7 @@ _ROW_BYTES = 256  # one observation: its array, its agent, its place in the queu
 
 
 def require_countable(network: Network) -> None:
-    """Raise ModelRejected for a model that ml-inference-v0 cannot describe to a guest."""
+    """Raise ModelRejected for a model beyond ml-inference-v0, such as one with 300 outputs."""
     for ports, kind in ((network.inputs, "inputs"), (network.outputs, "outputs")):
         if len(ports) > COUNTABLE:
             raise ModelRejected(f"{len(ports)} {kind}, the limit is {COUNTABLE}")
@@ -50,7 +50,8 @@ class Submission:
     """
     One agent's observation, given input by input.
 
-    `places` has the columns of each input in the observation, which is float32, [width].
+    `places` has the columns of each input in the observation, float32, [width]: for example,
+    {"position": slice(0, 3), "speed": slice(3, 4)}.
     """
 
     __slots__ = ("_given", "_places", "agent", "fault", "row")
@@ -65,7 +66,7 @@ class Submission:
         self._given: set[str] = set()
 
     def add(self, name: str, floats: Floats) -> None:
-        """Keep one input: float32, [width]. A fault in it is raised by `complete`."""
+        """Keep one input: float32, [width]. `complete` raises any fault in it."""
         if self.row is None:
             return
         place = self._places.get(name)
@@ -83,8 +84,8 @@ class Submission:
         """
         Return the observation: float32, [width], its inputs in the order of `places`.
 
-        Raises InvalidArguments for a missing, unknown or wrong-sized input, and the error for
-        which there was no memory.
+        Raises InvalidArguments for a missing, unknown or wrong-sized input, and the error for lack
+        of memory.
         """
         if self.fault is not None:
             raise self.fault
@@ -176,8 +177,8 @@ class Brain:
         """
         Run the model for the first `room` agents of the queue, remove and return them.
 
-        They are also removed if it raises: GuestMemoryFull if the guest may not have the memory of
-        the results, Unavailable if the model fails.
+        They are also removed if it raises: GuestMemoryFull if there is no memory for the results,
+        Unavailable if the model fails.
         """
         waiting = list(self._queue.items())
         agents = [agent for agent, _ in waiting[:room]]

@@ -30,9 +30,10 @@ class DeclaredBranches:
     """
     The branches that a guest declares for its behaviors.
 
-    They come from the section `arkml.spec` of its module, else from the `spec` in the configuration
-    of a run. `fault` is the error in the section, or None. `contradiction` is the error in the
-    declaration of the first run that the guest asked for and could not have, or None.
+    Branches (3, 2), for example, mean that the last two actions are a choice of three and a choice
+    of two. They come from the section `arkml.spec` of its module, else from the `spec` in the
+    configuration of a run. `fault` is the error in the section, or None. `contradiction` is the
+    first error in the declaration of a run that the guest asked for, or None.
     """
 
     def __init__(self, section: bytes | None) -> None:
@@ -48,7 +49,7 @@ class DeclaredBranches:
 
     @property
     def discrete(self) -> tuple[int, ...]:
-        """The branches of one behavior if all that the module declares have some, else none."""
+        """The branches of the first behavior if all declared behaviors have branches, else none."""
         self._require_sound()
         every = [_sizes(name, one) for name, one in self.behaviors.items()]
         return every[0] if every and all(every) else ()
@@ -59,8 +60,8 @@ class DeclaredBranches:
         """
         Return the number of choices of each of the last actions of a behavior, which are discrete.
 
-        `own` is the declaration in the configuration of its run. Raises NotTrainable for a
-        declaration that is malformed, contradicts the widths, or is of other behaviors only.
+        `own` is the declaration in the configuration of its run. Raises NotTrainable if the
+        declaration is malformed, contradicts the widths, or names only other behaviors.
         """
         self._require_sound()
         declared, where = self.behaviors.get(name, self.behaviors.get(ANY)), SECTION
@@ -94,8 +95,8 @@ class DeclaredBranches:
         """
         Keep the declaration in the configuration of a run that the guest asks for.
 
-        It holds for all play without the run. Any error in it, or in the section for this run, is
-        kept as `contradiction`: it is refused where the run is started.
+        It also holds for inference sessions. An error in it, or in the section for this run, is
+        kept as `contradiction`; the start of the run is what refuses it.
         """
         name, features, actions = request.experiment, request.num_features, request.num_actions
         try:
@@ -114,8 +115,8 @@ class DeclaredBranches:
         Return the branches of an inference session, which has no name, by its widths.
 
         `choices` is the width of the masks that its policy takes, None for a policy without masks;
-        where several behaviors have the widths, it decides. No branches are returned where the
-        guest declares none, and where the declarations that fit contradict each other.
+        it decides if several behaviors have these widths. Returns no branches if the guest declares
+        none, or if the declarations that fit contradict each other.
         """
         every = self.behaviors or self._of_runs
         fit = fitting(every, num_features, num_actions).values()
@@ -130,10 +131,10 @@ class DeclaredBranches:
 
     def parts_of(self, num_features: int, num_actions: int | None) -> Parts:
         """
-        Return the parts of the observations of rows with these widths, by name and width.
+        Return the parts of the observations of rows with these widths, such as (("map", 64),).
 
-        No parts are returned where the guest declares none, or several behaviors of these widths
-        have others.
+        Returns none if the guest declares none, or if behaviors of these widths have different
+        parts.
         """
         fit = fitting(self.behaviors or self._of_runs, num_features, num_actions).values()
         found = {
@@ -149,7 +150,7 @@ class DeclaredBranches:
 
 
 def _sizes(name: str, declared: BehaviorDeclared) -> tuple[int, ...]:
-    """Return the sizes of branches as they are declared. Raises NotTrainable."""
+    """Return the declared sizes of branches. Raises NotTrainable for too many choices."""
     discrete = declared.actions.discrete
     if sum(discrete) > MOST_CHOICES:
         raise NotTrainable(

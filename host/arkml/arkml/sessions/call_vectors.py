@@ -13,10 +13,10 @@ class CallVectors:
     """
     The return slice and the pending vector of one guest.
 
-    Both count toward `Limits.guest_bytes`: the first until the next call, the second until the
-    guest takes it or the next one replaces it. `require` raises GuestMemoryFull if the guest may
-    not have as many bytes more; it is asked for whole portions, because most vectors are small and
-    there may be one for every submit. Used by the thread that runs the guest.
+    Both count toward `Limits.guest_bytes`: the slice until the next call, the pending vector until
+    the guest takes it or another one replaces it. `require` raises GuestMemoryFull if as many more
+    bytes are over that limit; it is called for portions of many bytes, because most vectors are
+    small and each submit may have one. Used by the thread that runs the guest.
     """
 
     __slots__ = ("_pending", "_require", "_returned", "granted")

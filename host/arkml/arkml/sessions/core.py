@@ -62,7 +62,7 @@ def record_panic(
     """
     Keep and log a panic: its message, its location if it names a file, and the debug contexts.
 
-    One over the log rate is not read: the panic before it is kept, if the call has had one.
+    A panic over the log rate is not read, and an earlier panic of the same call is kept.
     """
     log = guest.log
     admitted = log.admits(message, file)

@@ -1,4 +1,4 @@
-"""Declarations of behaviors: their one form, which every reader of them shares."""
+"""Declarations of behaviors, in the one form that all their readers share."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ class ActionsDeclared(_Strict, frozen=True):
         return rest if self.continuous is None else self.continuous
 
     def fit(self, num_actions: int | None) -> bool:
-        """Return whether they are `num_actions` columns; None stands for any number."""
+        """Return whether they may take up `num_actions` columns; None stands for any number."""
         return num_actions in (None, self.continuous_of(num_actions or 0) + len(self.discrete))
 
     def fill(self, num_actions: int | None) -> bool:
-        """Return whether they name all of `num_actions` columns, if they name any at all."""
+        """Return whether they declare all of `num_actions` columns, or none."""
         named = len(self.discrete) + (self.continuous or 0)
         return named in (0, num_actions) or num_actions is None
 
 
 class BehaviorDeclared(_Strict, frozen=True):
-    """The meaning of a behavior's rows, as it is declared."""
+    """The declared meaning of a behavior's rows."""
 
     observations: Annotated[list[PartDeclared], msgspec.Meta(max_length=256)] = []
     actions: ActionsDeclared = ActionsDeclared()
@@ -130,7 +130,7 @@ Behaviors = Mapping[str, BehaviorDeclared]
 
 
 def document_of(data: bytes, where: str) -> Mapping[str, Any]:
-    """Return the object of JSON in `data`, which is called `where`. Raises InvalidSpec."""
+    """Return the JSON object in `data`; `where` names it in errors. Raises InvalidSpec."""
     if len(data) > _MAX_BYTES:
         raise InvalidSpec(f"{where} has {len(data)} bytes: {_MAX_BYTES} at most")
     try:
@@ -151,7 +151,7 @@ def behavior_of(value: object, where: str) -> BehaviorDeclared:
 
 def behaviors_of(document: Mapping[str, Any], where: str) -> Behaviors:
     """
-    Return declarations by name: each of `behaviors`, or a single one for all behaviors.
+    Return declarations by name: all in `behaviors`, or a single one for any behavior.
 
     Raises InvalidSpec, which begins with `where`.
     """
@@ -184,7 +184,7 @@ def fitting(behaviors: Behaviors, num_features: int, num_actions: int | None) ->
 
 
 def require_declared(behaviors: Behaviors, name: str, where: str) -> None:
-    """Raise InvalidSpec if others than the behavior `name` are declared, and not it."""
+    """Raise InvalidSpec if only behaviors other than `name` are declared."""
     if behaviors and name not in behaviors and ANY not in behaviors:
         raise InvalidSpec(
             f"{where} declares {listed(behaviors)}, and the guest has {name!r}: declare that name,"
@@ -214,7 +214,7 @@ def bounds_of(
 
 
 def names_of(parts: Sequence[PartDeclared]) -> list[str]:
-    """Return the name of each part; one without a name is called by its place."""
+    """Return the name of each part; the third part, for example, is `obs_2` without a name."""
     return [part.name or f"obs_{place}" for place, part in enumerate(parts)]
 
 
@@ -223,7 +223,7 @@ class _RepeatedKey(Exception):
 
 
 def _require_once(pairs: list[tuple[str, Any]]) -> None:
-    """Raise _RepeatedKey if two of the pairs of an object have one key."""
+    """Raise _RepeatedKey if an object has one key twice, such as `{"a": 1, "a": 2}`."""
     keys: set[str] = set()
     for key, _ in pairs:
         if key in keys:

@@ -20,8 +20,8 @@ class ResultType(Generic[T]):
     The type of a future's result. `counted` results have a length, which `poll` answers.
 
     `discard` frees a result that was dropped and not taken; it is called on any thread. `size`
-    returns the bytes that a result holds, by estimate. A request that
-    `has_effect` beside its result is made also after its future was dropped.
+    estimates the bytes that a result holds. A request that `has_effect`, such as the start of a
+    training, is made even if its future is dropped.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ResultType(Generic[T]):
 
 
 class Readiness(NamedTuple):
-    """The answer of `poll`: `ready` once the result or its error is there, `length` its items."""
+    """The answer of `poll`: whether there is a result or error, and the result's `length`."""
 
     ready: bool
     length: int
@@ -50,7 +50,7 @@ class FutureChanges:
         return self._count
 
     def announce(self) -> None:
-        """Count one more and wake the waiting thread. May be called from any thread."""
+        """Count one more settled future and wake the waiting thread. Safe from any thread."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()
@@ -96,9 +96,9 @@ class Future(Generic[T]):
 
     def fail(self, error: Exception) -> None:
         """
-        Set the error that `take` raises. Any other than an AbiError is a bug of the host.
+        Set the error that `take` raises. An error other than an AbiError is a bug of the host.
 
-        Its frames and its cause are dropped: they would keep the request until the guest takes it.
+        Its traceback and cause are dropped: they would keep the request alive until it is taken.
         """
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self._settle(error)
@@ -133,7 +133,7 @@ class Future(Generic[T]):
         self._discard(outcome)
 
     def release(self) -> None:
-        """Tell that the result was taken."""
+        """Note that the result was taken."""
         released, self._released = self._released, None
         if released is not None:
             released()

@@ -25,7 +25,7 @@ class HandleLayout:
 
     @property
     def slots(self) -> int:
-        """Number of slots; an index must leave room for `index + 1`."""
+        """Number of slots, one less than the indices: a handle holds `index + 1`."""
         return self.index_mask
 
     @property
@@ -58,8 +58,8 @@ class HandleTable(Generic[T]):
     The objects of one guest by handle.
 
     Zero is never issued, and a dropped handle never names a later object: its slot is reused
-    with a new generation, and retired once its generations are used up. Not thread-safe: it is
-    used by the thread that runs the guest.
+    with a new generation, and retired once its generations are used up. Not thread-safe: only the
+    thread that runs the guest uses it.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class HandleTable(Generic[T]):
         return iter(live)
 
     def upcoming(self) -> int:
-        """Return the handle that the next `insert` returns, or raise the error that it raises."""
+        """Return the handle that the next `insert` will return, or raise its error."""
         room = self._room
         if room.live >= room.limit:
             raise self._error(f"{self._name}: {room.live} are live, the limit is {room.limit}")

@@ -73,11 +73,12 @@ class HiveRequests(Family):
         change: Callable[[S], T] = _same,
     ) -> int:
         """
-        Send a request and return the handle of the future of its result, after a `change` of it.
+        Send a request and return the handle of a future of its result, which `change` converts.
 
-        The request holds the memory of `held`, and `size` bytes more, until it is done. It is
-        withdrawn if the guest drops the future before it begins, unless it has an effect. Raises
-        TooManyRequests, GuestMemoryFull, TooManyFutures, TooManyHandles and the errors of `ask`.
+        The request holds the texts `held`, such as the id of a run, and `size` more bytes until it
+        is done. It is withdrawn if the guest drops the future before it begins, unless it has an
+        effect. Raises TooManyRequests, GuestMemoryFull, TooManyFutures, TooManyHandles and the
+        errors of `ask`.
         """
         guest, requests = self._guest, self._guest.requests
         size += REQUEST_BYTES + sum(map(sys.getsizeof, held))

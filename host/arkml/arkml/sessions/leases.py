@@ -13,7 +13,7 @@ PORTION = 4
 
 
 HELD_BYTES = 32 << 20
-"""Limit on what the models in use hold together, where that on the snapshots is smaller."""
+"""Limit on the bytes of all models in use, if the limit on the snapshots is lower."""
 
 
 class SnapshotLeases:
@@ -39,7 +39,7 @@ class SnapshotLeases:
 
     @property
     def held(self) -> int:
-        """Total bytes of the models in use, as they are loaded."""
+        """Total bytes that the loaded models in use hold."""
         return sum(self._held.values())
 
     def take(self, snapshot: bytes) -> Lease:
@@ -61,8 +61,8 @@ class SnapshotLeases:
         """
         Count the `held` bytes of the model of a snapshot.
 
-        Raises SnapshotTooLarge if models would hold too many bytes, or if the snapshot is not in
-        use.
+        Raises SnapshotTooLarge if the models would hold too many bytes together (by default more
+        than 256 MiB), or if the snapshot is not in use.
         """
         with self._lock:
             if digest not in self._users:
@@ -76,7 +76,7 @@ class SnapshotLeases:
             self._held[digest] = max(held, self._held.get(digest, 0))
 
     def give_back(self, digest: bytes, size: int) -> None:
-        """Count one user less of a snapshot."""
+        """Count one user less of a snapshot, and forget it with the last."""
         with self._lock:
             users = self._users[digest] - 1
             if users:

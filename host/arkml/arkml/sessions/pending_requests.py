@@ -15,8 +15,8 @@ class PendingRequests:
     """
     Counts the requests of one guest, with their bytes and the bytes of results not taken yet.
 
-    A request counts until it is done, also after the guest has dropped its future. `admit` is asked
-    whether the guest may have as many bytes more. Any thread may use it.
+    A request counts until it is done, even if the guest has dropped its future. `admit` returns
+    whether the guest may have as many more bytes. Any thread may use it.
     """
 
     def __init__(self, most: int, admit: Callable[[int], bool]) -> None:
@@ -47,13 +47,13 @@ class PendingRequests:
             self._held += size
 
     def end(self, size: int) -> None:
-        """Count no longer a request of `size` bytes, which is done."""
+        """Stop counting a request of `size` bytes, which is done."""
         with self.lock:
             self._pending -= 1
             self._held -= size
 
     def keep(self, size: int) -> bool:
-        """Count a result of `size` bytes; return False, and do not, if it is over the limit."""
+        """Count a result of `size` bytes and return True, or False if it is over the limit."""
         with self.lock:
             if not self._admit(size):
                 return False
@@ -61,6 +61,6 @@ class PendingRequests:
             return True
 
     def release(self, size: int) -> None:
-        """Count no longer a result of `size` bytes, which was taken or dropped."""
+        """Stop counting a result of `size` bytes, which was taken or dropped."""
         with self.lock:
             self._held -= size

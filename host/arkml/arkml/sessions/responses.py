@@ -38,8 +38,8 @@ def encode(batch: Batch) -> tuple[bytes, int]:
     """
     Return the answer to a batch, and the number of non-finite actions sent as zeros.
 
-    The answer is a header, then for each row its id, has-data and, unless the row ended its
-    episode, its actions.
+    The answer is a header, then for each row its id (8 bytes), has-data (1 byte) and, unless the
+    row ended its episode, its actions: 17 bytes, for example, with two actions.
     """
     num_rows, num_actions = batch.actions.shape
     ended = has_ended(batch)

@@ -43,7 +43,7 @@ METRICS_V3: ResultType[Sequence[Metric]] = ResultType(
 
 
 def metric_bytes(struct: Struct, metrics: Sequence[Metric]) -> bytes:
-    """Encode metrics in one of two layouts. A value too large for an f32 becomes infinite."""
+    """Encode metrics in one of two layouts. A value too large for an f32, as 1e39, is infinite."""
     with np.errstate(over="ignore"):
         return b"".join(
             layout.pack(struct, {"name": metric.name, "value": float(np.float32(metric.value))})

@@ -24,7 +24,7 @@ def settled(value: T) -> Pending[T]:
 
 
 def mapped(pending: Pending[S], change: Callable[[S], T]) -> Pending[T]:
-    """Return a pending result with `change` applied to it; an error is passed on."""
+    """Return a pending result that is `change` of another one; an error is passed on."""
     changed: Pending[T] = Future()
 
     def settle(done: Pending[S]) -> None:
@@ -48,7 +48,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentInfo:
-    """One experiment of a hive. Times are nanoseconds since the Unix epoch, or 0."""
+    """One experiment of a hive. Times are nanoseconds since the Unix epoch, 0 if unknown."""
 
     name: str
     id: str

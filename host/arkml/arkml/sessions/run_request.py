@@ -29,7 +29,7 @@ class HiveAddress:
     """
     The address of a hive; ("localhost", 12356) and ("", 0) mean the hive of this host.
 
-    Raises InvalidArguments for a URL of more than MAX_URL characters, and for a port that is none.
+    Raises InvalidArguments for a URL of more than MAX_URL characters, and for a port over 65535.
     """
 
     url: str
@@ -53,9 +53,9 @@ class TrainingRequest:
     not JSON.
 
     Attributes:
-        experiment: Name of the run.
+        experiment: Name of the run, such as "walker".
         namespace: Name of the game.
-        configuration: Returned to the guest byte for byte.
+        configuration: JSON, which the hive returns to the guest byte for byte; or empty.
         checkpoint: Checkpoint to start from, or empty.
         seconds: Seconds after which the run ends, never for None.
         workers: Number of rollout workers that a hive should start.
@@ -91,10 +91,9 @@ class TrainingRequest:
     @property
     def size(self) -> int:
         """
-        Return the bytes that the request holds until it is done, by a generous estimate.
+        Return a generous estimate of the bytes that the request holds until it is done.
 
-        These are its texts, as they are and as they are sent, and the settings of its
-        configuration.
+        It counts the texts, their encoded forms, and the parsed settings of the configuration.
         """
         names = self.experiment, self.namespace, self.checkpoint, self.module
         texts = sum(map(sys.getsizeof, (*names, self.configuration)))
@@ -104,7 +103,7 @@ class TrainingRequest:
 
 
 def require_name(kind: str, text: str) -> None:
-    """Raise InvalidArguments if `text`, called `kind`, has more than MAX_NAME_BYTES."""
+    """Raise InvalidArguments for a long text of a `kind`, such as "the name of a run"."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_NAME_BYTES:
         raise InvalidArguments(

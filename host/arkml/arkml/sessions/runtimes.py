@@ -30,7 +30,7 @@ class Runtime:
     """
     The brains of a runtime by handle, least recently executed first, and the handles of its loads.
 
-    The objects of both are also in the guest's handle table.
+    Brains and loads are also in the guest's handle table.
     """
 
     brains: dict[int, Brain] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Runtime:
         """
         Answer queued observations and return their agents, at most `COUNTABLE`.
 
-        At least one brain is executed; no further one starts once `seconds` have passed.
+        Executes at least one brain, and starts no other after `seconds`, such as 0.002.
         """
         for brain in self.brains.values():
             brain.forget_results()

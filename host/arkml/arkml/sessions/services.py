@@ -84,7 +84,7 @@ class Services:
 
     `number` is unique among the guests of the host and is part of the keys of the sessions.
     `clock` returns the time of day in nanoseconds, `stopwatch` a time in seconds, and `background`
-    runs a job on this or another thread. `account` is charged with the work of the handlers. `spec`
+    runs a job on this or another thread. `account` is charged for the work of the handlers. `spec`
     is the section `arkml.spec` of the guest's module.
     """
 
@@ -186,8 +186,7 @@ class Services:
         """
         Bytes that sessions and brains hold, by estimate.
 
-        They are the bytes of the guest's own models in use, and of the observations and results of
-        brains.
+        They are the guest's own models in use, and the observations and results of brains.
         """
         return self._guest.snapshots.held + self._guest.brain_memory.granted
 

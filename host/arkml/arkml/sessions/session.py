@@ -44,7 +44,7 @@ class QueueOpener(Protocol):
 
 
 class Origin(Enum):
-    """The origin of actions that the guest pushed with its rows."""
+    """The origin of actions that the guest itself chose and pushed with its rows."""
 
     AUGMENTED = "augmented"
     DEMONSTRATION = "demonstration"
@@ -81,10 +81,10 @@ class Session:
     Attributes:
         key: Number that identifies the session to its policy, unique in the host.
         non_finite_actions: Actions of `ark-ml-v5` answers that were sent as zeros.
-        is_of_guest: True if the guest brought the policy, and is charged with its runs.
+        is_of_guest: True if the guest brought the policy, and is charged for its runs.
         released: Called when the session no longer uses its policy.
         masks: Masks of the policy's batch, None for a policy without branches.
-        noting: Charges the guest with the work for the metadata that it pushed.
+        noting: Charges the guest for the work on the metadata that it pushed.
 
     """
 
@@ -152,7 +152,7 @@ class Session:
 
     def require_no_masks(self) -> None:
         """
-        Say once if the guest masks choices that have no branches.
+        Warn once if the guest masks choices, such as "mask/0/2", without declaring branches.
 
         Raises InvalidArguments if the policy needs the masks.
         """
@@ -174,9 +174,9 @@ class Session:
 
     def note(self, metadata: MetadataLog | None = None) -> None:
         """
-        Handle metadata that was pushed with the batch that is being answered.
+        Pass the metrics of the answered batch on, in a training session.
 
-        `metadata` is the queue's if the caller has read it, who counts the time of both.
+        `metadata` is the queue's, if the caller has read it. The caller then counts the time.
         """
 
     def held(self) -> Ready | None:
@@ -195,13 +195,13 @@ class Session:
 
 
 class InferenceSession(Session):
-    """A session whose policy is a snapshot from the guest, or takes the place of one."""
+    """A session whose policy is a snapshot from the guest, or the host's override of it."""
 
     __slots__ = ()
 
 
 class TrainingSession(Session):
-    """A session with the policy of a run, whose sink takes rows with actions from the guest."""
+    """A session with the policy of a run; its sink takes rows with the guest's own actions."""
 
     __slots__ = ("_run", "_sink")
 
@@ -289,7 +289,8 @@ class Keys:
     """
     A generator of the keys that identify a guest's sessions and brains to policies.
 
-    The upper 32 bits are the guest's number, which makes a key unique in the host.
+    The upper 32 bits are the guest's number, which makes a key unique in the host: the second key
+    of guest 3, for example, is 0x3_0000_0001.
     """
 
     def __init__(self, guest: int) -> None:

@@ -28,7 +28,7 @@ class TrainingStart(NamedTuple):
     """
     The arguments of a new training session: its policy, the widths of its rows, its run.
 
-    `opened` is called on the guest's thread when the session is there.
+    `opened` is called on the guest's thread once the session is open.
     """
 
     policy: Policy
@@ -48,7 +48,7 @@ class SessionTable:
     """
     The sessions of one guest, in its handle table.
 
-    `noting` charges the guest with a block of work for metadata that it pushed.
+    `noting` charges the guest for a block of work on metadata that it pushed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SessionTable:
         self._open_queue = open_queue
 
     def require_room(self) -> None:
-        """Raise the error that opening a session would raise for lack of handles."""
+        """Raise TooManyHandles if no handle is left for another session."""
         self._handles.upcoming()
 
     def open_inference(

@@ -14,7 +14,7 @@ from arkml.sessions.state import Family, GuestState
 
 @contextmanager
 def log_refusals(guest: GuestState) -> Iterator[None]:
-    """Log the reason of a refused snapshot, of which the guest sees the code only."""
+    """Log the reason for which a snapshot is refused: the guest only gets a code."""
     try:
         yield
     except InvalidArguments as error:
@@ -23,7 +23,7 @@ def log_refusals(guest: GuestState) -> Iterator[None]:
 
 
 def note_container(guest: GuestState, snapshot: bytes, snapshot_format: SnapshotFormat) -> None:
-    """Log once that a snapshot which is used is of another format than the guest declares."""
+    """Log once that a guest declares a snapshot as ONNX that is a Cervo container."""
     is_declared = snapshot_format is not SnapshotFormat.ONNX
     if guest.library.takes_snapshots and not is_declared and is_cervo(snapshot):
         text = "a snapshot declared as ONNX is a Cervo container"

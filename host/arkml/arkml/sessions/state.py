@@ -33,11 +33,11 @@ class Charging(Protocol):
 
     @property
     def require_bytes(self) -> Callable[[int], None]:
-        """Raises GuestMemoryFull if the guest may not have as many bytes more."""
+        """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
 
     @property
     def admit(self) -> Callable[[int], bool]:
-        """Returns False if the guest may not have a result of as many bytes, on any thread."""
+        """Returns False if a result of as many bytes is over the guest's limit. On any thread."""
 
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
         """Charge the block, which loads a model, if the guest brought it."""
@@ -144,7 +144,7 @@ class GuestState:
 
     @property
     def declared(self) -> DeclaredBranches:
-        """The branches that the guest declares, read where they are asked for first."""
+        """The branches that the guest declares, read on first use."""
         if self._declared is None:
             self._declared = DeclaredBranches(self._spec)
         return self._declared

@@ -25,7 +25,7 @@ LEVELS = {
 
 LINES_PER_SECOND = 1000
 LINE_BYTES = 256
-"""A longer line counts once for each beginning of that many bytes, with its contexts."""
+"""Bytes of a line, with its contexts, that count as one: 600 bytes count as three lines."""
 _CONTEXTS = 32
 _CONTEXT_BYTES = 256
 _CONTINUATION = "\n    "
@@ -33,9 +33,9 @@ _CONTINUATION = "\n    "
 
 def presentable(text: str | DisplayText, limit: int) -> str:
     """
-    Return `text` without control characters, cut to `limit` bytes with the number cut.
+    Return `text` without control characters, cut to `limit` bytes, such as "abc… [9 bytes cut]".
 
-    Of text in a guest's memory no more than `limit` bytes are read.
+    No more than `limit` bytes of text in a guest's memory are read.
     """
     kept, removed = _cut(text, limit) if isinstance(text, str) else text.read(limit)
     kept, more = _cut(harmless(kept), limit)
@@ -57,8 +57,8 @@ class Allowance:
     """
     A token bucket of `rate` lines a second, with bursts of up to `rate` lines.
 
-    The last line of a burst may exceed the remaining tokens; the next one then waits for it. Any
-    thread may use it.
+    The last line of a burst may take more tokens than remain; the following line then has to wait.
+    Any thread may use it.
     """
 
     def __init__(self, rate: float, stopwatch: Callable[[], float]) -> None:
@@ -82,12 +82,12 @@ class Allowance:
             return True
 
     def take_more(self, lines: int) -> None:
-        """Take `lines` more tokens for a line that was let through; the next one waits."""
+        """Take `lines` more tokens for a line that has passed already."""
         with self._lock:
             self._left -= lines
 
     def forget_refused(self) -> int:
-        """Return how often `take` returned False since this was asked last."""
+        """Return how often `take` has returned False since the last call."""
         with self._lock:
             refused, self._refused = self._refused, 0
             return refused
@@ -97,7 +97,7 @@ class GuestLog:
     """
     The log of one guest, the logger `arkml.guest.NAME`, created at the first line.
 
-    Any thread may use it; the debug contexts are added and removed by the guest's own.
+    Any thread may use it; only the guest's own thread adds and removes debug contexts.
     """
 
     def __init__(
@@ -134,10 +134,9 @@ class GuestLog:
 
     def admits(self, *texts: str | DisplayText) -> int:
         """
-        Take the allowance of one line with `texts` and the contexts, before texts are read.
+        Take the allowance for one line with `texts` and the contexts, before the texts are read.
 
-        Returns the number of lines that it counts as, or 0 if the rate is exceeded: then it counts
-        as dropped.
+        Returns the number of lines that it counts as, or 0 if it exceeds the rate and is dropped.
         """
         sizes = (len(text) if isinstance(text, str) else text.size for text in texts)
         size = self._suffix_bytes + sum(min(size, self._limit) for size in sizes)
@@ -148,7 +147,7 @@ class GuestLog:
         """
         Log a presentable line that `admits` counted as `admitted` lines, with the debug contexts.
 
-        The bytes that are written count: escapes and the indentation of further lines make text
+        The bytes that are written count: escaped control characters and indentation make text
         longer than it was in the guest.
         """
         self.flush()
@@ -165,13 +164,13 @@ class GuestLog:
             self.say(level, text)
 
     def flush(self) -> None:
-        """Log the number of lines dropped since the last one that passed, which counts as one."""
+        """Log the number of lines dropped since the last line, in a line that counts as one."""
         if dropped := self._allowance.forget_refused():
             self._allowance.take_more(1)
             self.logger.warning("dropped %d lines: the guest exceeds its log rate", dropped)
 
     def add_context(self, name: str | DisplayText, value: str | DisplayText) -> None:
-        """Show `name=value` on every line until it is removed; a name shows its newest value."""
+        """Add `name=value`, such as `level=3`, to every line; a name shows its newest value."""
         if len(self._contexts) >= _CONTEXTS:
             self.say_once("contexts", logging.WARNING, f"more than {_CONTEXTS} debug contexts")
             return

@@ -43,7 +43,7 @@ class TimeV1(Family):
 
 def display(nanoseconds: int, form: TimeFormat, *, now: int, zone: tzinfo | None = None) -> str:
     """
-    Render a time since the Unix epoch in English.
+    Render a time since the Unix epoch in English, such as "March 1, 2026" for DATE.
 
     All formats but ISO_DATE_TIME_UTC are in `zone`, or in the machine's own if that is None.
     """
@@ -73,7 +73,7 @@ def display(nanoseconds: int, form: TimeFormat, *, now: int, zone: tzinfo | None
 
 
 def _on_whole_minutes(local: datetime) -> datetime:
-    """Drop the seconds of a UTC offset, as of before 1900, which ISO 8601 cannot write."""
+    """Drop the seconds of a UTC offset, which ISO 8601 cannot write, from times before 1900."""
     offset = local.utcoffset() or timedelta()
     odd = offset % timedelta(minutes=1)
     return local.astimezone(timezone(offset - odd)) if odd else local
