@@ -146,6 +146,12 @@ class RecordingPolicies(Sealed, PolicyLibrary):
         policies: The policies that the guest got for them.
         network_keys: The key of each network that was loaded.
 
+    Example:
+        policies = RecordingPolicies(actions=[0.5, -1.0], num_features=4, num_actions=2)
+        with ThreadedHost() as host, host.load("walker.wasm", policies=policies) as guest:
+            guest.update()
+        assert len(policies.snapshots) == 1
+
     """
 
     def __init__(
@@ -300,6 +306,10 @@ class MemoryQueue(Sealed):
 
         Raises:
             InvalidArguments: There are too many or too few features or actions.
+
+        Example:
+            queue = MemoryQueue(2, 1)
+            queue.push(7, [0.1, 0.2], reward=1.0, metadata=[("success", 1.0)])
 
         """
         if len(features) != self.num_features:

@@ -72,7 +72,7 @@ class Proxy(Sealed):
         """
         Return the address of `size` bytes that have not been written.
 
-        Raises UsageError for a negative size.
+        Raises UsageError for a negative size, and MemoryError once the memory is used up.
         """
         if size < 0:
             raise UsageError(f"room for {size} bytes: 0 at least")

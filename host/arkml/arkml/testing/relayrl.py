@@ -35,8 +35,8 @@ def check_scalar(
 
     Args:
         make: Returns a new environment.
-        action: A valid action of the environment.
-        d_in: Rank of its observations.
+        action: A valid action of the environment, such as `np.zeros(2, np.float32)`.
+        d_in: Rank of its observations, such as 1 for vectors.
         longest: Most steps of an episode.
 
     Raises:
@@ -122,7 +122,7 @@ def _check_vector(environment: Any, closing: Closing, action: Any, d_in: int, lo
 
 @contextmanager
 def _closing() -> Iterator[Closing]:
-    """Yield a function that registers environments, which are closed at the end."""
+    """Yield a function that registers environments, to be closed at the end."""
     with ExitStack() as stack:
 
         def closing(environment: Any) -> Any:

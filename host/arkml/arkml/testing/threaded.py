@@ -127,7 +127,7 @@ class ThreadedGuest(Sealed, Closing):
 
 
 class _NoWarning(Unclosed):
-    """A warning that is not given: the session's host closes guests that a test drops."""
+    """A warning that is never given, since the session's host closes guests that a test drops."""
 
     def warn(self, source: object) -> None:
         """Give no warning."""

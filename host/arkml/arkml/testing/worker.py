@@ -45,8 +45,8 @@ class WorkThread:
 
     Python runs signal handlers on the main thread only. A handler that raises, such as a time
     limit's, ends the wait for a job and not the job; the job is then asked to stop, and waited for.
-    The waits use bare locks: an exception out of a handler in the middle of `threading.Event`,
-    which is written in Python, would leave its lock taken for good.
+    The waits use bare locks: if a handler raised in the middle of `threading.Event`, which is
+    written in Python, the event's lock would stay taken.
     """
 
     def __init__(self) -> None:
