@@ -35,7 +35,7 @@ _ENDING = 5.0  # seconds for workers to deliver their last rows
 
 @dataclass(slots=True)
 class _Post:
-    """The place of one worker in a training, and the worker that has it now."""
+    """The place of one worker in a training, and the worker that fills it now."""
 
     number: int
     incarnation: int = 0
@@ -55,7 +55,7 @@ class _Post:
                 self.latest = event
 
     def progress(self) -> WorkerProgress:
-        """Return the state of this place."""
+        """Return the state of the worker, with the counts of its predecessors."""
         latest, is_alive = self.latest, self.worker is not None and self.worker.is_alive
         return WorkerProgress(
             worker=self.number,
@@ -80,12 +80,12 @@ class _Post:
 
 class RolloutWorkers(Closing):
     """
-    The rollout workers of a training, of which the first is the host of the training itself.
+    The rollout workers of a training; worker 0 is the host of the training itself.
 
     `subject` is the guest or the fleet of that host. The others start with `begin`, once there is a
-    run, and are watched by a thread of this object. One that dies is reported to `warn` with its
-    reason and replaced, one that refuses its job is reported only. `close` ends all of them, and
-    closes the `placement`.
+    run, and are watched by a thread of this object. A worker that dies, for example killed by the
+    system, is reported to `warn` and replaced; a worker that refuses its job is only reported.
+    `close` ends all workers, and closes the `placement`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class RolloutWorkers(Closing):
             self._thread.start()
 
     def progress(self, frames: int) -> tuple[WorkerProgress, ...]:
-        """Return the states of the workers, by number; `frames` is the count of the first."""
+        """Return the states of the workers, by number; `frames` is the count of worker 0."""
         own = self._own
         own.update()
         first = WorkerProgress(0, 0, True, frames, own.rows, own.rows_per_second, own.version)
@@ -143,7 +143,7 @@ class RolloutWorkers(Closing):
                     post.worker.stop(_ENDING)
 
     def wait(self, is_hurried: Callable[[], bool]) -> None:
-        """Wait until all workers have ended after `stop`; by force if `is_hurried` says so."""
+        """Wait until all workers have ended after `stop`; kill them once `is_hurried` is true."""
         if self._thread is not None:
             self._thread.join()
         while any(post.worker is not None and post.worker.is_alive for post in self._posts):
@@ -173,7 +173,7 @@ class RolloutWorkers(Closing):
                     self._start(post, client, run)
 
     def _look_after(self, post: _Post, worker: Worker) -> None:
-        """Read the events of a worker, and its end."""
+        """Read the events of a worker, and replace it if it has died."""
         is_alive = worker.is_alive
         post.take_events()
         if is_alive or post.is_closed or self._is_ending.is_set():
@@ -238,6 +238,6 @@ def placement_of(options: TrainingOptions) -> Placement:
 
 
 def changed_limits(limits: Limits) -> dict[str, Any]:
-    """Return the limits that differ from their defaults, by name."""
+    """Return the limits that differ from their defaults, such as {"rows": 1024}."""
     usual = asdict(Limits())
     return {name: value for name, value in asdict(limits).items() if value != usual[name]}

@@ -17,10 +17,10 @@ _SHORTEST = 0.5  # seconds between two measurements of the rate
 
 class DeliveredRows:
     """
-    Counts rows over all sessions of a run in which a guest, or a fleet, has taken part.
+    Counts the delivered rows of a guest or fleet over all its sessions of a run.
 
-    `update` renews the other attributes: `rows` in all, `rows_per_second` lately, the `session` in
-    use, None before the first, and the newest policy `version` here, 0 before the first.
+    `update` sets the attributes: `rows` in all, the present `rows_per_second`, the `session` in use
+    (None before the first) and the newest policy `version` here (0 before the first).
     """
 
     def __init__(self, subject: Guest | Fleet) -> None:
@@ -34,7 +34,7 @@ class DeliveredRows:
         self._measured = 0, time.monotonic()
 
     def update(self) -> None:
-        """Count again. One thread at a time may call it, beside the guest's."""
+        """Count the rows. One thread at a time may call it, while the guest runs on another."""
         membership = membership_of(self._subject)
         if membership is None:
             return

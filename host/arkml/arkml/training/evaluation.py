@@ -41,17 +41,17 @@ def evaluate(
     Play episodes of a guest with a policy, and return their returns and lengths.
 
     The policy answers in place of the run that the guest starts: there is no hive and no learner.
-    The episodes are shared out evenly among the agents before they begin, and the guest is stepped
-    as fast as possible until all of them have ended, since the first to end would be the short
-    ones. May be called from any thread, and from several at a time.
+    The episodes are shared out evenly among the agents before they begin, for example 25 to each of
+    4 agents, and the guest is stepped as fast as possible until all of them have ended: the first
+    to end would be the short ones. May be called from any thread, and from several at a time.
 
     Args:
         module: The path or the bytes of a guest that starts trainings.
         policy: A path, bytes, a `Policy` or a function, as for `Host`.
         outputs: The names of the outputs of a policy file that hold its actions, as for `Host`.
-        behavior: Name of the run whose agents the policy plays, for a guest that starts several;
-            the agents of other runs get zeros. None takes the first run if the policy does not fit
-            the others.
+        behavior: Name of the run whose agents the policy plays, such as "predator", for a guest
+            that starts several; the agents of other runs get zeros. None takes the first run if the
+            policy does not fit the others.
         episodes: Number of episodes.
         frames: Most frames to step, by default 500 for each episode and at least 5,000. At the
             limit, each agent counts as many episodes as every agent has ended, and `shortfall` says

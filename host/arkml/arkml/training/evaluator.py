@@ -44,9 +44,9 @@ class EvaluationTask(NamedTuple):
     """
     The first message: the guest that plays, and for how long.
 
-    `arguments` is for a cmdlet, None for the entry point that the exports suggest. With
+    `arguments` are for a cmdlet, None for the entry point that the exports suggest. With
     `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends when its
-    chosen `episodes` have ended, or after `frames`. An episode is cut off after
+    chosen `episodes` have ended, or after `frames`, such as 5,000. An episode is cut off after
     `max_episode_steps`.
     """
 
@@ -112,8 +112,8 @@ def make_evaluating(
     """
     Make a guest with a gateway of its own, and run none of its instructions yet.
 
-    The policy plays the agents of `behavior`, by default the first run that the guest starts.
-    Episodes are cut off after `max_episode_steps`, for which the guests take seeds drawn from
+    The policy plays the agents of `behavior`, by default those in the first run of the guest.
+    Episodes are cut off after `max_episode_steps`; the guests after them take seeds drawn from
     `seed`. Raises UsageError.
     """
     limit = None
@@ -154,7 +154,7 @@ def main() -> int:
 
     The process ends with its standard input.
     """
-    os.nice(_NICE)
+    os.nice(_NICE)  # frames of the training go first (decision 9)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else writes between the answers
     messages: SimpleQueue[EvaluatorMessage] = SimpleQueue()
@@ -174,7 +174,7 @@ def main() -> int:
 
 
 def _read(put: Callable[[EvaluatorMessage], None]) -> None:
-    """Read messages; end the process with the file, in the middle of an evaluation too."""
+    """Read messages; end the process at the end of the file, even during an evaluation."""
     while True:
         try:
             put(read_message(sys.stdin.buffer))

@@ -27,10 +27,10 @@ def write_files(
     options: TrainingOptions, outcome: RunOutcome, stem: str
 ) -> tuple[dict[str, Path], list[UsageError]]:
     """
-    Write the policies, as `stem`.onnx and so on, and the learning curve if there is matplotlib.
+    Write the policies, such as `walker.onnx` for the `stem` "walker", and the learning curve.
 
-    Returns the paths by "onnx", "crvo", "last" and "curve", and an error for each that cannot be
-    written.
+    The curve needs matplotlib. Returns the paths by "onnx", "crvo", "last" and "curve", and an
+    error for each that cannot be written.
     """
     written: dict[str, Path] = {}
     errors: list[UsageError] = []
@@ -60,7 +60,7 @@ def write_files(
 
 
 def packed(data: bytes, target: Path) -> bytes:
-    """Return an ONNX file as `target` names it: a Cervo container for .crvo, else unchanged."""
+    """Return an ONNX file in the format of `target`: packed for `walker.crvo`, else unchanged."""
     if target.suffix != ".crvo":
         return data
     from arkml.policies.cervo import pack_onnx
@@ -69,7 +69,7 @@ def packed(data: bytes, target: Path) -> bytes:
 
 
 def note_empty(axes: Axes) -> None:
-    """Write into a picture without a curve why it has none."""
+    """Write into an empty picture why it has no curve."""
     axes.text(0.5, 0.5, "no episode has ended", ha="center", va="center", transform=axes.transAxes)
 
 

@@ -101,8 +101,7 @@ def train(
     The training ends at the first of its goals: `minutes`, `frames` or `until_return`. Without a
     goal an applet trains for five minutes, and any other guest runs once. KeyboardInterrupt in the
     calling thread ends the training, and the result is returned with `end_reason` "interrupted"; a
-    second one ends only the wait for the hive. If nothing was learned yet, KeyboardInterrupt is
-    raised.
+    second one ends the wait for the hive. Without a policy yet, KeyboardInterrupt is raised.
 
     The keywords below come in groups: the goals, the files, the learner, the episodes and frames,
     the hive, the rollout workers, and the displays.
@@ -121,14 +120,14 @@ def train(
             of another training, or "RUN" or "RUN@UPDATES" of the same `hive`.
         demonstrations: A file written by `record`. The run gets its rows before play begins, and
             does not get them again when it is resumed.
-        settings: Settings of the learner, which override the wishes of the guest.
+        settings: Settings of the learner, such as `{"gamma": 0.995}`, which override the guest's.
         seed: Seed of the policy's noise and, unless it is 0, of the learner.
         fps: Frames per second. Paced frames never wait for the learner. None steps as fast as the
             learner's pace admits.
         instances: Number of guests; more than one are stepped as a fleet.
-        eval_every: Frames between two evaluations, which play in a process of their own. If one is
-            still playing when the next is due, the newest version waits for it. None evaluates
-            never.
+        eval_every: Frames between two evaluations, such as 3,000, which play in a process of their
+            own. If one is still playing when the next is due, the newest version waits for it. None
+            evaluates never.
         evaluate_episodes: Episodes of each evaluation, played without noise. An episode is a
             success by the metadata "success" of the guest or, without it, by a return of
             `until_return` at least.
@@ -138,7 +137,7 @@ def train(
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of each guest; None takes the defaults of `Limits`.
         hive: "embedded" for a hive that ends with the training, or the address of another hive,
-            "HOST:PORT" or a URL.
+            such as "localhost:12356" or a URL.
         token: The token of the hive at that address.
         allowed_hives: Addresses of further hives that guests may name.
         actors: Number of rollout workers: hosts with `instances` guests each that take part in the
@@ -363,7 +362,7 @@ class GuestTrainer(Closing):
         """
         monitor, evaluation, hives = self._monitor, self._evaluation, self._hives
         assert monitor is not None
-        self._stop_actors()  # where an interrupt kept `play` from it
+        self._stop_actors()  # if an interrupt has kept `play` from it
         if self._actors is not None:
             self._actors.wait(is_hurried)
         monitor.close()
@@ -398,14 +397,14 @@ class GuestTrainer(Closing):
                 self._monitor.close()
 
     def _note_run(self, run: RunInfo) -> None:
-        """Start the other workers of a run, and record it. Raises UsageError."""
+        """Start the other workers of a run, and record the run. Raises UsageError."""
         if self._actors is not None:
             self._actors.begin(self._hives.started[0][0], run)
         self._tracking.begin(self._hives.started[0][0], run)
         self._record.write(run)
 
     def _stop_actors(self) -> None:
-        """Let the other workers deliver their last rows and end, while this host does the rest."""
+        """Let the other workers deliver their last rows and end. Does not wait for them."""
         if self._actors is not None:
             self._actors.stop()
 
@@ -422,7 +421,7 @@ class GuestTrainer(Closing):
             self._monitor.warnings.append(warning)
 
     def _warn_unseedable(self) -> None:
-        """Warn about a guest that takes no seed, and of which several may begin alike."""
+        """Warn about a guest that takes no seed if several instances would begin alike."""
         options, begun = self.options, []
         if options.actors is not None and options.actors > 1:
             begun.append("the guests of all workers")
@@ -461,7 +460,7 @@ class GuestTrainer(Closing):
         return membership is not None and (membership.has_stopped or membership.is_left)
 
     def _no_run(self) -> str:
-        """Return why there is no run."""
+        """Return a sentence on why there is no run, such as "npc.wasm started no training"."""
         name, loop, hives = self.options.name, self._loop, self._hives
         reason = hives.silence if hives.failure is None else str(hives.failure)
         if not reason and hives.is_asked and loop is not None:
@@ -482,7 +481,7 @@ class GuestTrainer(Closing):
         assert loop is not None
         assert monitor is not None
         assert self._end_reason is not None
-        # The last one may have been played before the hive answered, or with an earlier one's rows.
+        # The hive's values may lack the last evaluation, or have an earlier one for the same rows.
         newest = metrics_of(monitor.evaluations[-1]) if monitor.evaluations else {}
         return TrainingResult(
             run_id=outcome.info.id,

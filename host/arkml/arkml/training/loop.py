@@ -25,10 +25,10 @@ class TrainingLoop:
     Steps a guest until the goal of its training is reached.
 
     Without a goal, or if `is_once`, it steps once. Frames before there is a run, or after its
-    session has failed, do not count, and are not stepped as fast as can be: the learner starts
-    sooner then. A step that still waits a
-    second after the training is to end, as for a hive that is gone, is ended by `cancel`, which
-    lets it raise GuestCancelled. `ended` is why the loop ended, None while it runs.
+    session has failed, do not count, and follow each other with pauses, so that the learner starts
+    sooner. A step that still waits a second after the end of the training, for example for a hive
+    that is gone, is ended by `cancel`, which lets it raise GuestCancelled. `ended` is the reason of
+    the end, such as "frames", None while the loop runs.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TrainingLoop:
         evaluate: Callable[[], None] | None,
         every: int | None,
     ) -> None:
-        """Begin, and step until the goal is reached, or once; `evaluate` every N frames."""
+        """Begin, and step until the goal is reached, or once; `evaluate` after `every` N frames."""
         self._is_evaluated = evaluate is not None and bool(every)
         watch = threading.Thread(target=self._watch, name="arkml-training-end", daemon=True)
         watch.start()
@@ -129,7 +129,7 @@ class TrainingLoop:
         self.ended = ended
 
     def _take(self, step: Callable[[], None]) -> TrainingEnd | None:
-        """Take a step. Returns why the training ends if the step was ended for that."""
+        """Take a step. Returns the reason of the training's end if that has ended the step."""
         self._steps += 1
         try:
             step()
@@ -141,7 +141,7 @@ class TrainingLoop:
         return None
 
     def _watch(self) -> None:
-        """Cancel a step that waits although the training is to end, as often as it takes."""
+        """Cancel a step that waits although the training has to end, until it ends."""
         seen, since = -1, 0.0
         while not self._over.wait(_LOOK):
             self._note_run()
@@ -153,7 +153,7 @@ class TrainingLoop:
                 self._cancel()
 
     def _has_run(self) -> bool:
-        """Return whether there is a run that takes rows, and rest where there is none."""
+        """Return whether a run takes rows; if none does, pause for a moment."""
         self._note_run()
         has_run = self._run_began is not None and self._monitor.has_session()
         if not has_run and self.pacer is None:
@@ -165,7 +165,7 @@ class TrainingLoop:
             self._run_began = time.monotonic()
 
     def _end(self) -> TrainingEnd | None:
-        """Return why the loop ends here, None if it does not."""
+        """Return the reason to end the loop now, such as "minutes", or None."""
         goal = self._goal
         if goal.frames is not None and self.frames >= goal.frames:
             return "frames"

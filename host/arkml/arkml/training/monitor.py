@@ -58,16 +58,17 @@ class RunMonitor(Closing):
     """
     A thread that asks the hive about the run once a second, and reports to `progress`.
 
-    `on_run` is called with the run once there is one; the ArkmlError that it raises is a warning.
-    `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
-    the last answers of the hive, `updates` the most that it told of. `verdict` is the error that
-    ends the training, or None; an exception out of `progress` is one. `learner_end` is why a
-    learner of the run has ended last, empty while none has. `is_stopped` says that `progress`
-    returned False. `evaluations` and `warnings` are all that came up. `is_own_end` says whether
-    the guest itself has stopped the run: a run that anything else stops ends its training.
-    `session_failure` says why the session of the guest takes no rows any more, or nothing: the hive
-    is asked at once, and a guest that does not join again ends its training. `workers` gives the
-    states of the rollout workers, from the frames of the first.
+    `on_run` is called with the run once there is one; an ArkmlError that it raises becomes a
+    warning. `frames` is set by the training loop. `metrics`, `info` and `curves` (mean returns by
+    rows) are the last answers of the hive, `updates` the largest number that it has reported.
+    `verdict` is the error that ends the training, such as RunGone or an exception of `progress`, or
+    None. `learner_end` is the reason of the last end of a learner, empty while none has ended.
+    `is_stopped` says that `progress` returned False. `evaluations` and `warnings` are all so far.
+
+    `is_own_end` returns whether the guest itself has stopped the run; if anything else stops it,
+    the training fails. `session_failure` returns why the guest's session takes no more rows, empty
+    if it does: the hive is then asked at once, and a guest that does not rejoin ends its training.
+    `workers` returns the states of the rollout workers, given the frames of worker 0.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class RunMonitor(Closing):
         return self._hives.is_training
 
     def has_session(self) -> bool:
-        """Return whether rows of the guest are taken, and look for the reason if they are not."""
+        """Return whether rows of the guest are taken; if not, ask the hive for the reason."""
         if not self.session_failure():
             return True
         if self._lost_since is None:
@@ -126,7 +127,7 @@ class RunMonitor(Closing):
 
     def cause_of(self, error: Exception) -> Exception:
         """
-        Return the reason of an error with which a guest has ended its training, perhaps itself.
+        Return the cause of an error that ended a training, which may be the error itself.
 
         A guest often traps because it is refused a run, or its run has ended. Asks the hive.
         """
@@ -155,7 +156,7 @@ class RunMonitor(Closing):
         self._due.set()
 
     def keep_evaluation(self, evaluation: Evaluation) -> None:
-        """Add an evaluation, which the hive has not got, to the curve."""
+        """Add an evaluation that the hive does not have to the curve."""
         rows = evaluation.rows
         if rows is None:
             rows = self.info.rows if self.info else 0
@@ -250,7 +251,7 @@ class RunMonitor(Closing):
             self.warnings.append(str(error))
 
     def _ask(self, client: HiveClient, run: RunInfo) -> None:
-        """Take over the state of the run. Raises HiveError, TimeoutError and CancelledError."""
+        """Fetch the state of the run. Raises HiveError, TimeoutError and CancelledError."""
         info = client.run(run.id).result(_ANSWERED_WITHIN)
         if self.info is None:  # the points of earlier trainings, if it is resumed
             for name, curve in self.curves.items():
@@ -266,7 +267,7 @@ class RunMonitor(Closing):
                 self.curves[name][step] = value
 
     def _judge(self, info: RunInfo, before: RunInfo | None) -> None:
-        """Warn that the learner of a run has ended, or give the run up."""
+        """Warn if the learner of a run has ended; give up a run that is over or aborted."""
         if info.status is Status.ABORTED:
             reason = info.reason or "no reason"
             self.verdict = RunAborted(f"run {info.name!r} is aborted: {reason}")
@@ -283,7 +284,7 @@ class RunMonitor(Closing):
             self.warnings.append(f"the learner ended, another one starts: {harmless(info.reason)}")
 
     def _judge_session(self, run: RunInfo) -> None:
-        """Give a training up whose session has failed for some time in a run that is not over."""
+        """Give up a training if its session failed over five seconds ago, and its run goes on."""
         if self.has_session():
             self._lost_since = None
         elif self._lost_since is not None and time.monotonic() - self._lost_since > _LOST:
@@ -291,7 +292,7 @@ class RunMonitor(Closing):
             self.verdict = self.verdict or RunGone(reason)
 
     def _refusal(self) -> ArkmlError | None:
-        """Return why no guest will ever be given a policy, None while one may be."""
+        """Return the error for which no guest will ever get a policy, None while one may."""
         failure, grant = self._hives.failure, self._hives.grant
         if self._hives.started or failure is None:
             return None

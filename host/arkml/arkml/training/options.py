@@ -36,7 +36,7 @@ EPISODES = 10
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The end of a training: after some frames, minutes, or at a mean return; None for never."""
+    """The end of a training: a number of frames, of minutes or a mean return; None for no end."""
 
     frames: int | None = None
     minutes: float | None = None
@@ -58,7 +58,7 @@ class Goal:
         return self.frames is None and self.minutes is None and self.mean_return is None
 
     def of(self, task: Task) -> Goal:
-        """Return the goal of a task, with the default for applets; an open one to run it once."""
+        """Return the goal, by default five minutes for an applet; an open goal runs a task once."""
         if self.is_open and task.kind is ModuleKind.APPLET and task.is_repeatable:
             return Goal(minutes=DEFAULT_MINUTES)
         return self
@@ -73,7 +73,7 @@ class TrainingOptions:
     is not shown.
 
     Attributes:
-        name: File name of the module; its stem names the files of the training.
+        name: File name of the module, such as "walker.wasm"; its stem names the training's files.
         directory: Directory of the training.
         checkpoint: "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
         demonstrations: Path of a file of rows that the run gets before play begins.
@@ -87,8 +87,8 @@ class TrainingOptions:
         max_episode_steps: Steps after which episodes are cut off, in training and in evaluations.
         seed: Seed of the policy's noise and, unless it is 0, of the learner.
         limits: Limits of each guest.
-        budgets_every_call: True lets the time limit hold for cmdlets and functions, too, and not
-            only for the frames of an applet.
+        budgets_every_call: True lets the time limit hold for cmdlets and functions as well as for
+            the frames of an applet.
         actors: Number of rollout workers, the first of which is this host.
         runner: Place of the other workers.
         ray_address: Address of the Ray cluster; None takes one of this machine.
@@ -123,7 +123,7 @@ class TrainingOptions:
     page: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a value that makes no sense, or text that is not an address."""
+        """Raise UsageError for an invalid value, such as an `fps` of 0, or an invalid address."""
         if self.fps is not None and not (isinstance(self.fps, Real) and 0 < self.fps < math.inf):
             raise UsageError(f"fps is {cut_repr(self.fps)}: it takes a number above 0")
         if not isinstance(self.settings, Mapping):
@@ -147,8 +147,8 @@ class TrainingOptions:
         """
         Return the grant of the training: all its guests share one run, kept in `directory`.
 
-        A `seed` other than 0 is the learner's too. Submits wait for the learner unless frames are
-        paced, and always with the setting `sync`.
+        A `seed` other than 0 is also the learner's. Submits wait for the learner unless frames are
+        paced; with the setting `sync` they always wait.
         """
         settings: LearnerSettings = {**self.settings}
         if self.seed:
@@ -168,13 +168,13 @@ class TrainingOptions:
 
     @property
     def environment_seed(self) -> int | None:
-        """The seed of the guests of this host as worker 0; None where they need none."""
+        """The seed of the guests of this host, as worker 0; None if they need no seed."""
         if self.actors is None and self.max_episode_steps is None:
             return None
         return environment_seed(self.seed or self.settings.get("seed", 0), 0, 0)
 
     def _check_page(self, *, is_embedded: bool) -> None:
-        """Raise UsageError for a page that cannot be had."""
+        """Raise UsageError for an invalid port, or for a page of a hive that is not embedded."""
         if self.page is None:
             return
         port = whole_number(self.page)
@@ -190,7 +190,7 @@ class TrainingOptions:
             )
 
     def _check_actors(self, *, is_embedded: bool) -> None:
-        """Raise UsageError for rollout workers that cannot be had."""
+        """Raise UsageError for impossible rollout workers, such as several with `sync`."""
         if self.runner not in get_args(RunnerName):
             raise UsageError(f"runner is {self.runner!r}: it takes processes or ray")
         if self.ray_address is not None and self.runner != "ray":
@@ -225,17 +225,17 @@ class TrainingOptions:
 
 
 PageOption = bool | int | Callable[[str], object] | None
-"""A page at a port, at any port, or at any with a function that gets its link; or no page."""
+"""A port, True for any port, a function that gets the link of a page at any port, or no page."""
 
 
 def page_port(page: PageOption) -> int | None:
-    """Return the port of a page, 0 for any that is free, None for no page."""
+    """Return the port of a page, 0 for any free port, None for no page."""
     if page is None or page is False:
         return None
     return 0 if page is True or callable(page) else page
 
 
 def _is_loopback(address: str) -> bool:
-    """Return whether an address of a Ray cluster is one of this machine only."""
+    """Return whether the address of a Ray cluster is loopback, such as "127.0.0.1:6379"."""
     host = address.removeprefix("ray://").rpartition(":")[0] or address
     return is_loopback(host.removeprefix("[").removesuffix("]").lower())

@@ -21,7 +21,7 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrigin:
-    """A checkpoint, as a user wrote it: "RUN", "RUN@UPDATES" or the path of a file."""
+    """A checkpoint as a user gives it: "RUN", "RUN@UPDATES" or a path, as `2000.safetensors`."""
 
     checkpoint: str | os.PathLike[str]
 
@@ -60,9 +60,9 @@ class TrainingOrigin:
         """
         Copy the file, if it is one, into the directory of an embedded hive.
 
-        It is read as the learner reads it first, so that a damaged one is refused before anything
-        starts. The hive gets a copy, because the learner reads it again if it is restarted before
-        its own first checkpoint. Raises UsageError, and CheckpointDamaged.
+        The learner's own reader checks it first, so that a damaged file is refused before anything
+        starts. The hive gets a copy, because a learner that restarts before its own first
+        checkpoint needs the file once more. Raises UsageError, and CheckpointDamaged.
         """
         if self.file is None:
             return
@@ -74,7 +74,7 @@ class TrainingOrigin:
 
 
 def _checked(source: Path) -> bytes:
-    """Return the content of a checkpoint. Raises CheckpointDamaged, and HiveError without hive."""
+    """Return a checkpoint, checked. Raises CheckpointDamaged, and HiveError without arkml[hive]."""
     for reader in entry_points(group=CHECKPOINTS):
         try:
             reader.load()(source)

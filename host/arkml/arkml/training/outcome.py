@@ -1,4 +1,4 @@
-"""The outcome of a run: from the hive or, if that is gone, from the host that took part in it."""
+"""The outcome of a run: from the hive or, if the hive is gone, from this host."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ class RunOutcome:
     """
     The policies, the curves and the state of a run at its end.
 
-    `best` and `last` are ONNX files, `kind` and `last_kind` their origins. `missing` is the reason
-    why the hive did not give all of it, empty if it did. `unlearned` is why the learner has made no
-    update in this training, empty if it has, or if the hive did not say. `learner_ends` is how many
-    learners have ended in it, and were replaced, `learner_end` why the last one has.
+    `best` and `last` are ONNX files, `kind` and `last_kind` their origins, such as "best" or
+    "held". `missing` says why the hive did not provide everything, empty if it did. `unlearned`
+    says why the learner has made no update in this training, empty if it has or if the hive did not
+    say. `learner_ends` is the number of learners that ended and were replaced, `learner_end` the
+    reason of the last end.
     """
 
     kind: PolicyKind
@@ -72,7 +73,7 @@ class PatientClient:
     """
     Waits for answers of a hive, for all of them together within one time limit.
 
-    `is_hurried` is asked ten times a second, and ends the wait when it is true.
+    `is_hurried` is called ten times a second; a true result ends the wait.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class PatientClient:
 
     @property
     def is_over(self) -> bool:
-        """True once nothing is waited for any more."""
+        """True once the time is over, or the wait was ended."""
         return self._is_hurried() or time.monotonic() >= self._until
 
     def until(self, is_done: Callable[[], bool], seconds: float) -> None:
-        """Wait until something is done, for at most these seconds of the limit."""
+        """Wait until `is_done` returns true, for at most `seconds` of the time limit."""
         until = min(self._until, time.monotonic() + seconds)
         while not (is_done() or self._is_hurried() or time.monotonic() >= until):
             time.sleep(_POLL)
@@ -131,9 +132,9 @@ def gather(
     """
     Gather the outcome of a run, after the `reports` of evaluations have arrived.
 
-    With `wants_update` a learner that has rows enough is waited for until its first update.
-    `subject` is the guest or the fleet that took part in it. Raises NotFound if there is no policy
-    yet, neither at the hive nor here.
+    With `wants_update` it waits for the first update of a learner that has enough rows. `subject`
+    is the guest or the fleet that took part in the run. Raises NotFound if there is no policy yet,
+    neither at the hive nor here.
     """
     settings: Settings | None = None
     told: RunInfo | None = None
@@ -192,9 +193,9 @@ def _wait_for_update(
     client: HiveClient, run: RunInfo, subject: Guest | Fleet, is_hurried: Callable[[], bool]
 ) -> tuple[Settings | None, RunInfo | None]:
     """
-    Wait for the first update of a training if one is due, and no learner has died in it.
+    Wait for the first update of a training if it is due, unless a learner has died.
 
-    Returns the settings and the last state of the run, None for what the hive did not say.
+    Returns the settings and the last state of the run; None for each that the hive did not send.
     """
     answers = PatientClient(client, is_hurried, _PATIENCE_UPDATE)
     membership = membership_of(subject)
@@ -218,7 +219,7 @@ def _unlearned(
     run: RunInfo, info: RunInfo, settings: Settings | None, rejection: str, end: str
 ) -> str:
     """
-    Return why the learner of a run, now like `info`, has made no update in this training.
+    Return a sentence on why a learner has made no update between the states `run` and `info`.
 
     `rejection` is why the newest policy is not used, `end` why a learner has ended.
     """
@@ -236,13 +237,13 @@ def _unlearned(
 
 
 def _end(info: RunInfo, monitor: RunMonitor) -> str:
-    """Return why a learner of a run, now like `info`, has ended last, empty if none has."""
+    """Return the reason of the last end of a learner, empty if none has ended."""
     own = "" if info.status in OVER else info.reason  # that of a run which is over is of its end
     return harmless(own or monitor.learner_end or info.reason)
 
 
 def _rows_needed(settings: Settings) -> tuple[int, str]:
-    """Return the rows with which a learner begins, and the setting that says so, if one does."""
+    """Return the rows before a learner's first update, and the setting that determines them."""
     first = math.ceil(1 / settings.updates_per_row)
     return {
         "sac": (settings.memory_min_size + first, "memory_min_size"),
@@ -251,7 +252,7 @@ def _rows_needed(settings: Settings) -> tuple[int, str]:
 
 
 def _deaths(run: RunInfo, info: RunInfo) -> int:
-    """Return how many learners of a run, now like `info`, have died in this training."""
+    """Return the number of learners that have died between the states `run` and `info`."""
     return round(info.latest.get(LEARNER_ENDS, 0.0) - run.latest.get(LEARNER_ENDS, 0.0))
 
 

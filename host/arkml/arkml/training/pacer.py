@@ -10,8 +10,8 @@ class Pacer:
     """
     Waits until the next of `fps` frames a second is due.
 
-    A frame that ends after the next one was due is late: the next one starts at once, and the lost
-    time is not made up for. `late` counts them.
+    A frame that ends after the next frame was due is late: the next frame starts at once, and the
+    lost time is not made up for. `late` counts late frames, such as one of 20 ms at 60 a second.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class EvaluationFailed(GuestError):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A version to be rated; `run` is the run as it was when that was asked for, None before."""
+    """A version to be rated; `run` is the run at the time of the request, None before it."""
 
     version: int
     policy: bytes
@@ -56,9 +56,9 @@ class PeriodicEvaluation(Closing):
     """
     Rates versions of a run in a process of its own, so that frames do not wait for it.
 
-    The process starts with the first evaluation. One plays at a time; meanwhile the newest version
-    to be rated waits. A version that is better than all before, also than the mean return that
-    `earlier` gives, is rated by twice the episodes, so that it is not the best by chance.
+    The process starts with the first evaluation. One version is rated at a time; meanwhile the
+    newest one waits. A version with a higher mean return than all before it, including `earlier()`,
+    plays twice as many episodes, so that it is not the best by chance.
 
     Attributes:
         on_evaluation: Gets each evaluation, on a thread of this object.
@@ -66,7 +66,7 @@ class PeriodicEvaluation(Closing):
         warn: Gets a sentence, once, if episodes are missing.
         success_return: Return of a successful episode if the guest does not say so itself, or None.
         reports: Reports that the hive has not answered yet.
-        behavior: Name by which the guest starts the run; the agents of others get zeros.
+        behavior: Name by which the guest starts the run; the agents of other runs get zeros.
 
     """
 
@@ -95,10 +95,10 @@ class PeriodicEvaluation(Closing):
 
     def begin(self, client: HiveClient, run_id: str, version: int, policy: bytes) -> None:
         """
-        Rate a version of a run, an ONNX file, as soon as the one before is rated.
+        Rate a version of a run, an ONNX file, as soon as the previous one is rated.
 
-        Does nothing while that version waits. The hive is asked to keep the version that waits, one
-        request at a time. Raises EvaluationFailed if an earlier evaluation has failed.
+        Does nothing if that version waits already. The hive is asked to keep the waiting version,
+        with one request at a time. Raises EvaluationFailed if an earlier evaluation has failed.
         """
         with self._changed:
             self._raise_failure()
@@ -128,7 +128,7 @@ class PeriodicEvaluation(Closing):
         """
         End the process, and the evaluation that it plays. Safe to call again.
 
-        From then on no evaluation is told to anybody, and `reports` has all that were.
+        From then on no evaluation is reported, and `reports` is complete.
         """
         with self._changed:
             self._is_closed, self._wanted = True, None
@@ -169,15 +169,15 @@ class PeriodicEvaluation(Closing):
             return self._playing
 
     def _ask(self, wanted: _Wanted) -> _Wanted:
-        """Ask the hive to keep a version, and for its run."""
+        """Ask the hive to keep a version, and for the state of its run."""
         self._asked = wanted.client.begin_evaluation(wanted.run_id, wanted.version)
         return replace(wanted, run=self._asked)
 
     def _rate(self, wanted: _Wanted) -> dict[str, Any]:
         """
-        Return the episodes of a version, twice as many for one that seems the best.
+        Return the episodes of a version, twice as many if it seems to be the best.
 
-        Of several means the highest is too high. Raises EvaluationFailed and OSError.
+        The highest of several means is biased upwards. Raises EvaluationFailed and OSError.
         """
         played, before = self._play(wanted), (self._best, self.earlier())
         best = max((one for one in before if one is not None), default=None)
@@ -278,5 +278,5 @@ class PeriodicEvaluation(Closing):
 
 
 def frames_of(episodes: int) -> int:
-    """Return the frames after which an evaluation of that many episodes ends in any case."""
+    """Return the frames after which an evaluation ends in any case: 10,000 for 20 episodes."""
     return max(FRAMES, _FRAMES_EACH * episodes)

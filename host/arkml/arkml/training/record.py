@@ -26,8 +26,8 @@ class TrainingRecord:
     """
     The guest and the run of a training, in `training.json` in its directory.
 
-    `grant` is the grant of the training; if it is resumed, it expects the recorded run. The file
-    has the runs at trackers, too, by their ids.
+    `grant` is the grant of the training; if the training is resumed, it expects the recorded run.
+    The file also has the ids of runs at trackers, such as "wandb".
     """
 
     def __init__(self, data: bytes, options: TrainingOptions) -> None:
@@ -98,7 +98,7 @@ class TrainingRecord:
         write_file(self._path, (json.dumps(record, indent=2) + "\n").encode())
 
     def _require_same(self, directory: Path, known: dict[str, Any]) -> None:
-        """Raise UsageError for another guest; a guest may have been renamed, or rebuilt."""
+        """Raise UsageError for another guest; one that was renamed or rebuilt is the same."""
         if known["guest"] != self._guest and known["sha256"] != self._sha256:
             raise UsageError(
                 f"{directory} holds the training of {known['guest']}, and this is {self._guest}:"

@@ -78,7 +78,7 @@ class RowRecorder(EpisodeRecorder):
     """
     A row sink that keeps the rows of chosen episodes, with the actions that the guest gets.
 
-    With `keeps_late` it also keeps episodes that began too late to count.
+    With `keeps_late` it also keeps episodes that began too late to count (see `EpisodeRecorder`).
     """
 
     def __init__(self, most: int | None = None, *, keeps_late: bool = False) -> None:
@@ -124,7 +124,7 @@ class RowRecorder(EpisodeRecorder):
 
 
 def _without(rows: Rows, agents: Sequence[int]) -> Rows:
-    """Return the rows of other agents."""
+    """Return the rows without those agents' rows."""
     others = ~np.isin(rows.agent, np.array(agents, np.uint64))
     if others.all():
         return rows
@@ -161,7 +161,8 @@ def record(
     Args:
         module: The path or the bytes of a guest that starts trainings.
         policy: A path, bytes, a `Policy` or a function, as for `Host`.
-        path: FILE.npz, or NAME-v0 for the directory of a Minari dataset, which needs h5py.
+        path: A file such as `walker.npz`, or NAME-v0 for the directory of a Minari dataset, which
+            needs h5py.
         outputs: The names of the outputs of a policy file that hold its actions, as for `Host`.
         behavior: Name of the run whose agents the policy plays, as for `evaluate`.
         episodes: Number of episodes.

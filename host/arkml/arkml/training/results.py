@@ -57,8 +57,8 @@ class Evaluation:
         rows: Number of rows of the run when the version was chosen, None if the hive did not say.
         returns: One undiscounted sum of rewards for each episode.
         lengths: Steps of each episode.
-        successes: One fact for each episode. None if the guest pushes no metadata "success" and the
-            training has no `until_return`.
+        successes: True or False for each episode. None if the guest pushes no metadata "success"
+            and the training has no `until_return`.
 
     """
 
@@ -111,7 +111,7 @@ class WorkerProgress:
 
     Attributes:
         worker: Number of the worker.
-        incarnation: Number of its predecessors that died.
+        incarnation: Number of its predecessors, which died.
         is_alive: True while the worker runs.
         frames: Frames that the worker and its predecessors have stepped.
         rows: Rows from all of them that the hive has acknowledged.
@@ -143,10 +143,10 @@ class TrainingProgress:
         versions: Versions of the policy that the learner has published.
         mean_return: Mean of the last 100 training episodes, None before the first.
         evaluation_return: Mean of the last evaluation, None before the first.
-        metrics: The newest values by their TensorBoard names.
+        metrics: The newest values by their TensorBoard names, such as "rollout/ep_rew_mean".
         evaluations: Evaluations since the previous call, the oldest first.
-        warnings: Sentences for people since the previous call, such as a learner that died and was
-            replaced.
+        warnings: Sentences for people since the previous call, for example about a learner that
+            died.
         workers: The rollout workers, empty without `actors`.
         page: Link to the page of the training, empty without one.
 
@@ -238,20 +238,20 @@ class TrainingResult:
     """
     Result of a training.
 
-    `best` and `last` are policies as ONNX files; they are the same version where none was rated.
+    `best` and `last` are policies as ONNX files; they are the same version if none was rated.
     `training_curve` has means of the last 100 training episodes, `evaluation_curve` means of
     evaluations without noise, empty without `eval_every`. `evaluation_returns`, float64,
     [episodes], are the returns of the last evaluation episodes, at most 100; `evaluations` are all
-    of this training, but for one that was still playing when it was stopped or failed, or had its
-    return. `frames` were stepped in `seconds`, `late_frames` of them too late for `fps` (None
-    without it); the learner learned from `rows` in `updates` gradient steps and published
-    `versions`. `metrics` are the last values by their TensorBoard names, those of the last of the
-    `evaluations` among them. `files` are the paths in `directory` by "onnx", "crvo", "last" and
-    "curve"; one that could not be written is missing. `warnings` are sentences for people, and
-    `errors` what went wrong, in the order of its weight: both are empty as a rule. `workers` are
-    the rollout workers, empty without `actors`. `statistics` are the counts of the guests of this
-    host, in which `refusals` has the pushes and submits that were refused. `learner_ends` learners
-    ended by themselves, and another one took the place of each; `learner_end` is why the last did.
+    of this training, except for one that was still playing at its end. `frames` were stepped in
+    `seconds`, `late_frames` of them too late for `fps` (None without it); the learner learned from
+    `rows` in `updates` gradient steps and published `versions`. `metrics` are the last values by
+    their TensorBoard names, such as "eval/mean_reward" of the last evaluation. `files` are the
+    paths in `directory` by "onnx", "crvo", "last" and "curve"; a file that could not be written is
+    missing. `warnings` are sentences for people, and `errors` are exceptions, the gravest first;
+    both are usually empty. `workers` are the rollout workers, empty without `actors`. `statistics`
+    are the counts of the guests of this host; its `refusals` has refused pushes and submits.
+    `learner_ends` learners ended by themselves and were replaced; `learner_end` is the reason of
+    the last end.
     """
 
     __repr__ = short_repr
@@ -283,7 +283,7 @@ class TrainingResult:
 
     @property
     def health(self) -> tuple[str, ...]:
-        """Sentences about the rows and the learner that made it hard to learn; empty as a rule."""
+        """Sentences about problems of the rows and the learner, such as equal rewards."""
         found = []
         if self.learner_ends:
             times = "once" if self.learner_ends == 1 else f"{self.learner_ends:,} times"

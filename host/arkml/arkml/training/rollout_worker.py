@@ -41,9 +41,9 @@ def main(program: Program) -> int:
     """
     Do a `WorkerJob`; return the exit status.
 
-    That is 0 at the end of the run or of the worker's time, or if the worker was asked to end, by
-    the end of its input. REFUSED is for a job that cannot be done, 1 for anything else. The last
-    event has the reason of the end.
+    The status is 0 at the end of the run or of the worker's time, or if the worker was asked to end
+    by the end of its input. REFUSED is for a job that cannot be done, for example with another
+    module, and 1 for any other failure. The last event has the reason of the end.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(name)s: %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,7 +61,7 @@ def main(program: Program) -> int:
 
 
 def _status_of(error: ArkmlError) -> int:
-    """Return the exit status after an error: another worker may fare better after a failure."""
+    """Return the exit status for an error; for 1 another worker is started, which may succeed."""
     match error:
         case HiveRefused(status=status) if status in GONE:
             return 0
@@ -74,13 +74,13 @@ def _status_of(error: ArkmlError) -> int:
 
 
 def _interrupted(program: Program) -> Ending:
-    """Return the end of a worker that a signal has interrupted; its parent sends none."""
+    """Return the end of a worker that a signal has interrupted. Its parent sends no signals."""
     is_wanted = program.is_stopping.is_set()
     return Ending(0, "it was asked to end") if is_wanted else Ending(_FAILED, "it was interrupted")
 
 
 def _work(job: WorkerJob, report: Report) -> Ending | None:
-    """Play until the run is over, or None where a signal interrupts. Raises ArkmlError."""
+    """Play until the run is over; return None if a signal interrupts. Raises ArkmlError."""
     address = Address.parse(job.hive, job.token)
     with HiveClient(lambda: address) as client:
         details = client.details(job.run_id).result()

@@ -23,7 +23,7 @@ Choice = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `low` to `high`; `is_log` draws their logarithm, `is_int` whole ones."""
+    """Numbers from `low` to `high`; `is_log` draws their logarithm, `is_int` whole numbers."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """The choices or the range of each setting, by its name, and the JSON that said so."""
+    """The choices or the range of each setting, by its name, and the JSON object of the file."""
 
     settings: Mapping[str, tuple[Choice, ...] | Range]
     document: Mapping[str, Any]
@@ -43,7 +43,8 @@ def read_space(path: Path) -> SearchSpace:
     """
     Return the search space in a JSON file: a list of choices or a range for each setting.
 
-    Raises UsageError for anything that a learner does not take.
+    For example, {"tau": [0.005, 0.05], "gamma": {"low": 0.9, "high": 0.99}}. Raises UsageError for
+    anything that a learner does not take.
     """
     try:
         document = json.loads(read_file(path, most=MOST_OF_SETTINGS))

@@ -86,8 +86,8 @@ def band_of(curves: Sequence[Series]) -> Band | None:
     """
     Return the band of curves at all of their points; None if all are empty.
 
-    Between its points a curve is linear. It counts from its first point on, and keeps its last
-    value, as a training that has reached its goal ends before the others.
+    A curve is linear between its points, and counts from its first point on. After its last point
+    it keeps its value, since a training that reaches its goal ends before the others.
     """
     arrays = [np.array(curve, np.float64) for curve in curves if curve]
     if not arrays:

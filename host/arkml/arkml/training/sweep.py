@@ -89,7 +89,7 @@ class Sweep(Closing):
         return trial.number, dict(trial.params)
 
     def tell(self, number: int, value: float | None, document: Mapping[str, Any]) -> TrialResult:
-        """End a trial with its last mean return, None if it failed; `document` is kept beside."""
+        """End a trial with its last mean return, None if it failed, and keep `document` with it."""
         from optuna.trial import TrialState
 
         self._open.pop(number).set_user_attr(_RESULT, dict(document))
@@ -114,7 +114,7 @@ class Sweep(Closing):
             self._lock = None
 
     def _trials(self) -> list[FrozenTrial]:
-        """Return the trials that have begun, except for trials that were cut off."""
+        """Return the trials that have begun, except for interrupted ones."""
         from optuna.trial import TrialState
 
         return [
@@ -125,7 +125,7 @@ class Sweep(Closing):
         ]
 
     def _repeat(self) -> None:
-        """Have the trials that were cut off repeated."""
+        """Enqueue interrupted trials, for example of a killed sweep, to be repeated."""
         from optuna.trial import TrialState
 
         for one in self._study.get_trials(states=(TrialState.RUNNING,)):
@@ -181,7 +181,7 @@ def _locked(directory: Path) -> int:
 
 
 def _study(path: Path, seed: int) -> Study:
-    """Return the study in a file, whose trials are to have high values. Raises UsageError."""
+    """Return the study in a file, which maximizes the values of trials. Raises UsageError."""
     try:
         import optuna
         from optuna.storages import JournalStorage

@@ -82,7 +82,7 @@ def make_runner(
 
 
 def require_frames(module: CompiledModule, task: Task) -> None:
-    """Raise UsageError for a guest whose episodes cannot be cut off after some steps."""
+    """Raise UsageError for a guest that plays episodes within one call: they cannot be cut off."""
     if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
         raise UsageError(
             f"max_episode_steps is for guests that are called frame by frame: {module.name} is"
@@ -94,7 +94,7 @@ class Renewal:
     """
     Replaces guests of a fleet that a limit has cut off.
 
-    Each gets a seed of its own, drawn from `seed`. `renewed` is called after that.
+    Each new guest gets its own seed, drawn from `seed`. `renewed` is called after that.
     """
 
     def __init__(
@@ -199,8 +199,7 @@ class FleetRunner:
     """
     A fleet of applets or of functions of numbers, stepped while one of its guests lives.
 
-    With a `renewal` guests are replaced after a step in which they were cut off, and all take
-    seeds.
+    With a `renewal`, guests that were cut off in a step are replaced after it, and all take seeds.
     """
 
     def __init__(

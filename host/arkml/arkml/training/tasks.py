@@ -29,9 +29,9 @@ class Task:
     """
     One entry point and its arguments.
 
-    `kind` is how it is called: APPLET and PLAIN with numbers, CMDLET with text in `data`, SERVLET
-    and MODULE_RUN with bytes, WASI_COMMAND with nothing. An empty `function` means that there is
-    nothing to call once the guest is initialized.
+    `kind` says what it is called with: APPLET and PLAIN with numbers, CMDLET with text in `data`,
+    SERVLET and MODULE_RUN with bytes, WASI_COMMAND with nothing. An empty `function` means that an
+    initialized guest has nothing to call.
     """
 
     kind: ModuleKind
@@ -41,7 +41,7 @@ class Task:
 
     @property
     def default_frames(self) -> int:
-        """Calls of the function where no number is given."""
+        """Number of calls of the function if the user gives none."""
         if not self.function:
             return 0
         return FRAMES if self.kind is ModuleKind.APPLET else 1
@@ -55,8 +55,8 @@ class Task:
         """
         Return the time budget of one call.
 
-        That is the limit for the frames of an applet, and for every task with `is_set`, where the
-        user gave the limit; else `otherwise`.
+        The limit holds for frames of an applet, and with `is_set`, for a limit that the user gave,
+        for every task; other tasks have `otherwise`, such as 60 seconds.
         """
         return RUN_SECONDS if is_set or self.kind is ModuleKind.APPLET else otherwise
 
@@ -72,8 +72,8 @@ def find_task(
     """
     Return the task that the exports of a module suggest.
 
-    `arguments` is for a cmdlet or WASI command, which the module must export then; a `seed`
-    replaces SEED in it. Raises EntryPointMissing.
+    `arguments` are for a cmdlet or WASI command, which the module then has to export; a `seed`
+    replaces SEED in them. Raises EntryPointMissing.
     """
     arguments = fill_seed(arguments, seed)
     entry = suggested_entry(module.info) if arguments is None else command_entry(module)
@@ -83,7 +83,7 @@ def find_task(
 
 
 def fill_seed(arguments: str | None, seed: int | None) -> str | None:
-    """Return arguments with the seed, if there is one, in the place of "{seed}"."""
+    """Return arguments with a seed for "{seed}": "train --seed 7" for "train --seed {seed}"."""
     return arguments if arguments is None or seed is None else arguments.replace(SEED, str(seed))
 
 
@@ -103,7 +103,7 @@ def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:
 
 
 def suggested_entry(info: ModuleInfo) -> EntryPoint | None:
-    """Return the entry point that a module is made for, None if several could be meant."""
+    """Return the entry point that a module is made for, None if several are possible."""
     if not info.entry_points:
         return None
     first = info.entry_points[0]
@@ -136,7 +136,7 @@ def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
     """
     Compile a module before anything of it runs.
 
-    Raises ModuleError, for a memory or tables over their limits too: the file is at fault then.
+    Raises ModuleError, also for a memory or tables over their limits: the file is at fault.
     """
     try:
         return host.compile(data, name=name)
@@ -145,7 +145,7 @@ def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
 
 
 def period_doubt(module: CompiledModule) -> str:
-    """Return a sentence about a declared `decision_period`, which holds elsewhere, or nothing."""
+    """Return a sentence about a declared `decision_period`, which has no effect here, or none."""
     from arkml.sessions.branches import DeclaredBranches
 
     behaviors = DeclaredBranches(module.info.spec).behaviors.items()
@@ -160,7 +160,7 @@ def period_doubt(module: CompiledModule) -> str:
 
 
 def require_learner(module: CompiledModule, settings: LearnerSettings) -> None:
-    """Raise InvalidSettings if all agents of a module have actions that its learner cannot take."""
+    """Raise InvalidSettings if the learner can take no agent's actions, as SAC no branches."""
     from arkml.hive.protocol.settings import Settings
     from arkml.sessions.branches import DeclaredBranches
 

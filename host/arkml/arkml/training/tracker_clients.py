@@ -24,7 +24,7 @@ class Tracker(Protocol):
     """
     A run of one training at a tracker. Its methods raise whatever the package raises.
 
-    `id` is the id of the run there, by which a resumed training continues it.
+    `id` is the id of the run there, with which a resumed training continues the run.
     """
 
     @property
@@ -63,8 +63,8 @@ def open_tracker(
     """
     Begin a run called `title` in a project or experiment called `group`.
 
-    With `known`, the id of the run of a training that is resumed, continue that one. Files of the
-    tracker go to `directory` where it has no server.
+    With `known`, the id of the run of a resumed training, it continues that run. Without a server
+    the files of the tracker go to `directory`, for example to `mlflow.db`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if name == "wandb":
@@ -168,6 +168,6 @@ class _Mlflow:
 
 
 def _name(metric: str) -> str:
-    """Return the name of a metric as MLflow takes it: few characters, a path without dots."""
+    """Return the name of a metric for MLflow, such as "a_b/c" for "a+b/../c"."""
     parts = _UNNAMED.sub("_", metric)[:_MAX_NAME].split("/")
     return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"

@@ -45,7 +45,7 @@ class Tracking(Closing):
         known: str | None = None,
         keep: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Make it; `known` is the tracker's run of before, and `keep` is called with its own."""
+        """Prepare it; `known` is the run to continue, and `keep` gets the id of the run in use."""
         self._options = options
         self._known = known
         self._keep = keep
@@ -58,7 +58,7 @@ class Tracking(Closing):
         self._until = 0.0
 
     def observing(self, progress: ProgressFunction | None) -> ProgressFunction | None:
-        """Return the progress function of a training that is tracked too."""
+        """Return a progress function that also passes metrics to the tracker."""
         if self._options.track is None:
             return progress
 

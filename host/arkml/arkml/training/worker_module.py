@@ -30,8 +30,8 @@ def module_bytes(job: WorkerJob, client: HiveClient) -> bytes:
     """
     Return the bytes of the module of a job, downloaded from the hive unless the job has them.
 
-    Raises ModuleRejected for bytes of another hash, and where the hive does not give any, and
-    HiveUnreachable.
+    Raises HiveUnreachable, and ModuleRejected for bytes with another hash, or if the hive refuses
+    the download.
     """
     try:
         data = job.module_data or client.module(job.module_hash).result()
@@ -52,8 +52,8 @@ def compile_for(job: WorkerJob, host: Host, data: bytes) -> CompiledModule:
     """
     Compile the module of a job. Raises ModuleError.
 
-    A module that was downloaded is compiled within limits of this process, which a signal may end
-    where it exceeds them: SIGXCPU for the time, SIGABRT for the memory.
+    A downloaded module is compiled within limits on this process, which a signal may end if it
+    exceeds them: SIGXCPU for the time, SIGABRT for the memory.
     """
     if job.module_data:
         return compile_module(host, data, job.module_name)
@@ -91,7 +91,7 @@ def _limited() -> Iterator[None]:
 
 
 def _mapped_bytes() -> int | None:
-    """Return the size of this process's address space, None where the system does not say it."""
+    """Return the size of this process's address space, None without /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (OSError, ValueError):

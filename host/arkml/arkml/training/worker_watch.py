@@ -46,8 +46,8 @@ class WorkerWatch(Closing):
     """
     A thread that reports a worker's progress once a second, and interrupts it when it has to end.
 
-    `frames` is set by the worker's loop. `ending` is the end that the watch has decided on, or
-    None; the main thread gets a SIGTERM then.
+    `frames` is set by the worker's loop. `ending` is the end that the watch has decided on, such as
+    the end of the run, or None; with it the main thread gets a SIGTERM.
     """
 
     def __init__(
