@@ -86,7 +86,7 @@ class InvalidArguments(AbiError):
 
 
 class ModelRejected(InvalidArguments):
-    """A model file is malformed, or contains something forbidden in untrusted models."""
+    """A model file is malformed, or has content that is forbidden in untrusted models."""
 
 
 class LimitError(AbiError):
@@ -118,7 +118,7 @@ class NotFound(AbiError):
 
 
 class Unavailable(AbiError):
-    """The requested object is not available now; it may be later."""
+    """The requested object is not available now, such as a hive that does not answer."""
 
 
 class TooManyHandles(Unavailable, LimitError):
@@ -154,7 +154,7 @@ class ModuleError(ArkmlError):
 
 
 class ModuleRejected(ModuleError):
-    """The bytes are not a WebAssembly core module that the host can run."""
+    """The bytes are not a core module that the host can run, for example a component."""
 
 
 class ModuleTooLarge(ModuleRejected):
@@ -190,8 +190,9 @@ class Frame:
         function: Its demangled name, otherwise the name of its export or its index.
         module: Name of the module.
         offset: Byte offset in the original module, None after a stack overflow.
-        places: Source files with lines, innermost inlined function first. They need DWARF in the
-            module and the environment variable WASMTIME_BACKTRACE_DETAILS=1.
+        places: Source files with lines, such as "src/lib.rs:12:5", innermost inlined function
+            first. They need DWARF in the module and the environment variable
+            WASMTIME_BACKTRACE_DETAILS=1.
 
     """
 
@@ -206,7 +207,8 @@ class GuestTrap(GuestError):
     The guest trapped.
 
     `panic` is the message and source location that the guest registered, or None. `code` is
-    wasmtime's name of the trap. `frames` is the wasm backtrace, innermost first.
+    wasmtime's name of the trap, such as "integer division by zero". `frames` is the wasm backtrace,
+    innermost first.
     """
 
     def __init__(
@@ -274,7 +276,7 @@ class GuestFailed(GuestError):
 
 
 class GuestBusy(GuestError):
-    """The guest is already in a call; it can be in one at a time."""
+    """The guest is already in a call; it takes one call at a time."""
 
 
 class GuestCancelled(GuestError):
@@ -285,7 +287,8 @@ class PolicyFailed(GuestError):
     """
     The embedder's policy object or function failed.
 
-    Either it raised an exception, which is the `__cause__`, or its actions are unusable.
+    Either it raised an exception, which is the `__cause__`, or its actions are unusable, for
+    example of a wrong shape.
     """
 
 
@@ -306,7 +309,7 @@ class HiveUnreachable(HiveError):
 
 
 class HiveRefused(HiveError):
-    """The hive answered with an error; `status` is the HTTP status."""
+    """The hive answered with an error; `status` is the HTTP status, such as 403."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)

@@ -77,7 +77,7 @@ def open_file(
     within: int | None = None,
 ) -> IO[bytes]:
     """
-    Open a plain file, without waiting for what may be there in its place.
+    Open a plain file, without waiting for a pipe or device that may be there in its place.
 
     `within` is the descriptor of the folder that a relative path begins at, the current one by
     default. Raises OSError for a pipe, a socket, a device or a directory and, without `follow`,
@@ -127,9 +127,9 @@ def read_file(path: Path, *, most: int | None = None) -> bytes:
     """
     Return the content of a file, which has at most `most` bytes.
 
-    Without `most` a plain file may have any size, and any other one `_MOST_OF_STREAM` bytes: so
-    pipes are read to their ends, and devices that have none are refused. Raises OSError, also for a
-    file that is larger, and for a path that no file can have.
+    Without `most` a plain file may have any size, and another file `_MOST_OF_STREAM` bytes: so
+    pipes are read to their ends, and endless devices such as /dev/zero are refused. Raises OSError,
+    also for a larger file and for an impossible path.
     """
     require_possible(path)
     with path.open("rb") as file:

@@ -10,7 +10,8 @@ def is_of_handler(error: BaseException) -> bool:
     """
     Return whether a signal handler has raised an error, by its traceback.
 
-    Handlers run within any function of the main thread, which has not failed by what they raise.
+    A handler runs in the middle of any function of the main thread: if it raises, for example for a
+    time limit of pytest, that function has not failed.
     """
     handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     place = error.__traceback__
@@ -22,7 +23,7 @@ def is_of_handler(error: BaseException) -> bool:
 
 
 def _code_of(handler: object) -> object:
-    """Return the code of a function, a bound method, a partial or an object that can be called."""
+    """Return the code of a function, a bound method, a partial or another callable object."""
     while isinstance(handler, partial):
         handler = handler.func
     if not hasattr(handler, "__code__"):

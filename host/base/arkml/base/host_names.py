@@ -37,7 +37,7 @@ class HostRule:
         return ", ".join(names)[:_MOST_SHOWN]
 
     def is_own(self, authority: str) -> bool:
-        """Return whether a web page elsewhere cannot have this name: an address or allowed name."""
+        """Return whether no foreign web page can have this name: an address, or an allowed name."""
         name = host_in(authority)
         return _is_address(name) or is_loopback(name) or name in (self._names or ())
 
@@ -48,7 +48,7 @@ class HostRule:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or address means this machine's loopback interface."""
+    """Return whether a name or address is loopback, such as "localhost" or "127.0.0.1"."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -64,12 +64,12 @@ def _is_address(host: str) -> bool:
 
 
 def authority_of(host: str, port: int) -> str:
-    """Return `HOST:PORT`, with brackets around an IPv6 address."""
+    """Return `HOST:PORT`, with brackets around an IPv6 address, such as `[::1]:12356`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listening_authority(host: str, port: int) -> str:
-    """Return the `HOST:PORT` by which this machine reaches a server that listens at `host`."""
+    """Return the `HOST:PORT` of a server that listens at `host`: 127.0.0.1 for 0.0.0.0."""
     return authority_of({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
 
@@ -111,7 +111,7 @@ def grpc_proxy_options(authority: str) -> list[tuple[str, int]]:
 
 
 def proxy_note(authority: str) -> str:
-    """Return the end of a sentence about an unreachable gRPC server; empty without a proxy."""
+    """Return the end of a sentence about an unreachable gRPC server: its proxy, if it has one."""
     names = ("grpc_proxy", "https_proxy", "http_proxy")  # all that gRPC reads, in its order
     host = host_in(authority)
     if is_this_machine(host) or not any(map(os.environ.get, names)) or _bypasses(host):

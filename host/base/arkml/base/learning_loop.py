@@ -17,7 +17,7 @@ class LearningLoop(ABC):
     """
     The steps of a turn, implemented by the hive's learner and the trainers of `async_trainer`.
 
-    The number of updates in a turn, the pace and the end of the loop are up to them (decision 17).
+    These decide the number of updates in a turn, the pace and the end of the loop (decision 17).
     """
 
     @abstractmethod

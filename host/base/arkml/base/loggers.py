@@ -18,10 +18,10 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
     """
     The logger `name`, whose methods do not raise exceptions of its handlers and filters.
 
-    Those of the standard library write their own errors to stderr, by `Handler.handleError`; those
-    of an embedder may raise anything from `emit`. The first exception of each type is written to
-    stderr, unless `logging.raiseExceptions` is False. KeyboardInterrupt and SystemExit are raised,
-    and what a signal handler raises.
+    Handlers of the standard library write their own errors to stderr, by `Handler.handleError`; an
+    embedder's may raise anything from `emit`. The first exception of each type is written to
+    stderr, unless `logging.raiseExceptions` is False. KeyboardInterrupt, SystemExit and exceptions
+    of signal handlers are raised.
     """
 
     def __init__(self, name: str) -> None:

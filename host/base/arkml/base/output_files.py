@@ -39,7 +39,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 def make_directory(name: str, path: Path) -> None:
     """
-    Create a directory and its parents; `name` is its option, for the message.
+    Create a directory and its parents; `name`, such as "--output", is its option in the message.
 
     Raises UsageError if it cannot be created or written.
     """

@@ -13,9 +13,9 @@ class Sealed:
     """
     A mixin that refuses unknown attributes, which would silently do nothing.
 
-    Once an object is made it takes names that it has, that its class has or annotates, and names
-    with an underscore, which are its own affair. With `_is_read_only` it takes only properties with
-    a setter. It loses none. Objects of classes that programs derive take any attribute.
+    On a finished object only existing attributes can be set, attributes that its class has or
+    annotates, and private ones such as `_name`; with `_is_read_only` only properties with a setter.
+    No attribute can be deleted. Objects of classes that programs derive take any attribute.
     """
 
     _is_read_only: ClassVar[bool] = False

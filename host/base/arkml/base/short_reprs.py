@@ -17,7 +17,7 @@ _DIGITS = 30
 
 
 class _ShortRepr(reprlib.Repr):
-    """Represents values like `repr`, but large ones by type and size or with an ellipsis."""
+    """Represents values like `repr`, but large ones shortened, such as `<4,096 bytes>`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def cut_repr(value: object) -> str:
     """
     Return a shortened representation of an untrusted value, for a sentence.
 
-    Raises nothing of a representation, as `repr` does of numbers with thousands of digits.
+    Unlike `repr`, it never raises, for example for a number with thousands of digits.
     """
     try:
         return _SHORT.repr(value)

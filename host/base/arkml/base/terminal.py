@@ -23,7 +23,7 @@ def harmless(text: str) -> str:
 
 
 def listed(names: Iterable[str], otherwise: str = "none") -> str:
-    """Return names as a list for a sentence, in order; invisible ones are quoted."""
+    """Return names, sorted, as a list for a sentence; names with invisible letters are quoted."""
     shown = (
         name if name.isprintable() and name.strip() == name != "" else repr(name)
         for name in sorted(names)

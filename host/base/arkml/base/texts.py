@@ -10,8 +10,8 @@ def utf8(text: str, what: str) -> bytes:
     """
     Return the bytes of a text; `what` names it in the message.
 
-    Raises UsageError for one that has half of a surrogate pair, as Python makes of bytes of a
-    command line that are not UTF-8.
+    Raises UsageError for half of a surrogate pair, such as U+DCFF, which Python makes of a byte of
+    the command line that is not UTF-8.
     """
     try:
         return text.encode()

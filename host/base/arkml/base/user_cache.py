@@ -12,7 +12,7 @@ _FEATURES = ("model name", "flags", "Features", "CPU part")
 
 
 def cache_base() -> Path:
-    """Return this package's cache directory, below $XDG_CACHE_HOME or ~/.cache."""
+    """Return this package's cache directory in $XDG_CACHE_HOME, or `~/.cache/arkml`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "arkml"
 
 

@@ -20,9 +20,9 @@ def make_placement(
     The environment variable RAY_ADDRESS is ignored.
 
     Args:
-        runner: Name of the placement.
-        address: "HOST:PORT" of a Ray cluster to join; without one, "ray" starts a cluster on this
-            machine.
+        runner: Name of the placement, "processes" or "ray".
+        address: Address of a Ray cluster to join, such as "10.0.0.5:6379"; without one, "ray"
+            starts a cluster on this machine.
         cpus: Free processors that the cluster must have, one for each worker.
         on_line: Function that gets the lines of workers on this machine; on other nodes Ray writes
             them to files.

@@ -180,9 +180,9 @@ class LocalPlacement(Closing):
         The version of this package is added to the job.
 
         Args:
-            module: Name of the module.
+            module: Name of the module, such as "arkml.training.rollout_worker".
             job: JSON object.
-            name: Name of the worker.
+            name: Name of the worker in messages, such as "worker 1".
 
         Raises:
             UsageError: The job cannot be encoded as JSON.

@@ -57,7 +57,7 @@ def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | No
     The job is the first line of the standard input. A job is refused if it comes from another
     version of this package, or if its module has different content here; the event `ended` then has
     the reason. The program ends as `end_with_parent` describes. The standard output is reserved for
-    events: other output goes to the standard error.
+    events; other output, such as of `print`, goes to the standard error.
     """
     program = Program()
     os.dup2(2, 1)

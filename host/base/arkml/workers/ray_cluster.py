@@ -40,7 +40,7 @@ _ADDRESS = "RAY_ADDRESS"
 
 class RayCluster(Closing):
     """
-    A Ray cluster that this process has joined, shared by all its users; there is one at a time.
+    A Ray cluster that this process has joined, shared by all users in it; there is one at a time.
 
     Without an address it is private to this process: it listens on loopback only, and its files and
     processes vanish with this process, however it ends. `ray` is the module. Each `open` needs a
@@ -119,7 +119,7 @@ class RayCluster(Closing):
 
     def place(self, target: str, *arguments: Any, threads: int = 4) -> Any:
         """
-        Start a Ray actor that creates a `target`, "MODULE:CLASS", and is never restarted.
+        Start a Ray actor, never restarted, that creates a `target`, such as "my.module:MyClass".
 
         On a private cluster, modules are also imported from this process's folders. The actor's
         method `begin` returns an empty text, or a sentence if the object could not be created, for
@@ -304,7 +304,7 @@ def _check_listening(address: str, host_and_port: tuple[str, int]) -> None:
 
 
 def _read_authentication() -> None:
-    """Make Ray read its environment variables again, which it cached when it was imported."""
+    """Make Ray reread its environment variables, which it cached when it was imported."""
     from ray._raylet import AuthenticationTokenLoader, Config
 
     Config.initialize("")

@@ -12,8 +12,8 @@ def _main(program: Program) -> int:
     """
     Report the free processors of the cluster at the job's address, or the reason against it.
 
-    Ray waits long for an address that does not answer, and exits the process for some; this process
-    is there to be exited.
+    Ray waits long for an address that does not answer, and for some addresses it exits the process:
+    therefore the probe has a process of its own.
     """
     import ray
 
