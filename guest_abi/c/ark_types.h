@@ -40,7 +40,7 @@ extern "C" {
 #define ARK_ML_V5_ID UINT64_C(0x75c9e1a5cd994b85)
 #define ARK_ML_INFERENCE_V0_ID UINT64_C(0xb1a7dae814bc6952)
 
-/* The result of an import. The gaps are part of the ABI; no other number is returned. */
+/* The result of an import. The numbers between these, such as 1 and 3, are never returned. */
 typedef uint32_t ArkErrorCode;
 enum {
     ARK_ERROR_CODE_SUCCESS = 0,
@@ -79,7 +79,7 @@ enum {
 /*
  * The place of an observation in its episode. Initial marks the first observation of an agent id.
  * Terminal: the episode ended by its own rules. Interrupted: something else cut it short, such as a
- * time limit. After both the id no longer names an agent.
+ * time limit. After Terminal and Interrupted, the id no longer names an agent.
  */
 typedef uint32_t ArkEpisodeState;
 enum {

@@ -8,7 +8,7 @@
 
 use core::mem::size_of;
 
-/// The result of an import. The gaps are part of the ABI; no other number is returned.
+/// The result of an import. The numbers between these, such as 1 and 3, are never returned.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u32);
@@ -55,7 +55,7 @@ impl TimeFormat {
 
 /// The place of an observation in its episode. Initial marks the first observation of an agent id.
 /// Terminal: the episode ended by its own rules. Interrupted: something else cut it short, such as
-/// a time limit. After both the id no longer names an agent.
+/// a time limit. After Terminal and Interrupted, the id no longer names an agent.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EpisodeState(pub u32);
