@@ -103,6 +103,7 @@ def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
     total = 0
     count = 0
     try:
+        # In the order of play: by name, episode_10 would come before episode_2.
         with h5py.File(folder / _ROWS, "w", track_order=True) as file:
             for rows in _split(demonstrations.columns):
                 group = file.create_group(f"episode_{count}")

@@ -108,6 +108,7 @@ def _array(
     """Return an array of one of the `kinds` and at most `most` bytes. Raises UsageError."""
     with archive.open(f"{name}.npy") as file:
         shape, in_columns, dtype = _header(file)
+        # Objects are pickles, which run code of the file when they are read.
         if dtype.hasobject or dtype.kind not in kinds:
             raise UsageError(f"{name!r} of {path} is of type {dtype}: it takes plain numbers")
         if any(length < 0 for length in shape):

@@ -238,7 +238,7 @@ class Batcher:
                 self._set_apart(group, workspace)
         if is_low:
             self._limit_run(self._most)
-        # One store resumes all: 1 is the code Success plus one, which a failed guest overwrites.
+        # One store answers all with 1, Success plus one; guests that failed get their own below.
         self._words[self._answers] = 1
         errors = self._answer_alone(failed) if failed else {}
         if lockstep.spent > lockstep.alert:

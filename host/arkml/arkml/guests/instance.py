@@ -311,7 +311,7 @@ class Instance(Unique):
         """
         if not (sys.is_finalizing() or getattr(self, "_is_freed", True)):
             was_closed = self.is_closed
-            self._release()
+            self._release()  # takes no lock that the interrupted code may hold (decision 13)
             if not was_closed:
                 self._unclosed.warn(self)
 

@@ -126,6 +126,7 @@ class Delivery:
         self.seq += 1
         lost = self._outbox.take_dropped(), self._outbox.take_non_finite()
         data = self._encoded(kind, columns, *lost)
+        # Views of the copy: the outbox reuses its columns after the next `trim`.
         sent = decode(parse_header(data), memoryview(data)[HEADER_SIZE:], check=False)
         self._is_sending = True
         try:

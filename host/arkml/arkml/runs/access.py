@@ -222,6 +222,7 @@ class HiveAccess(Closing):
     def __init__(self, grant: HiveGrant) -> None:
         self.grant = grant
         self.threads = RequestLine(_THREADS)
+        # Loading a version takes a core, and frames go first (decision 9).
         self.loaders = ThreadPoolExecutor(
             _LOADERS, thread_name_prefix="arkml-loader", initializer=give_way
         )

@@ -274,6 +274,7 @@ class RunMembership:
             self._acting.set_exception(error)
             self._joined.set_exception(error)
             return
+        # The session is in the seed, so that agents of two hosts have different names on the wire.
         index = np.array([session.index], np.uint64)
         self._policy = TrainingPolicy(
             f"run {self._run.name}",

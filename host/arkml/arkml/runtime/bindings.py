@@ -154,6 +154,7 @@ _no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, c_void_p))
 
 def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
     """Define the one async import: (i64 address of the continuation) → ()."""
+    # Arguments and answers pass through the control block, not through this type (decision 3).
     kind = wasmtime.FuncType([wasmtime.ValType.i64()], [])
     callback = ctypes.cast(suspension.callback(), raw.wasmtime_func_async_callback_t)
     check(

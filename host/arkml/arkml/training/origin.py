@@ -75,6 +75,7 @@ class TrainingOrigin:
 
 def _checked(source: Path) -> bytes:
     """Return a checkpoint, checked. Raises CheckpointDamaged, and HiveError without arkml[hive]."""
+    # By its entry point: the learner's package lies above this one, and may not be installed.
     for reader in entry_points(group=CHECKPOINTS):
         try:
             reader.load()(source)

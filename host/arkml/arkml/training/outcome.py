@@ -167,8 +167,8 @@ def gather(
             last_kind, (_, last) = "held", held
         missing = f"{error}; the last policy is the {last_kind} one"
     membership = membership_of(subject)
-    if membership is not None:
-        answers.until(membership.deliver, _PATIENCE_ROWS)  # they are in its counts
+    if membership is not None:  # the hive's counts should have the last rows
+        answers.until(membership.deliver, _PATIENCE_ROWS)
     try:
         for name in curves:
             points = answers.wait(client.series(run.id, name))

@@ -181,6 +181,7 @@ class PeriodicEvaluation(Closing):
         """
         played, before = self._play(wanted), (self._best, self.earlier())
         best = max((one for one in before if one is not None), default=None)
+        # A run keeps the best version: without a second look, chance would choose it.
         if best is not None and played["returns"] and np.mean(played["returns"]) > best:
             again = self._play(wanted)
             for name in ("returns", "lengths", "successes"):

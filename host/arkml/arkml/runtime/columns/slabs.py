@@ -219,6 +219,7 @@ class Columns:
         size = shape.region_bytes()
         others = len(self._slabs.get(shape, ()))
         spares = min(_SLAB_BYTES, max(0, _SPARE_BYTES - self._spare)) // size
+        # Side by side, so that one policy run reads the rows of all siblings as one view.
         slab = Slab(self.arena, shape, max(1, min(spares, self._siblings // (1 + others))))
         self._slabs.setdefault(shape, []).append(slab)
         self._spare += size * len(slab.free)

@@ -194,6 +194,7 @@ def _read_key(keys: int) -> bytes:
 
 
 def _mac(key: bytes, name: str, code: bytes) -> bytes:
+    # With the name, so that a valid entry cannot be renamed into the place of another.
     mac = hmac.new(key, name.encode(), hashlib.sha256)
     mac.update(code)
     return mac.digest()
