@@ -32,7 +32,7 @@ _EPILOG = epilog(
 
 COMMANDS = "arkml.commands"
 """
-The group of entry points by which other packages add commands.
+The group of entry points with which other packages add commands.
 
 An entry point has the name of its command, and a function that takes the typer.Typer to add it to.
 """
@@ -54,7 +54,7 @@ _EXTRAS = {"hive": "hive", "report": "hive", "trials": "trials", "player": "unit
 """The extra that installs the package of a command."""
 
 _INTERRUPTED = 130
-"""The exit code that typer returns where KeyboardInterrupt came while it read the words."""
+"""The exit code that typer returns if Ctrl-C comes while it reads the words."""
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:

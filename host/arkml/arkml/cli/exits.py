@@ -27,7 +27,7 @@ _OF_THE_SYSTEM = frozenset(
         errno.ENOTDIR, errno.EPERM, errno.EROFS,
     }
 )  # fmt: skip
-"""Error numbers that have their reason in the files of the user, or their disk."""
+"""Error numbers that are due to the user's files or disk, such as ENOSPC."""
 
 
 def exit_code(error: BaseException) -> int:

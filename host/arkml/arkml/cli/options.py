@@ -269,7 +269,7 @@ LogLevel = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """The options of a command about what it prints."""
+    """The options of a command about its output."""
 
     as_json: Json = False
     debug: Debug = False

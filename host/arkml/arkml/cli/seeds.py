@@ -70,7 +70,7 @@ def words_of(context: typer.Context, without: frozenset[str]) -> list[str]:
 
 
 class SeedTrainings:
-    """The processes of trainings, of which `jobs` run at a time. They end with this process."""
+    """The processes of trainings, `jobs` of them at a time. They end with this process."""
 
     def __init__(self, options: SeedOptions) -> None:
         self._options = options

@@ -13,7 +13,7 @@ from arkml.runtime.interrupts import GUARD, put_off
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # of which not every system has all
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 _ECHO = 0.5
-"""Seconds in which a signal counts once: it may be sent to a process and to its group."""
+"""Seconds in which a signal counts once, since it may come to both a process and its group."""
 
 
 class _Phase(Enum):

@@ -51,7 +51,7 @@ class SweepOptions:
     The options of one sweep.
 
     `words` are the words of `arkml train` that all trials share, without their settings. `settings`
-    are shared by all trials, too.
+    are shared by all trials as well.
     """
 
     guest: Path

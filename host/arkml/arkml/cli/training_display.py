@@ -53,7 +53,7 @@ class TrainingDisplay(Closing):
             self._write(progress, now)
 
     def close(self) -> None:
-        """End the line that is being rewritten. Safe to call more than once."""
+        """End the line that is being rewritten. Safe to call twice."""
         if self._is_open_line:
             sys.stderr.write("\n")
             self._is_open_line = False

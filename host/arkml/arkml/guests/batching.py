@@ -29,7 +29,7 @@ from arkml.runtime.shim import control as at
 from arkml.sessions.session import Ready, Session
 
 _APART_ROUNDS = 1_000
-"""Rounds in which a guest is answered by itself because it had no room for its share of a run."""
+"""Rounds in which a guest that had no room for its share of a run is answered by itself."""
 
 _clock = time.perf_counter
 _Indices = npt.NDArray[np.intp]
@@ -61,7 +61,7 @@ class Group:
         self._has_noted = False
         self._looked_at = -1
         self.noted = 0.0
-        """Seconds of the last run that the accounts have, for the metadata of its rows."""
+        """Seconds of the last run that were charged already, for noting metadata."""
         self._moves: list[tuple[Slab, _Indices, slice]] = []
         self._masks = masks_of(policy)
         self._starts = _starts(regions)

@@ -68,7 +68,7 @@ class Fleet(Sealed, Unique, Closing):
         labels = {guest: label for label, guest in enumerate(guests)}
         self._members = _Members(tuple(guests), labels, Statistics(), Usage(), {})
         self._coming: weakref.WeakKeyDictionary[Guest, int] = weakref.WeakKeyDictionary()
-        """The numbers of guests that are being initialized, which are in the fleet after that."""
+        """The numbers of guests that are being initialized, and join the fleet afterwards."""
         self._module = guests[0].module
         self.name: str = self._module.name
         self._limits = self._module.limits
@@ -222,7 +222,7 @@ class Fleet(Sealed, Unique, Closing):
         return sum((guest.account for guest in members.guests), members.past_usage)
 
     def close(self) -> None:
-        """Close every guest. Raises GuestBusy while the fleet is in a call. Safe to call again."""
+        """Close every guest. Raises GuestBusy while the fleet is in a call. Safe to call twice."""
         if self._is_closed:
             return
         with self._changing():

@@ -320,7 +320,7 @@ class Guest(Sealed, Unique, Closing):
             memory.write(address, content)
 
     def close(self) -> None:
-        """Free the guest. Raises GuestBusy while a call is in progress. Safe to call again."""
+        """Free the guest. Raises GuestBusy while a call is in progress. Safe to call twice."""
         self._instance.close()
 
     def _start_before(self, function: str, budget: Budget) -> None:

@@ -269,7 +269,7 @@ class Instance(Unique):
         }
 
     def close(self) -> None:
-        """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
+        """Free the instance. Raises GuestBusy while a call is in progress. Safe to call twice."""
         if self._is_freed:
             return
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):

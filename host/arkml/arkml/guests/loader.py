@@ -180,7 +180,7 @@ class GuestLoader:
         """
         Make guests of one module that are stepped together, not initialized.
 
-        They share the parts of `shared`, by default those that `trained` returns.
+        They share the parts of `shared`, by default parts from `trained`.
         """
         unclosed = Unclosed(f"<Fleet of {instances} guests of {name}>")
         shared = self.trained(module, instances) if shared is None else shared
@@ -206,7 +206,7 @@ class GuestLoader:
         Free every guest, the models and the engine, and leave the runs.
 
         Raises GuestBusy if a guest is in a call, or is being made by another thread or by the code
-        that this signal handler interrupted. Safe to call more than once.
+        that this signal handler interrupted. Safe to call twice.
         """
         engine, self._open_engine = self._open_engine, None
         if engine is None:

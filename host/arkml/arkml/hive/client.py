@@ -244,7 +244,7 @@ class HiveClient(Closing):
         return self._start(upload.leave())
 
     def close(self) -> None:
-        """End the thread, and cancel all requests. Safe to call again."""
+        """End the thread, and cancel all requests. Safe to call twice."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -96,7 +96,7 @@ class EmbeddedHive(Closing):
 
     def close(self) -> None:
         """
-        End the hive and its learners, which write a last checkpoint. Safe to call again.
+        End the hive and its learners, which write a last checkpoint. Safe to call twice.
 
         A start in progress is abandoned. In a fork of the process that started the hive, the hive
         keeps running.

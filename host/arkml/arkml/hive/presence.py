@@ -15,12 +15,12 @@ log = SafeLogger(__name__)
 _INTERVAL = 0.25  # seconds between two checks
 _SILENCE = 1.0  # seconds without an answer after which the hive is asked for one
 _PATIENCE = 1.5
-"""Seconds for that answer. Together with the others: a loss is logged within 3 s."""
+"""Seconds for that answer. In all, the loss of a hive is logged within 3 s."""
 
 
 class Presence:
     """
-    A watch over one hive. A hive that answers and takes nothing counts as gone too.
+    A watch over one hive. A hive that answers but takes nothing also counts as gone.
 
     `is_gone` may be read from any thread.
     """

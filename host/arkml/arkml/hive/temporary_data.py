@@ -13,7 +13,7 @@ from pathlib import Path
 _PREFIX = "arkml-hive-"
 _HOST_LOCK, _HIVE_LOCK = "host.lock", "lock"
 _UNLOCKED_FOR = 3_600.0
-"""Seconds after which a directory is taken for abandoned that its host has never locked."""
+"""Seconds after which a directory that its host has never locked counts as abandoned."""
 
 
 class TemporaryData:

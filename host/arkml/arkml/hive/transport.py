@@ -27,10 +27,10 @@ Locate = Callable[[], Address]
 Reply = TypeVar("Reply", bound=WireStruct)
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 507})
-"""The statuses after which a request is made again."""
+"""The statuses after which a request is repeated, such as 503."""
 
 GONE = (404, 410)
-"""The statuses by which a hive says that it does not know a session or a run."""
+"""The statuses of a hive that does not know a session or a run."""
 
 MAX_ANSWER = 256 << 20
 """The largest file that is read, in bytes: a policy or a module."""
@@ -42,14 +42,14 @@ _RATE = 16 << 10
 """Bytes a second at which a body is sent and an answer arrives, after the time-outs of a part."""
 
 _PART = 256
-"""The bytes that a part of an answer has in the mean: each takes time, however small it is."""
+"""The least mean size of the parts of an answer in bytes, since even tiny parts take time."""
 
 _SENTENCE, _QUOTED = 1_000, 300  # characters of a sentence of the hive, and of other answers
 
 _TIMEOUT_OF_PARTS = 10.0
 _TIMEOUT = httpx.Timeout(_TIMEOUT_OF_PARTS, read=60.0, pool=None)
 _REPEATED = ("rows", "beat", "names", "sessions")
-"""The last words of the paths that a session posts to again after a refusal."""
+"""The last words of the paths to which a session repeats a refused request, such as rows."""
 
 _FRESH = 6.0  # seconds that a refusal counts; a beat comes every five
 _KEEP_ALIVE = 60.0  # seconds; less than the server's, or both would close at once

@@ -52,7 +52,7 @@ EMBEDDED: Final = "embedded"
 
 _LOCAL = "localhost"
 _OWN = ((_LOCAL, DEFAULT_PORT), ("", 0))
-"""Addresses by which a guest means the hive that its host is configured with."""
+"""Addresses that mean the hive that the guest's host is configured with."""
 
 _HTTPS_PORT = 443
 _THREADS = 8
@@ -214,7 +214,7 @@ class HiveAccess(Closing):
         failure: The error of the last guest that was refused such a session.
         feed: Demonstrations for the first run, or None.
         limit: Cuts off the episodes of training, or None.
-        kept: Memberships that are kept until `close` for guests that replace those cut off.
+        kept: Memberships that are kept until `close`, for the successors of guests cut off.
         page: Link to the page of the embedded hive, empty before `open_page`.
 
     """
@@ -324,7 +324,7 @@ class HiveAccess(Closing):
         return self.page
 
     def close(self) -> None:
-        """Wait for the last rows, end the clients and the embedded hive. Safe to call again."""
+        """Wait for the last rows, end the clients and the embedded hive. Safe to call twice."""
         with self._lock:
             if self._is_closed:
                 return

@@ -32,7 +32,7 @@ from arkml.sessions.session_table import TrainingStart
 log = SafeLogger(__name__)
 
 SUCCESS = "success"
-"""Metadata by which a guest says that an episode was a success: any value other than 0."""
+"""Metadata with which a guest marks an episode as a success: any value other than 0."""
 
 _NAME = "evaluation"  # in the log
 

@@ -46,7 +46,7 @@ class RequestLine:
         return future
 
     def close(self) -> None:
-        """Cancel the work that has not begun, and wait for none. Safe to call again."""
+        """Cancel the work that has not begun, and wait for none. Safe to call twice."""
         with self._lock:
             self._is_closed = True
         for future in list(self._waiting):

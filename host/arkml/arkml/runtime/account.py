@@ -17,10 +17,10 @@ from arkml.base.child_time import take_child_seconds
 from arkml.runtime.kept_bytes import KeptBytes, no_limit
 
 LONG: Final = 0.001
-"""Seconds from which on a stretch is compared with the processor time of its thread."""
+"""Seconds above which a stretch is compared with the processor time of its thread."""
 
 _FRESH = 0.01
-"""Seconds for which a reading of a thread's processor clock stands for the beginning of a call."""
+"""Seconds for which a reading of a thread's processor clock is fresh enough for a new call."""
 
 _OLDEST = 2  # the generation of gc's whose collection looks at all objects
 
@@ -142,15 +142,15 @@ class Account:
         self.extra = 0.0
         """Seconds of the present call that are not charged but count for `Limits.call_seconds`."""
         self.model_seconds = 0.0
-        """Seconds of runs of models that the guest brought, beside those in imports."""
+        """Seconds of runs of models that the guest brought, except for runs inside of imports."""
         self.policy_seconds = 0.0
         """Seconds of policies that the embedder gave, which are not charged."""
         self.wait_seconds = 0.0
         """Seconds of waits that the guest asked for."""
         self.require_bytes: Callable[[int], None] = no_limit
-        """Raises GuestMemoryFull if as many more bytes are over the limit on all of the guest's."""
+        """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
         self.admit: Callable[[int], bool] = _admit
-        """Returns False if the guest may not have a result of as many bytes, on any thread."""
+        """Returns False if a result of as many bytes is over the guest's limit. On any thread."""
         freed = partial(lockstep.touched.add, place)  # so that its memory may grow in its next call
         self.kept_rows = KeptBytes(freed)
         """Rows that an environment keeps: of live agents, and demonstrations."""
@@ -179,7 +179,7 @@ class Account:
         self._lockstep.used[self._place] += seconds
 
     def add_run(self, seconds: float, *, is_of_guest: bool) -> None:
-        """Charge seconds of runs of a model that the guest brought; only count those of others."""
+        """Charge seconds of runs of a model that the guest brought; only count other seconds."""
         if is_of_guest:
             self.model_seconds += seconds
             self._lockstep.used[self._place] += seconds

@@ -1,11 +1,11 @@
 """
-The callback of epoch deadlines, by which a guest is suspended at the end of its turn.
+The callback of epoch deadlines, which suspends a guest at the end of its turn.
 
 wasmtime takes the callback of a deadline out of the Store while it runs, so that no setting can be
 changed for a guest that is suspended there. Therefore each deadline comes twice. The first time the
-guest is suspended, and is at its deadline again as soon as it is resumed. The second time it gets
-its next turn or, if the host has left an error meanwhile, traps with it: only a trap has a
-backtrace. The callback reads and writes two fields of the control block: DEADLINE, and TURN.
+guest is suspended, and when it is resumed, it is still at its deadline. This second time it gets
+its next turn or, if the host has left an error in between, traps with it: only a trap has a
+backtrace. The callback reads and writes two fields of the control block: DEADLINE and TURN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arkml.runtime.machine_code import machine_code
 from arkml.runtime.shim import control as at
 
 SUSPENDED = 1
-"""DEADLINE of a guest that is suspended at the end of its turn, or was when it was resumed last."""
+"""DEADLINE of a guest that is suspended at the end of its turn, or that was just resumed there."""
 
 _CONTINUE, _YIELD = 0, 1  # wasmtime_update_deadline_kind_t
 _TURN = at.TURN - at.DEADLINE
@@ -48,7 +48,7 @@ _word_at, _ticks_at, _kind_at = c_uint64.from_address, c_uint32.from_address, c_
 
 
 def _end_turn(_context: int, state: int, delta: int, kind: int) -> int:
-    """Decide from Python. An exception here, also of a signal handler, is fatal."""
+    """Decide from Python. An exception here, even of a signal handler, is fatal."""
     word = _word_at(state)
     found, word.value = word.value, 0
     if found > SUSPENDED:

@@ -225,14 +225,14 @@ class Fiber:
         """
         Leave the guest suspended in its submit, or between two turns, and end the call guard.
 
-        Raises KeyboardInterrupt if SIGINT came; the fiber is parked in that case, too.
+        Raises KeyboardInterrupt if SIGINT came; even then the fiber is parked.
         """
         self.is_parked, self.is_between_turns = True, is_between_turns
         self.call_guard.end()
 
     def unpark(self) -> None:
         """
-        Begin the call guard again. Raises GuestBusy.
+        Shut the call guard, as a call does. Raises GuestBusy.
 
         After a submit the guest has the whole budget of the call, between turns the rest of it.
         """
@@ -266,7 +266,7 @@ class Fiber:
         """
         Run the guest until its call or frame ends (None), or until it needs its caller.
 
-        With `gives_way` the end of a turn returns, too. The time since `suspended_at` is charged.
+        With `gives_way` it also returns at the end of a turn. The time since `suspended_at` counts.
         Raises GuestTimeout when the budget is used up and KeyboardInterrupt after SIGINT; `finish`
         must follow.
         """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 PORTION: Final = 16 << 10
-"""Bytes by which more is asked for: small, because fleets have thousands of guests."""
+"""Bytes of one portion: small, because fleets have thousands of guests."""
 
 _SPARE = 2 * PORTION  # what stays granted while it is not in use, for the next submit
 
@@ -15,7 +15,7 @@ class KeptBytes:
     """
     Counts the bytes of one kind that are kept for one guest, toward `Limits.guest_bytes`.
 
-    They are requested in portions of many bytes, because agents come and go with each submit.
+    They are requested in portions of 16 KiB, because agents come and go with each submit.
     `freed` is called when portions are given back. Used by the thread that runs the guest.
     """
 
@@ -23,9 +23,9 @@ class KeptBytes:
 
     def __init__(self, freed: Callable[[], object] = lambda: None) -> None:
         self.granted = 0
-        """Bytes that count: those in use, and the rest of the portions that were asked for."""
+        """Bytes that count: bytes in use, and the unused rest of requested portions."""
         self.require: Callable[[int], None] = no_limit
-        """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
+        """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
         self._freed = freed
         self._used = 0
 

@@ -12,7 +12,7 @@ from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
 
 ROOT = logging.getLogger("arkml.guest")
-"""The logger above those of all guests."""
+"""The parent of all guests' loggers."""
 
 MARK = -1_203_641
 """A level that only `refresh` asks for."""
@@ -21,8 +21,8 @@ KNOWN: Mapping[int, Any] = getattr(ROOT, "_cache", {})
 """
 A mapping that has MARK unless a level may have changed since `refresh`.
 
-`logging` keeps in it what `isEnabledFor` found, and clears it in all loggers when the level of one
-changes. Where it has no such mapping, levels are looked at in each call.
+`logging` caches the results of `isEnabledFor` in it, and clears the caches of all loggers when the
+level of one changes. Where `logging` has no such cache, levels are checked in each call.
 """
 
 

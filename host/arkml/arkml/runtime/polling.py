@@ -62,7 +62,7 @@ def poll_all(addresses: array[int]) -> npt.NDArray[np.bool_]:
     """
     Run each of the futures, u64, until it ends or suspends; return which have ended, bool, [n].
 
-    Raises KeyboardInterrupt after SIGINT, when some may not have run: all have to be dropped then.
+    Raises KeyboardInterrupt after SIGINT. All have to be dropped in that case: some have not run.
     """
     source, count = addresses.buffer_info()
     ended = array("B", bytes(count))

@@ -17,8 +17,7 @@ class RecentCache(Generic[Key, Value]):
     Makes the value of each key once, for all threads.
 
     A value stays as long as it is used elsewhere. The last `count` values stay in any case, up to a
-    total of `weight`, such as the bytes that `weigh` returns. If `make` raises, the next `get`
-    calls it again.
+    total of `weight`, such as the bytes that `weigh` returns. If `make` raises, nothing is kept.
     """
 
     def __init__(

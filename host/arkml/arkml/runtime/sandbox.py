@@ -93,7 +93,7 @@ class Sandbox:
         self.columns = columns
         self.lockstep = lockstep
         self.entries: dict[str, ExportedFunction] = {}
-        """The exported functions that were asked for."""
+        """The exported functions in use, by name."""
         self._loop: ExportedFunction | None = None
         self.regions: dict[int, Region] = {}
         """The queues of the open sessions, by the index of their records."""
@@ -202,7 +202,7 @@ class Sandbox:
         return self._store.is_ended
 
     def close(self) -> None:
-        """Free the call in progress, the Store and the column memory. Safe to call again."""
+        """Free the call in progress, the Store and the column memory. Safe to call twice."""
         self._store.close()
         self.records.release()
         if self._owns_control:

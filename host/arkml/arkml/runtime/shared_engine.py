@@ -25,7 +25,7 @@ from arkml.runtime.wasi.shim import SHIM as WASI_SHIM
 
 TABLES = (*APIS, *FOREIGN, *INTERNAL)
 IMPORTS = tuple(render.host_imports(TABLES))
-"""The host-lane functions by the index with which the shim suspends."""
+"""The host-lane functions, in the order of the indices with which the shim suspends."""
 
 _PROCESS = os.getpid()  # that imported this module; a fork of it has another id
 _SMALLEST_STACK, _LARGEST_STACK = 16 * KIB, 64 * MIB  # wasmtime aborts the process beyond
@@ -66,7 +66,7 @@ class SharedEngine:
         self.modules: RecentCache[tuple[object, ...], ModuleCode] = RecentCache(
             _MODULES, _MODULE_BYTES, lambda compiled: len(compiled.binary)
         )
-        """Compiled modules, by their digest and what else they depend on."""
+        """Compiled modules, by their digest, the limits on modules and the grants."""
 
     @cached_property
     def wasi_shim(self) -> wasmtime.Module:

@@ -81,7 +81,7 @@ class GuestStore:
             bindings.close_wasi(self.context)
 
     def close(self) -> None:
-        """Delete the call in progress, then the Store. Safe to call again."""
+        """Delete the call in progress, then the Store. Safe to call twice."""
         with self._lock:
             self.is_ended = True
             self._free()

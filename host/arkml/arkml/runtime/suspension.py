@@ -4,7 +4,7 @@ The callback of the one async import, which suspends the guest.
 wasmtime calls it on the guest's fiber, with the address of {strlen, answer word} as argument 0.
 It copies these two words to the continuation, which wasmtime then polls to resume the guest.
 Python on a fiber is slow (0.8 µs of a suspension's 1.2), touches some 4 KiB of stack for each
-guest, and an exception in it, also of a signal handler, aborts the process. Therefore no Python
+guest, and an exception in it, even of a signal handler, aborts the process. Therefore no Python
 runs there on processors for which this module has machine code; on others a Python callback does
 the copying.
 """
@@ -47,7 +47,7 @@ def _suspend(
     _trap: int,
     continuation: int,
 ) -> None:
-    """Suspend the guest from Python. An exception here, also of a signal handler, is fatal."""
+    """Suspend the guest from Python. An exception here, even of a signal handler, is fatal."""
     _copy(continuation, _word_at(arguments + 8).value, 16)
 
 

@@ -23,7 +23,7 @@ _SHOWN_NAME = 200  # characters
 _CAUSE = "Caused by:"  # before the last lines of an error
 _NO_ROOM = "out of room for objects"
 _CAUSES = {"GC heap out of memory": _NO_ROOM, "thrown Wasm exception": "uncaught exception"}
-"""The codes of errors of wasmtime, by the beginning of what caused them."""
+"""The codes of errors of wasmtime, by the beginning of the text of their cause."""
 
 
 def failure(

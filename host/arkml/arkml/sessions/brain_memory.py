@@ -7,7 +7,7 @@ from collections.abc import Callable
 from arkml.errors import TooManyRows
 
 PORTION = 64 << 10
-"""Bytes by which a guest asks for more: one page of its own memory."""
+"""Bytes of one portion: a page of the guest's own memory."""
 
 _SPARE = 2 * PORTION  # what stays granted while it is not in use, for the next frame
 

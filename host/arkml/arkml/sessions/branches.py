@@ -96,7 +96,7 @@ class DeclaredBranches:
         Keep the declaration in the configuration of a run that the guest asks for.
 
         It also holds for inference sessions. An error in it, or in the section for this run, is
-        kept as `contradiction`; the start of the run is what refuses it.
+        kept as `contradiction`, and refused at the start of the run.
         """
         name, features, actions = request.experiment, request.num_features, request.num_actions
         try:

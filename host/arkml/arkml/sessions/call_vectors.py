@@ -26,7 +26,7 @@ class CallVectors:
         self._returned: bytes | None = None
         self._pending: bytes | None = None
         self.granted = 0
-        """Bytes that count: those of the vectors, and the rest of what was asked for."""
+        """Bytes that count: the vectors, and the unused rest of requested portions."""
 
     @property
     def returned(self) -> bytes | None:

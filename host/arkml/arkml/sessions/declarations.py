@@ -15,7 +15,7 @@ from arkml.errors import InvalidSpec
 from arkml.hive.protocol.settings import MAX_CHOICES
 
 ANY = "*"
-"""The name under which a behavior is declared that has no declaration of its own."""
+"""The name of the declaration for all behaviors without one of their own."""
 
 SECTION = "the custom section arkml.spec"
 
@@ -126,7 +126,7 @@ class _Named(_Strict, frozen=True):
 
 
 Behaviors = Mapping[str, BehaviorDeclared]
-"""Declarations by the name of the behavior; ANY is that of all others."""
+"""Declarations by the name of the behavior; ANY stands for all other names."""
 
 
 def document_of(data: bytes, where: str) -> Mapping[str, Any]:

@@ -107,7 +107,7 @@ class Lease:
         self._leases.count(self._digest, held)
 
     def release(self) -> None:
-        """End the use of the snapshot. Safe to call again."""
+        """End the use of the snapshot. Safe to call twice."""
         if not self._is_released:
             self._is_released = True
             self._leases.give_back(self._digest, self._size)

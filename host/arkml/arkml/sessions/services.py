@@ -210,7 +210,7 @@ class Services:
         return len(self._guest.handles) - self.live_futures + len(self._guest.brains)
 
     def close(self) -> None:
-        """Free every handle. Safe to call again."""
+        """Free every handle. Safe to call twice."""
         self._guest.futures.clear()
         for handle, item in self._guest.brains:
             if isinstance(item, Runtime):

@@ -51,7 +51,7 @@ class Origin(Enum):
 
 
 Ready = Callable[[float], bool]
-"""A wait of at most the given seconds; returns True once it is over for good."""
+"""Waits for at most the given seconds; returns True once the wait is over for good."""
 
 
 class TransitionSink(Protocol):

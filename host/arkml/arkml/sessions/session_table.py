@@ -131,7 +131,7 @@ class SessionTable:
 
     def close_all(self) -> None:
         """
-        Close every session, also if closing one fails, and raise the first failure.
+        Close every session, even if closing one fails, and raise the first failure.
 
         An exception of a signal handler takes precedence over faults of sessions.
         """

@@ -79,7 +79,7 @@ class GuestState:
 
     Attributes:
         handles: Sessions and futures.
-        brains: Objects of ml-inference-v0; they count toward the limit of `handles`, too.
+        brains: Objects of ml-inference-v0, which also count toward the limit of `handles`.
         snapshots: Limits the bytes of models in use.
         brain_memory: Limits the bytes of the observations and results of brains.
         vectors: Limits the bytes of vectors that calls leave.

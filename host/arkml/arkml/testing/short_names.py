@@ -1,4 +1,4 @@
-"""Fixtures whose names other plugins may use, too."""
+"""Fixtures with names that other plugins may also use."""
 
 from __future__ import annotations
 

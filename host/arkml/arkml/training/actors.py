@@ -157,7 +157,7 @@ class RolloutWorkers(Closing):
                 post.take_events()
 
     def close(self) -> None:
-        """End all workers, by force after some seconds. Safe to call again."""
+        """End all workers, by force after some seconds. Safe to call twice."""
         self.stop()
         self._placement.close(_ENDING)
         if self._thread is not None:
@@ -186,7 +186,7 @@ class RolloutWorkers(Closing):
         self._replace(post, f"worker {post.number} died: {worker.reason}")
 
     def _start(self, post: _Post, client: HiveClient, run: RunInfo) -> None:
-        """Start the next worker of a place. Takes seconds where a hive has to start again."""
+        """Start the next worker of a place. Takes seconds if the hive has to restart."""
         try:
             job = self._job(post, client, run)
             worker = self._placement.start(_PROGRAM, job.as_json(), job.label)

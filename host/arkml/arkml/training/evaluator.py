@@ -112,7 +112,7 @@ def make_evaluating(
     """
     Make a guest with a gateway of its own, and run none of its instructions yet.
 
-    The policy plays the agents of `behavior`, by default those in the first run of the guest.
+    The policy plays the agents of `behavior`, by default of the guest's first run.
     Episodes are cut off after `max_episode_steps`; the guests after them take seeds drawn from
     `seed`. Raises UsageError.
     """

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from arkml.runs.settings import LearnerSettings
 
 _BY_WISH = ("stopped", "interrupted")
-"""Ends that the user asked for, whatever was learned by then."""
+"""Ends that the user has asked for, even if nothing was learned."""
 
 
 def train(
@@ -154,8 +154,8 @@ def train(
             settings and policies, and keeps them in `directory` if it has no server. Failures of a
             tracker are reported in the warnings.
         page: Shows the training of an embedded hive in a browser: a port, True for any free port,
-            or a function that is called with the link. The link is good for one login, and is in
-            `TrainingProgress.page`, too.
+            or a function that is called with the link. The link is good for one login, and is also
+            in `TrainingProgress.page`.
 
     Returns:
         The policies, curves, counts and warnings of the training.
@@ -386,7 +386,7 @@ class GuestTrainer(Closing):
         return self._result(outcome, files, (*errors, *unwritten))
 
     def close(self) -> None:
-        """End the run's monitor and free the host. Safe to call again."""
+        """End the run's monitor and free the host. Safe to call twice."""
         with ExitStack() as stack:
             stack.callback(self._host.close)
             stack.callback(self._evaluation.close)
@@ -470,7 +470,7 @@ class GuestTrainer(Closing):
         return f"{name} started no training" + (reason and f": {reason}")
 
     def _session_failure(self) -> str:
-        """Return why the run takes no rows of the guest any more, empty if it does."""
+        """Return why the run takes no more rows of the guest, empty if it does."""
         membership = membership_of(self._runner.subject)
         return "" if membership is None or self._has_stopped() else membership.failure
 

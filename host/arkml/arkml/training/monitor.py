@@ -44,8 +44,8 @@ _ASKED_WITHIN = 3.0
 _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warning
 _FINAL = (401, 403, 410, 429, 507)
 """
-Statuses of a hive that wants another token, whose run has lasted its time, or that has all the runs
-it may have, or a full disk.
+Final statuses of a hive: for a wrong token, for a run whose time is over, for a hive with all the
+runs that it may have, or with a full disk.
 """
 _DENIED = (401, 403)
 """Statuses of a hive whose token was revoked, or has expired."""
@@ -167,7 +167,7 @@ class RunMonitor(Closing):
         return max(list(self.curves[EVALUATION_RETURN].values()), default=None)
 
     def close(self) -> None:
-        """End the thread, which reports evaluations that are new. Safe to call again."""
+        """End the thread, which reports evaluations that are new. Safe to call twice."""
         self._is_closed = True
         self._due.set()
         if self._thread is not threading.current_thread():

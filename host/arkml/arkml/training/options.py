@@ -89,7 +89,7 @@ class TrainingOptions:
         limits: Limits of each guest.
         budgets_every_call: True lets the time limit hold for cmdlets and functions as well as for
             the frames of an applet.
-        actors: Number of rollout workers, the first of which is this host.
+        actors: Number of rollout workers; the first one is this host.
         runner: Place of the other workers.
         ray_address: Address of the Ray cluster; None takes one of this machine.
         track: Name of the tracker that gets the curves.

@@ -35,7 +35,7 @@ class TrainingOrigin:
 
     @property
     def name(self) -> str:
-        """The name by which the hive knows the checkpoint."""
+        """The name of the checkpoint at the hive, such as "RUN@2000"."""
         return str(self.checkpoint) if self.file is None else ORIGIN_FILE
 
     def check(self, *, hive: str, is_embedded: bool, resume: bool) -> None:

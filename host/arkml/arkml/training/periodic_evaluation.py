@@ -56,9 +56,9 @@ class PeriodicEvaluation(Closing):
     """
     Rates versions of a run in a process of its own, so that frames do not wait for it.
 
-    The process starts with the first evaluation. One version is rated at a time; meanwhile the
-    newest one waits. A version with a higher mean return than all before it, including `earlier()`,
-    plays twice as many episodes, so that it is not the best by chance.
+    The process starts with the first evaluation. While one version is rated, the newest one waits.
+    A version with a higher mean return than all before it, including `earlier()`, plays twice as
+    many episodes, so that it is not the best by chance.
 
     Attributes:
         on_evaluation: Gets each evaluation, on a thread of this object.
@@ -126,7 +126,7 @@ class PeriodicEvaluation(Closing):
 
     def close(self) -> None:
         """
-        End the process, and the evaluation that it plays. Safe to call again.
+        End the process, and the evaluation that it plays. Safe to call twice.
 
         From then on no evaluation is reported, and `reports` is complete.
         """

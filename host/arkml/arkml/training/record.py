@@ -41,7 +41,7 @@ class TrainingRecord:
         self._path = directory / _NAME
         self._guest = options.name
         self.stem: str = options.stem
-        """The name of the files of the training: of its guest when it began."""
+        """The name of the training's files: the stem of its guest's name when it began."""
         self._sha256 = hashlib.sha256(data).hexdigest()
         self._run: RunInfo | None = None
         self._lock = threading.Lock()  # the tracker's thread records, too

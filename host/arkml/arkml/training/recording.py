@@ -31,7 +31,7 @@ from arkml.training.tasks import compile_module, find_task, period_doubt
 log = SafeLogger(__name__)
 
 EPISODES = 100
-"""Episodes of a recording without a number of episodes or frames."""
+"""Episodes of a recording for which neither episodes nor frames are given."""
 
 FRAMES = 100_000
 """Frames after which a recording of episodes ends, even if episodes are still playing."""

@@ -41,7 +41,7 @@ TRAINING_EPISODES = "time/episodes"
 """Metric of a run: the number of training episodes that have ended."""
 
 LEARNER_ENDS = "hive/learner_ends"
-"""Metric of a run: the number of its learners that ended, and in whose place another one began."""
+"""Metric of a run: the number of its learners that ended and were replaced."""
 
 EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 """Metrics of a run: 1 if all rewards were equal, and the features that had one value only."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _FAILED = 1
 _IDLE = 0.005  # seconds between two frames before the guest takes part in the run
 _FIXED = ("features", "actions", "branches", "max_episode_steps", "other")
-"""The settings that are the guest's own, or come of the job."""
+"""The settings that are the guest's own, or come from the job."""
 
 
 def main(program: Program) -> int:

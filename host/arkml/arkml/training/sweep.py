@@ -108,7 +108,7 @@ class Sweep(Closing):
         ]
 
     def close(self) -> None:
-        """Let other processes open the sweep. Safe to call again."""
+        """Let other processes open the sweep. Safe to call twice."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

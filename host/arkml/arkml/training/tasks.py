@@ -21,7 +21,7 @@ SEED = "{seed}"
 """Stands for the seed of an environment in the arguments of a cmdlet."""
 
 FRAMES = 600
-"""Frames of an applet where no number is given."""
+"""Frames of an applet if no number is given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _POLICIES = ("onnx", "last")
 """Names of files of a training that a tracker keeps."""
 
 _WAITING = 256
-"""Reports that wait for a slow tracker; further ones are dropped."""
+"""The most reports that wait for a slow tracker; further reports are dropped."""
 
 _ENDING = 30.0
 """Seconds that a tracker has at the end of a training."""
@@ -99,7 +99,7 @@ class Tracking(Closing):
         self.close()
 
     def close(self) -> None:
-        """End the run at the tracker. Safe to call again."""
+        """End the run at the tracker. Safe to call twice."""
         thread = self._thread
         if thread is None or not thread.is_alive():
             return

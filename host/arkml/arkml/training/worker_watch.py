@@ -84,7 +84,7 @@ class WorkerWatch(Closing):
         )
 
     def close(self) -> None:
-        """End the thread. Safe to call again."""
+        """End the thread. Safe to call twice."""
         self._closed.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""File descriptors of a process, one of which each connection of a server takes."""
+"""File descriptors of a process: each connection of a server takes one."""
 
 from __future__ import annotations
 

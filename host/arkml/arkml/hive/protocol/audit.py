@@ -18,7 +18,7 @@ _27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 
 
 AUDIT = "ARKML_AUDIT_ROWS"
-"""The environment variable that, set to 1, has hosts and learners hash each row, for tests."""
+"""The environment variable that makes hosts and learners hash each row if it is 1, for tests."""
 
 
 def is_audited() -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _PATIENCE = 500
-"""Submits without an agent after which it is missing, at least; see `EpisodeChoice`."""
+"""The least number of submits without an agent after which it is missing."""
 
 _LOOK = 50  # submits between two looks for agents that are missing
 
@@ -21,7 +21,7 @@ class ChosenEnd(NamedTuple):
 
 @dataclass(slots=True)
 class _Place:
-    """A slot for one agent after another: `chosen` episodes, of which `ended` have ended."""
+    """A slot for one agent after another, with the numbers of `chosen` and `ended` episodes."""
 
     agent: int
     rank: int  # among those that are not given up

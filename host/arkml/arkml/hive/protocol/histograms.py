@@ -66,7 +66,7 @@ class Histogram(NamedTuple):
 
 
 HistogramPoints = tuple[int, list[Histogram]]
-"""Histograms that were made together: the rows of the run then, and the histograms."""
+"""Histograms that were made together: the rows of the run at that time, and the histograms."""
 
 
 class HistogramQuery(WireStruct, frozen=True):

@@ -21,7 +21,7 @@ OLD_INTERVAL = 40 * MINUTE
 """
 The interval of reports older than a day.
 
-Those younger than an hour are kept as they are, those between are kept by the minute.
+Reports of the last hour are kept in full, reports of the last day are kept by the minute.
 """
 
 

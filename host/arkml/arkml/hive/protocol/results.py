@@ -34,7 +34,7 @@ class SnapshotQuery(WireStruct, frozen=True):
 
 
 class MetricValue(NamedTuple):
-    """The newest value of a metric, with the number of rows that the run had then."""
+    """The newest value of a metric, with the number of rows of the run at that time."""
 
     name: str
     value: float

@@ -27,8 +27,8 @@ HEADER_SIZE = _HEADER.size
 
 GUEST_SHIFT = 48
 """
-The upper bits of an agent, from this one on, are those of its guest's number, where a limit of
-steps cuts off the agents of a guest together (the setting `max_episode_steps`).
+With the setting `max_episode_steps`, the bits of an agent's id from this one on are the number of
+its guest, since that limit cuts off the agents of a guest together.
 """
 
 NO_ROW = (1 << 32) - 1
@@ -250,7 +250,7 @@ def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -
     """
     Return the columns as read-only views of `payload`.
 
-    Raises ProtocolError if they do not match the header; `check` compares the checksum too.
+    Raises ProtocolError if they do not match the header; `check` also compares the checksum.
     """
     if len(payload) != header.payload:
         raise ProtocolError(f"a body of {len(payload)} bytes, its header says {header.payload}")

@@ -126,7 +126,7 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: Name of the run.
         game: Name of the game.
-        settings: The settings by which it learns.
+        settings: The settings of its learner.
         configuration: The guest's own configuration, kept byte for byte.
         checkpoint: `run_id[@step]`, such as `7f3a@2000`, or ORIGIN_FILE to start from, or empty.
         seconds: Seconds that the run may last, 0 for as long as it is used.
@@ -280,7 +280,7 @@ class SessionInfo(WireStruct, frozen=True):
         refused: Rows that were not accepted.
         dropped: Rows that its host gave up.
         policy_version: Version that acted on the last row, 0 before any row.
-        lag: Number of versions by which that version is behind the newest.
+        lag: Number of versions between that version and the newest.
         policy_seconds: Seconds since that version was published, 0 if that is not known.
 
     """
@@ -318,7 +318,7 @@ class RunDetails(WireStruct, frozen=True):
 
     Attributes:
         run: The run.
-        settings: The settings by which it learns.
+        settings: The settings of its learner.
         best: The best policy so far, None before any policy was rated.
         module: SHA-256 of the uploaded module of its `workers`, empty without any.
         workers: Its rollout workers.

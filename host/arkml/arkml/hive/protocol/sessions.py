@@ -102,7 +102,7 @@ class OutOfTurn(WireStruct, frozen=True):
 
 
 class LeaveRequest(WireStruct, frozen=True):
-    """The end of a session; with `stop` the run stops for all others too."""
+    """The end of a session; `stop` also ends the run for all other sessions."""
 
     stop: bool = False
 

@@ -34,7 +34,7 @@ _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
-    The settings by which a run learns.
+    The settings with which a run learns.
 
     Runs of ml-v1 to v3 get the defaults; a `ProtocolConfig` brings its own.
     docs/training_settings.md explains each setting.

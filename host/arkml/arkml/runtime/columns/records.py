@@ -1,4 +1,4 @@
-"""The session records of one guest, by which its shim finds the queue of each session."""
+"""The session records of one guest, through which its shim finds the queue of each session."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Records:
         self.used = 0
         """Bytes of column memory that are charged to the guest."""
         self.require: Callable[[int], None] | None = None
-        """Raises GuestMemoryFull if the guest may not have as many bytes more."""
+        """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
         self._arena = arena
         self._control = control
         self.submits = (control + at.SUBMITS) >> 2
@@ -91,7 +91,7 @@ class Records:
         self._places.pop(index, None)
 
     def release(self) -> None:
-        """Free the memory of the records. Safe to call again."""
+        """Free the memory of the records. Safe to call twice."""
         capacity, self._capacity = self._capacity, 0
         if capacity:
             self._arena.free(self.offset, capacity * at.RECORD_SIZE)

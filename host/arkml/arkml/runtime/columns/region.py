@@ -23,7 +23,7 @@ _METADATA, _USED = at.METADATA >> 2, at.METADATA_USED >> 2
 
 class Region:
     """
-    The queue of one session: a place in a slab, and the record by which the shim finds it.
+    The queue of one session: a place in a slab, and the record with which the shim finds it.
 
     `key` identifies the session in its batches. `released` is called when the queue is closed.
     `slab` and `number` change when the region moves, for example to make room for more rows.

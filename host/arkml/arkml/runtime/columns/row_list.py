@@ -32,7 +32,7 @@ class Rules(NamedTuple):
         terminated: Transitions that report its termination.
         truncated: Transitions that report its truncation.
         over: Transitions after which no agent is live.
-        unlisted: Transitions that the shim cannot list; a submit with one is not listed at all.
+        unlisted: Transitions that the shim cannot list; no row of a submit with one is listed.
 
     """
 

@@ -144,7 +144,7 @@ class Columns:
         self.arena = arena
         self.limits = limits
         self.names = SaidNames()
-        """Names of metadata that the shims of these guests know again."""
+        """Names of metadata that the shims of these guests recognize."""
         self._siblings = siblings
         self._slabs: dict[Shape, list[Slab]] = {}
         self._reserved_rows = min(reserved_rows, limits.rows)
@@ -215,7 +215,7 @@ class Columns:
                 self._lock.release()
 
     def _make(self, shape: Shape) -> Slab:
-        """Return a new slab with a region for each sibling, or for fewer if they take too much."""
+        """Return a new slab with a region for each sibling, or for as many as the limits allow."""
         size = shape.region_bytes()
         others = len(self._slabs.get(shape, ()))
         spares = min(_SLAB_BYTES, max(0, _SPARE_BYTES - self._spare)) // size

@@ -33,7 +33,7 @@ VARIABLE = "ARKML_CACHE"
 """Environment variable with a directory for the entries, or `off`."""
 
 MOST_BYTES = 512 << 20
-"""Bytes of all entries; the ones that were not used for longest are removed beyond them."""
+"""The most bytes of all entries; above that the least recently used are removed."""
 
 _MOST_ENTRIES = 4_096
 _CLEAN_EVERY = 16 << 20  # bytes that a process has written; an entry counts for _LEAST of them

@@ -19,11 +19,11 @@ from arkml.runtime.module.complexity import BYTES_PER_MB
 
 _MB = 1 << 20
 _SECONDS_PER_MB = 8
-"""Seconds of processor time for each MB of module, four times what ordinary code takes."""
+"""Seconds of processor time for each MB of module, four times the time of ordinary code."""
 _BASE_BYTES = 192 * _MB
 """Address space of the threads of the compiler, which is reserved and hardly used."""
 _ESTIMATE_BYTES = 8
-"""Bytes of memory for each byte of a module while its cost is estimated, beside those above."""
+"""Bytes of memory for each byte of a module while its cost is estimated, beside _BASE_BYTES."""
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "2"}
 _KEPT = ("SYSTEMROOT", compiler.DETAILS)  # Windows starts no program without the first
 _MESSAGE = 2_000  # characters of what the compiler says
@@ -45,7 +45,7 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
 
 def check_in_child(wasm: bytes, name: str, deadline: float) -> None:
     """
-    Estimate the cost of compiling a large module, in a process like that of `compile_in_child`.
+    Estimate the cost of compiling a large module, in a process as `compile_in_child` starts.
 
     Raises the same errors.
     """

@@ -14,10 +14,10 @@ from arkml.runtime.module.control_flow import ControlFlow, control_flow
 _MB = 1 << 20
 SECONDS_PER_MB, BYTES_PER_MB = 0.7, 300 << 20
 """
-The limits for each MB of a module, of which the smallest counts as one.
+The limits for each MB of a module; a smaller module counts as one MB.
 
-The seconds are those of the processor that the table was measured on, so that slower or busier ones
-take no more than one. Real code takes 0.04.
+The seconds are for the processor on which the table was measured, so that a slower or busier one
+takes no more than a second. Real code takes 0.04 s.
 """
 
 QUICK_SECONDS, QUICK_BYTES = 0.1, 128 << 20

@@ -29,7 +29,7 @@ _CONTROL = (
     rb")*+([\x02-\x05\x0b-\x0e\x10-\x13\x40\xfc])"
 )
 """
-Instructions without influence on the control flow, and the first byte of the next other one.
+Instructions without influence on the control flow, and the first byte of one with influence.
 
 A stands for the immediates of a memory access, N for a number.
 """

@@ -193,7 +193,7 @@ class WasiLinker:
             host: The instance of the main shim.
             imported: Names of the WASI functions that the guest imports.
             free: Number of descriptors that the guest may open.
-            virtual: True takes the guest's clocks and random numbers from the host, too.
+            virtual: True also takes the guest's clocks and random numbers from the host.
 
         """
         define = partial(bindings.define, self._beneath, context)
