@@ -234,7 +234,7 @@ class Host(Sealed, Unique, Closing):
         return self._loader.account
 
     def close(self) -> None:
-        """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
+        """Close every guest. Raises GuestBusy if one is in a call. Safe to call twice."""
         self._loader.close()
 
     def _compiled(self, source: Source | CompiledModule, name: str | None) -> CompiledModule:

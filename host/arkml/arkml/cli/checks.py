@@ -132,7 +132,7 @@ class SmokeTest:
 
 
 class _CountedRun:
-    """The run of a guest's task, with a look at its use of limits after each step."""
+    """The run of a guest's task, which measures its use of limits after each step."""
 
     def __init__(self, guest: Guest, task: Task, test: SmokeTest, compile_seconds: float) -> None:
         self.count = _count(task, test)
@@ -256,7 +256,7 @@ def _linked(module: CompiledModule) -> str:
 
 
 def _spec(guest: Guest) -> Iterator[Check]:
-    """Check the declaration of the guest, also by the runs that it asked for."""
+    """Check the declaration of the guest, by itself and against the runs that it has requested."""
     declared = calls_of(guest).services.declared
     wrong = declared.contradiction or declared.fault
     if wrong is not None:

@@ -49,7 +49,7 @@ class LimitUse:
 
 class LimitUses:
     """
-    The most that a guest has used of its limits, looked at whenever `note` is called.
+    The most that a guest has used of its limits, measured at each call of `note`.
 
     `budget` is the budget of its calls, `compile_seconds` the time that its module took to compile.
     """
@@ -89,7 +89,7 @@ class LimitUses:
         ]
 
     def most(self, name: str) -> Number:
-        """Return the most that was used of a limit. Raises KeyError where that is not known."""
+        """Return the most that was used of a limit. Raises KeyError if it is not known."""
         return self._most[name]
 
     def _note_present(self) -> None:

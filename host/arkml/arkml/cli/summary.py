@@ -20,7 +20,7 @@ class Summary:
     """
     The figures of a finished run.
 
-    `late` is None where frames were not paced; `result` is the last result of a function of
+    `late` is None if frames were not paced; `result` is the last result of a function of
     numbers, `returned` the bytes that the last call gave to `return_slice`; `complaints` are the
     sentences that make it a failure.
     """

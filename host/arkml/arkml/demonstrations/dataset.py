@@ -29,7 +29,7 @@ class DemonstrationSet:
     `branches` are the numbers of choices of the last actions, which are discrete, for example (3,
     2); None if the file does not say. `guest` (such as `npc.wasm`) and `sha256` name the module
     that was played, empty if the file does not; `module` is its path on the machine that wrote the
-    rows, empty where that is not known. `warnings` are sentences about irregular rows.
+    rows, empty if it is not known. `warnings` are sentences about irregular rows.
     """
 
     columns: RowColumns

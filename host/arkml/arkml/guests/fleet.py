@@ -128,6 +128,10 @@ class Fleet(Sealed, Unique, Closing):
             GuestBusy: The fleet or one of its guests is in a call already.
             KeyboardInterrupt: Ctrl-C came; every call was dropped.
 
+        Example:
+            result = fleet.call("damage", 25, only=[0, 2])
+            print(result.values, result.failures)
+
         """
         require_function(function)
         wanted = _Wanted(function, None if only is None else _indices(only))

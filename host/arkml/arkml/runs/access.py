@@ -64,7 +64,7 @@ _LEAVING_GONE = 1.0  # the wait where no hive is there: one may be back
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Game, name and widths of a run, which every guest that resumes it must match."""
+    """Game, name and widths, such as "arena", "walker", 8, 2, which a resuming guest must match."""
 
     game: str
     name: str

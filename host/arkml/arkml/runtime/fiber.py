@@ -439,7 +439,7 @@ class Fiber:
             self._take_turns(self._whole_turn)
 
     def _set_alert(self) -> None:
-        """Let `advance` look at the time again shortly before it is used up."""
+        """Let `advance` check the time shortly before it is used up."""
         left = min(self.account.budget, self._call_seconds - self.account.extra)
         self._alert = self.lockstep.began[self.place] + left - ALERT
 

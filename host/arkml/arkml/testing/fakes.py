@@ -148,7 +148,7 @@ class RecordingPolicies(Sealed, PolicyLibrary):
 
     Example:
         policies = RecordingPolicies(actions=[0.5, -1.0], num_features=4, num_actions=2)
-        with ThreadedHost() as host, host.load("walker.wasm", policies=policies) as guest:
+        with host.load("walker.wasm", policies=policies) as guest:
             guest.update()
         print(len(policies.snapshots), policies.batches[0].features)
 

@@ -176,6 +176,10 @@ class ThreadedHost(Sealed):
             ModuleError: The module cannot be loaded.
             GuestError: An initializer failed.
 
+        Example:
+            with host.load("walker.wasm", policies=RecordingPolicies()) as guest:
+                guest.update(60)
+
         """
         guest = ThreadedGuest(
             self._worker.run(partial(self._load, source, name, policies)), self._worker

@@ -107,7 +107,7 @@ class Role(StrEnum):
 
 
 class HealthReply(WireStruct, frozen=True):
-    """The answer of a hive that is there."""
+    """The answer of a hive to GET /health."""
 
     service: Literal["arkml-hive"] = "arkml-hive"
     protocol: Count = PROTOCOL

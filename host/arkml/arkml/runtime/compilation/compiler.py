@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMPILED, REFUSED, TOO_COMPLEX = 0, 1, 2
 LENGTH_BYTES = 8
 DETAILS = "WASMTIME_BACKTRACE_DETAILS"
-"""Environment variable that wasmtime looks for: with 1, traps are told with files and lines."""
+"""Environment variable of wasmtime: with 1, messages of traps have files and lines."""
 
 _FIBER_MARGIN = 256 << 10
 

@@ -1,8 +1,8 @@
 """
 The program of a process that estimates the cost of compiling one module.
 
-The module comes by standard input; standard output gets an answer as of `compiler`, which is empty
-for a module that may be compiled.
+The module comes by standard input; standard output gets an answer in the format of `compiler`,
+which is empty for a module that may be compiled.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _DAMAGES = (AttributeError, EOFError, ImportError, TypeError, ValueError, pickle
 @dataclass(frozen=True, slots=True)
 class Outline:
     """
-    The facts of a module that a host needs beside its bytes and its machine code.
+    The properties of a module that a host needs beside its bytes and its machine code.
 
     `binary` has tables, memories and the size of bodies, and nothing else. `code` is the
     SHA-256 of the rewritten module.

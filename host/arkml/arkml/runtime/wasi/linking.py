@@ -35,6 +35,9 @@ class Directory:
         guest: Path under which the guest finds it, such as "/data".
         writable: True allows the guest to write.
 
+    Example:
+        saves = arkml.Directory("saves", "/saves", writable=True)
+
     """
 
     host: str | os.PathLike[str]
