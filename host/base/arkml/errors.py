@@ -280,7 +280,7 @@ class GuestBusy(GuestError):
 
 
 class GuestCancelled(GuestError):
-    """The call was cancelled, by `cancel`, Ctrl-C or an exception in the host."""
+    """The call was canceled, by `cancel`, Ctrl-C or an exception in the host."""
 
 
 class PolicyFailed(GuestError):

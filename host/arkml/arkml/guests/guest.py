@@ -38,7 +38,7 @@ class Guest(Sealed, Unique, Closing):
     One sandboxed instance of a module.
 
     A guest takes one call at a time: a second call, from any thread or from inside the first,
-    raises GuestBusy. A guest that trapped, ran out of time or was cancelled has failed: `failure`
+    raises GuestBusy. A guest that trapped, ran out of time or was canceled has failed: `failure`
     holds the error, its handles are freed, and every later call raises GuestFailed.
 
     Methods that run the guest take a `budget`: the seconds that may be charged to the guest for
@@ -150,7 +150,7 @@ class Guest(Sealed, Unique, Closing):
 
         Raises:
             GuestError: The call failed, as for `call`.
-            CancelledError: The task was cancelled (an error of asyncio); the guest has failed.
+            CancelledError: The task was canceled (an error of asyncio); the guest has failed.
 
         Example:
             async def play(guests):

@@ -252,7 +252,7 @@ class Instance(Unique):
         self.is_tight = is_tight or self._give is not None  # what it has less is given back
 
     def _other_bytes(self) -> int:
-        """Return the bytes that count towards the guest's limit, without its wasm memory."""
+        """Return the bytes that count toward the guest's limit, without its wasm memory."""
         return sum(self._other_sizes().values())
 
     def _other_sizes(self) -> dict[str, int]:

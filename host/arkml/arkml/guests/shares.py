@@ -31,7 +31,7 @@ class FleetShares:
 
     def judge(self, taken: Mapping[int, float], budget: float) -> dict[int, float]:
         """
-        Count a frame, in which each guest, by its place, `taken` these seconds.
+        Count a frame; `taken` has the seconds that each guest took of it, by place.
 
         Returns the places of guests that exceeded their shares in too many frames, with the share
         in this frame, in seconds.

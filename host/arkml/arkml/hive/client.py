@@ -340,7 +340,7 @@ def _cancel_begun(loop: asyncio.AbstractEventLoop) -> None:
 
 def _run_for(future: Future[T], work: Coroutine[Any, Any, T]) -> None:
     """
-    Run `work` as a task of this loop; `future` gets its outcome, and cancels it if it is cancelled.
+    Run `work` as a task of this loop; `future` gets its outcome, and cancels it if it is canceled.
 
     Unlike a future of `asyncio.run_coroutine_threadsafe`, `future` is in no reference cycle, so its
     outcome is freed with it. An ArkmlError loses its traceback, which would keep the body of the

@@ -271,7 +271,6 @@ class Delivery:
         """Send the body under the number that the hive expects."""
         if expected == body.seq:
             return
-
         body.seq = self.seq = expected
         body.data = self._encoded(body.kind, body.columns, body.dropped, body.non_finite)
 

@@ -47,7 +47,7 @@ class PolicyPoll:
         self._tracing = tracing("arkml-host")
 
     async def run(self) -> None:
-        """Poll until it is cancelled."""
+        """Poll until it is canceled."""
         version, pause = 0, FIRST_PAUSE
         while True:
             path = f"/runs/{self._run_id}/policy?after={version}&wait={POLL_SECONDS:g}"

@@ -85,13 +85,13 @@ class Usage:
 
     @property
     def run_seconds(self) -> float:
-        """Seconds that count towards `Limits.run_seconds`, of all calls together."""
+        """Seconds that count toward `Limits.run_seconds`, of all calls together."""
         charged = self.import_seconds + self.copy_seconds + self.vetting_seconds
         return self.wasm_seconds + charged + self.model_seconds
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that count towards `Limits.guest_bytes`."""
+        """Bytes that count toward `Limits.guest_bytes`."""
         return sum(getattr(self, field.name) for field in fields(self)[_FIRST_SIZE:])
 
     def without_memory(self) -> Usage:

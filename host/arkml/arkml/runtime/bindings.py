@@ -288,7 +288,7 @@ class RawInstance:
 
 
 def define(linker: wasmtime.Linker, context: Address, module: str, name: str, extern: Any) -> None:
-    """Name an item of a Store in `linker`, such as "arkml" "memory"."""
+    """Name an item of a Store in `linker`, such as "memory" of module "arkml"."""
     place = ctypes.addressof(extern)
     check(_define(linker.ptr(), context, *_text(module), *_text(name), place))
 

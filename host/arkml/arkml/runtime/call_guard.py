@@ -60,7 +60,7 @@ class CallGuard:
         """
         Begin a call, or raise GuestBusy before anything is touched.
 
-        If an earlier call was cut off, its guests fail now, and their places are returned.
+        If an earlier call was cut off, its guests fail now. Returns their places, else None.
         """
         thread = threading.get_ident()
         main = thread == MAIN_THREAD
@@ -103,7 +103,7 @@ class CallGuard:
             GUARD.tasks.add(coroutine)
 
     def cancel(self) -> None:
-        """Let the call in progress raise GuestCancelled when it next yields, on any thread."""
+        """Make the call in progress raise GuestCancelled at its next yield, from any thread."""
         self._cancelled = True
 
     def check_interrupt(self) -> None:

@@ -266,7 +266,7 @@ class Fiber:
         """
         Run the guest until its call or frame ends (None), or until it needs its caller.
 
-        With `gives_way` it also returns at the end of a turn. The time since `suspended_at` counts.
+        With `gives_way` it also returns at the end of a turn. Time since `suspended_at` is charged.
         Raises GuestTimeout when the budget is used up and KeyboardInterrupt after SIGINT; `finish`
         must follow.
         """

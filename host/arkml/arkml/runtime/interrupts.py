@@ -112,11 +112,11 @@ def is_running(task: Task) -> bool:
 
 def runs_below(frame: FrameType) -> bool:
     """
-    Return whether this package is on the stack a second time, below the innermost frames.
+    Return whether this package is on the stack a second time, outside of the innermost frames.
 
-    The innermost frames run from `frame` down to the first one of another package, of a finalizer,
-    which may run within any function, or of `call_embedder`. One more frame of this package below
-    them means that a call is in progress there.
+    The innermost frames run from `frame` outwards to the first one of another package, of a
+    finalizer, which may run within any function, or of `call_embedder`. A frame of this package
+    further out means that a call is in progress there.
     """
     at: FrameType | None = frame
     while at is not None and _is_ours(at) and at.f_code.co_name not in _ENTRANCES:

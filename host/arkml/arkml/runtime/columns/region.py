@@ -182,7 +182,6 @@ class Region:
             source = old.view(field, old_rows.start, old_rows.stop)
             if source is not None:
                 slab.view(field, start, start + len(source))[:] = source
-
         number, self.number, self.slab = self.number, number, slab
         self._columns.give(old, number)
         self._place()
