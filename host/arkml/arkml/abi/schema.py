@@ -213,7 +213,7 @@ class Function:
 
     @property
     def handler(self) -> str:
-        """The name of its handler, a Python method."""
+        """The name of its handler, a Python method, such as `drop_future`."""
         return self.name.replace(".", "_").lower()
 
 

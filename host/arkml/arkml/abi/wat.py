@@ -12,8 +12,8 @@ def proxy(apis: Sequence[Api], *, pages: int = 1) -> str:
     """
     Render a guest that imports all of `apis` and exports each function as `MODULE.SYMBOL`.
 
-    It exports its memory, which begins with `pages` pages and may grow. With it a test can call
-    each handler through wasm without a compiler.
+    It exports its memory, which begins with `pages` pages and may grow. A test can call each
+    handler through it, without a compiler.
     """
     rows = [(api, function) for api in apis for function in api.functions]
     lines = ["(module"]
