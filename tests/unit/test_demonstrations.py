@@ -71,13 +71,14 @@ def rows_of(demonstrations):
     return [rows.agent, rows.step, rows.state, rows.reward, rows.features, rows.action]
 
 
-def test_rows_written_as_npz_come_back_with_what_is_known_of_them(tmp_path):
-    written = DemonstrationSet(row_columns(**columns()), (), "walker.wasm", "ab12")
+@pytest.mark.parametrize("branches", [(), None], ids=["none", "unknown"])
+def test_rows_written_as_npz_come_back_with_what_is_known_of_them(tmp_path, branches):
+    written = DemonstrationSet(row_columns(**columns()), branches, "walker.wasm", "ab12")
     write_demonstrations(tmp_path / "rows.npz", written)
     read = read_demonstrations(tmp_path / "rows.npz")
 
     assert all(map(np.array_equal, rows_of(read), rows_of(written)))
-    assert (read.branches, read.guest, read.sha256) == ((), "walker.wasm", "ab12")
+    assert (read.branches, read.guest, read.sha256) == (branches, "walker.wasm", "ab12")
     assert (read.features, read.actions, len(read), read.episodes) == (3, 1, 6, 1)
     assert read.digest == written.digest
     assert read.warnings == ()

@@ -47,9 +47,21 @@ class Limits:
         run_seconds: Time budget of one call: its wasm and the work of the host on its behalf,
             without policies of the embedder and waits. None sets no budget.
         text_bytes: Size of one text.
+        log_bytes: Size of one log message; what is longer is cut, with a note.
+        descriptors: Files and directories of WASI open at once, with the three streams.
         call_seconds: Time of one call including the waits that the guest asks for; it does not hold
             for cmdlets. None sets no limit.
+        guest_bytes: Bytes of one guest together: wasm memory, columns, models in use and their work
+            space, brains, states of agents, requests to hives with their results, and vectors that
+            calls leave.
+        host_bytes: Bytes of all guests of a host: their largest possible memories and all their
+            other memory. None sets no limit.
+        frames_over_share: Frames of the last 20 in which a guest of a fleet may exceed its share of
+            the time.
         compile_seconds: Wall time to compile one module.
+        nnef_processes: Processes of a host that run NNEF models, each for one model in use.
+        requests: Unfinished requests of one guest to hives, including requests whose future it
+            dropped.
 
     Example:
         limits = arkml.Limits(memory_bytes=64 << 20, run_seconds=0.1)
@@ -73,22 +85,14 @@ class Limits:
     run_seconds: float | None = 1.0
     text_bytes: int = 1 * MIB
     log_bytes: int = 64 * KIB
-
     descriptors: int = 256
     call_seconds: float | None = 30.0
-    """Seconds of one call including the waits that the guest asks for; None: no limit."""
     guest_bytes: int = 1536 * MIB
-    """Bytes of one guest: wasm memory, columns, models in use and their work space, brains, states
-    of agents, requests to hives with their results, and vectors that calls leave, together."""
     host_bytes: int | None = None
-    """Bytes of all guests of a host: their largest possible memories and all their other memory."""
     frames_over_share: int = 5
-    """Frames of the last 20 in which a guest of a fleet may exceed its share of the time."""
     compile_seconds: float = 30.0
     nnef_processes: int = 4
-    """Processes of a host that run NNEF models, each for one model in use."""
     requests: int = 32
-    """Unfinished requests of one guest to hives, including requests whose future it dropped."""
 
     def __post_init__(self) -> None:
         """Check every limit, and store it as an int or float (a numpy integer, for example)."""

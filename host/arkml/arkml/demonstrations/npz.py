@@ -50,7 +50,7 @@ def write_npz(path: Path, demonstrations: DemonstrationSet) -> None:
         "sha256": demonstrations.sha256,
         "features": demonstrations.features,
         "actions": demonstrations.actions,
-        "branches": list(demonstrations.branches or ()),
+        "branches": demonstrations.branches,  # None where they are not known
     }
     file = io.BytesIO()
     np.savez_compressed(

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from arkml.errors import SnapshotTooLarge
 
-PORTION = 4
+SNAPSHOTS_IN_USE = 4
 """Limit on the snapshots in use together, as a multiple of the limit on one."""
 
 

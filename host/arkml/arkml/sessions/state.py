@@ -14,7 +14,7 @@ from arkml.sessions.call_vectors import CallVectors
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
-from arkml.sessions.leases import PORTION, SnapshotLeases
+from arkml.sessions.leases import SNAPSHOTS_IN_USE, SnapshotLeases
 from arkml.sessions.pending_requests import PendingRequests
 from arkml.sessions.session import Keys, QueueOpener
 from arkml.sessions.session_table import SessionTable
@@ -128,7 +128,7 @@ class GuestState:
 
         self.brain_memory = BrainMemory(require, most_observations=limits.snapshot_bytes)
         self.vectors = CallVectors(require)
-        self.snapshots = SnapshotLeases(PORTION * limits.snapshot_bytes)
+        self.snapshots = SnapshotLeases(SNAPSHOTS_IN_USE * limits.snapshot_bytes)
         self.changes = FutureChanges()
         self.requests = PendingRequests(limits.requests, lambda size: account.admit(size))
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)

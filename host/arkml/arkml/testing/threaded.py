@@ -146,7 +146,7 @@ class HostKeywords(TypedDict, total=False):
     hive: HiveGrant | None
 
 
-class ThreadedHost(Sealed):
+class ThreadedHost(Sealed, Closing):
     """A host whose guests run on a thread, with the arguments of `arkml.Host`."""
 
     def __init__(self, **options: Unpack[HostKeywords]) -> None:
