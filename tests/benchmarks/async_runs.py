@@ -23,7 +23,8 @@ from arkml.async_trainer.adaptors.sac_rows import (
 from arkml.async_trainer.core import Evaluator, NullRecorder, Policy, Record
 from arkml.async_trainer.runners.choice import RunnerChoice
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.sac_export import SacWeights, export
+from arkml.learning.policy_graph import to_onnx
+from arkml.learning.sac_export import SacWeights
 
 NAME = "pendulum"
 ACTORS, AGENTS = 2, 16
@@ -99,7 +100,7 @@ def main(seed: int, runner: RunnerChoice) -> None:
     ]
 
     def rate(weights: SacWeights) -> float:
-        returns = evaluate(module, export(weights), episodes=EPISODES).returns
+        returns = evaluate(module, to_onnx(weights), episodes=EPISODES).returns
         return statistic(game, returns.tolist())
 
     found = {

@@ -17,8 +17,9 @@ from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Layer
 from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Scaling
+from arkml.learning.policy_graph import to_onnx
 from arkml.learning.policy_lag import PolicyLag
-from arkml.learning.ppo_export import PpoWeights, to_onnx
+from arkml.learning.ppo_export import PpoWeights
 
 HIDDEN = 64
 _REPORTED = 0.25  # seconds

@@ -30,7 +30,8 @@ from arkml import Host
 from arkml.hive.protocol.rows import CONTENT_TYPE, encode
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
-from arkml.learning.sac_export import SacWeights, to_onnx
+from arkml.learning.policy_graph import to_onnx
+from arkml.learning.sac_export import SacWeights
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.training import TrainingPolicy

@@ -8,7 +8,8 @@ import numpy as np
 from arkml.hive.protocol.segments import read_records
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
-from arkml.learning.ppo_export import PpoWeights, to_onnx
+from arkml.learning.policy_graph import to_onnx
+from arkml.learning.ppo_export import PpoWeights
 
 
 def layer(random, rows, columns):

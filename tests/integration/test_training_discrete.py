@@ -21,7 +21,8 @@ from arkml.hive.protocol.segments import read_records
 from arkml.host import hives_of
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
-from arkml.learning.ppo_export import PpoWeights, to_onnx
+from arkml.learning.policy_graph import to_onnx
+from arkml.learning.ppo_export import PpoWeights
 
 CHOOSERS = GUESTS / "c_choosers.wasm"
 LEARNER = str(Path(__file__).with_name("ppo_learner.py"))

@@ -17,7 +17,7 @@ from arkml.guest_trials.class_policies import ClassPolicies, OnceWarned
 from arkml.guest_trials.options import StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.stand_ins import StandInFile, StandIns
-from arkml.learning.ppo_export import to_onnx
+from arkml.learning.policy_graph import to_onnx
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 

@@ -8,10 +8,13 @@ import onnxruntime as ort
 import pytest
 
 from arkml.abi.codes import SnapshotFormat
+from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer
-from arkml.learning.normalizer import Scaling
-from arkml.learning.policy_graph import ExportWrong
-from arkml.learning.sac_export import SacWeights, act, check, export, to_onnx
+from arkml.learning.normalizer import Normalizer, Scaling
+from arkml.learning.policy_graph import ExportWrong, to_onnx
+from arkml.learning.ppo import Ppo
+from arkml.learning.sac import Sac
+from arkml.learning.sac_export import SacWeights
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
@@ -56,7 +59,7 @@ def test_a_model_answers_what_the_formula_says(count):
     epsilon = random.standard_normal((count, 1)).astype(np.float32)
     actions, values = run(to_onnx(weights()), features, epsilon)
     expected = expected_answer(features, epsilon)
-    numpy = act(weights(), features, epsilon)
+    numpy = weights().act(features, epsilon)
 
     assert actions == pytest.approx(expected[0], abs=1e-6)
     assert values == pytest.approx(expected[1], abs=1e-5)
@@ -74,7 +77,7 @@ def test_features_far_off_are_clipped_in_the_model():
 
 
 def test_the_check_passes_what_answers_alike():
-    check(to_onnx(weights()), weights())  # raises ExportWrong otherwise
+    weights().check(to_onnx(weights()))  # raises ExportWrong otherwise
 
 
 def test_the_check_passes_critics_whose_terms_nearly_cancel_each_other_out():
@@ -92,7 +95,7 @@ def test_the_check_passes_critics_whose_terms_nearly_cancel_each_other_out():
     values = run(model, [[3.0, 1.0]], [[0.0]])[1]
 
     assert abs(values).max() < 0.1
-    check(model, cancelling)  # raises ExportWrong otherwise
+    cancelling.check(model)  # raises ExportWrong otherwise
 
 
 @pytest.mark.parametrize(
@@ -105,14 +108,19 @@ def test_the_check_passes_critics_whose_terms_nearly_cancel_each_other_out():
 )
 def test_the_check_refuses_what_answers_otherwise(part, other):
     with pytest.raises(ExportWrong, match=part):
-        check(to_onnx(weights()), replace(weights(), **other))
+        replace(weights(), **other).check(to_onnx(weights()))
 
 
-def test_weights_that_are_not_finite_are_not_exported():
-    broken = replace(weights(), actor=[layer([np.nan, 0], [0, 0], bias=[0.0, 0.0])])
+@pytest.mark.parametrize(
+    ("algorithm", "part"), [(Sac, "actor"), (Sac, "critics"), (Ppo, "actor"), (Ppo, "critic")]
+)
+def test_weights_that_are_not_finite_are_not_exported(algorithm, part):
+    made = algorithm(Settings(2, 1, hidden=4, layers=1, rollout_rows=8), Normalizer(2, active=True))
+    networks = getattr(made._state, "weights", made._state)
+    getattr(networks, part)[0].weight[0] = np.nan
 
-    with pytest.raises(Diverged, match="not finite"):
-        export(broken)
+    with pytest.raises(Diverged, match="not finite after update 0"):
+        made.policy()
 
 
 def test_the_host_takes_the_model_with_its_noise_and_values():

@@ -11,8 +11,8 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.batches import ROW, Batch
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
-from arkml.learning.policy_graph import ExportWrong, run
-from arkml.learning.ppo_export import Heads, PpoWeights, check, to_onnx
+from arkml.learning.policy_graph import ExportWrong, run, to_onnx
+from arkml.learning.ppo_export import Heads, PpoWeights
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
@@ -194,7 +194,7 @@ def test_a_branch_without_an_allowed_choice_has_all_of_them():
 def test_the_check_passes_what_answers_alike(branches, continuous):
     made = weights(branches, continuous)
 
-    check(to_onnx(made), made, heads(made))  # raises ExportWrong otherwise
+    made.check(to_onnx(made), heads(made))  # raises ExportWrong otherwise
 
 
 @pytest.mark.parametrize("part", ["mean", "logits", "values"])
@@ -207,7 +207,7 @@ def test_the_check_refuses_what_answers_otherwise(part):
         return own._replace(**{part: changed})
 
     with pytest.raises(ExportWrong):
-        check(to_onnx(made), made, other)
+        made.check(to_onnx(made), other)
 
 
 def test_weights_that_are_not_finite_are_recognized():

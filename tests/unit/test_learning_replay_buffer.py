@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import AUDIT, checksum, row_hashes
 from arkml.hive.protocol.rows import RowColumns, RowKind
-from arkml.learning.batch_block import BatchBlock, empty_block, most_batches
-from arkml.learning.replay_buffer import ReplayBuffer
+from arkml.learning.replay_buffer import BatchBlock, ReplayBuffer, empty_block, most_batches
 from arkml.learning.row_memory import HEADROOM
 from arkml.learning.trajectories import TrajectoryIndex, linear_recurrence
 

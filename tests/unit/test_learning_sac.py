@@ -18,8 +18,8 @@ from arkml.learning import engine
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
+from arkml.learning.policy_graph import to_onnx
 from arkml.learning.sac import Sac
-from arkml.learning.sac_export import check, to_onnx
 
 SETTINGS = {"hidden": 8, "batch_size": 16, "memory_min_size": 10, "memory_max_size": 1_000}
 
@@ -155,7 +155,7 @@ def test_an_export_answers_as_the_weights_before_and_after_updates_and_statistic
     made, normalizer = sac()
     for _ in range(3):
         weights = made.weights()
-        check(to_onnx(weights), weights)
+        weights.check(to_onnx(weights))
         normalizer.adopt()
         made.train(5)
 

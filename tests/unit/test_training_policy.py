@@ -15,7 +15,8 @@ from arkml.errors import InvalidArguments, ModelRejected, Unavailable
 from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
-from arkml.learning.ppo_export import PpoWeights, to_onnx
+from arkml.learning.policy_graph import to_onnx
+from arkml.learning.ppo_export import PpoWeights
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.step_limit import StepLimit

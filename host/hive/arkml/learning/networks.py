@@ -1,17 +1,42 @@
-"""Networks of linear layers with a ReLU between them, made and answered in numpy."""
+"""Networks of linear layers with a ReLU between them, in numpy, and the rate of their updates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from arkml.batches import Floats
+from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
+from arkml.learning.tensors import mapped
 
 Network = list[Layer]
 """Layers in order; there is a ReLU between two of them, and none after the last."""
+
+_HIDDEN_GAIN = float(np.sqrt(2.0))
+
+
+class AdamMoments(NamedTuple):
+    """First and second moments of Adam, each shaped as the parameters."""
+
+    first: Any
+    second: Any
+
+
+def no_moments(parameters: Any) -> AdamMoments:
+    """Return the moments before the first update."""
+    return AdamMoments(mapped(np.zeros_like, parameters), mapped(np.zeros_like, parameters))
+
+
+def learning_rate(settings: Settings, n_opts: int) -> float:
+    """Return the learning rate of the update that follows on `n_opts` updates."""
+    first, last = settings.learning_rate_init, settings.learning_rate_end
+    if not settings.learning_rate_steps:
+        return first
+    return last + (first - last) * max(0.0, 1.0 - n_opts / settings.learning_rate_steps)
 
 
 def make_network(random: np.random.Generator, widths: Sequence[int]) -> Network:
@@ -27,6 +52,29 @@ def make_network(random: np.random.Generator, widths: Sequence[int]) -> Network:
         )
         for inputs, outputs in pairwise(widths)
     ]
+
+
+def orthogonal_network(random: np.random.Generator, widths: Sequence[int], gain: float) -> Network:
+    """
+    Return a network with orthogonal weights, as in stable-baselines3, and biases of zero.
+
+    Args:
+        random: The generator of the weights.
+        widths: The widths of its inputs, hidden layers and outputs.
+        gain: The scale of the weights of the last layer.
+
+    """
+    gains = [_HIDDEN_GAIN] * (len(widths) - 2) + [gain]
+    return [
+        Layer(_orthogonal(random, inputs, outputs, each), np.zeros(outputs, np.float32))
+        for (inputs, outputs), each in zip(pairwise(widths), gains, strict=True)
+    ]
+
+
+def stacked(networks: Sequence[Network]) -> Network:
+    """Return networks of equal widths as one, whose arrays have them along the first axis."""
+    layers = zip(*networks, strict=True)
+    return [Layer(*(np.stack(arrays) for arrays in zip(*each, strict=True))) for each in layers]
 
 
 def answer(network: Sequence[Layer], inputs: Floats) -> Floats:
@@ -48,3 +96,12 @@ def magnitude(network: Sequence[Layer], inputs: Floats) -> float:
         largest = max(largest, float(terms.max(initial=0.0)))
         inputs = np.maximum(inputs @ layer.weight + layer.bias, 0.0)
     return largest
+
+
+def _orthogonal(random: np.random.Generator, inputs: int, outputs: int, gain: float) -> Floats:
+    """Return orthogonal rows or columns, whichever are fewer: float32, [inputs, outputs]."""
+    normal = random.standard_normal((max(inputs, outputs), min(inputs, outputs)))
+    directions, triangle = np.linalg.qr(normal)
+    directions *= np.sign(np.diag(triangle))  # else they would not be evenly distributed
+    oriented = directions if inputs >= outputs else directions.T
+    return np.ascontiguousarray(gain * oriented, np.float32)

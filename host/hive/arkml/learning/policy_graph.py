@@ -1,9 +1,9 @@
-"""ONNX graphs of policies under construction, and their comparison with the learner's answers."""
+"""Policies as ONNX: a graph that is built once, its weights, and the comparison of its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -29,20 +29,78 @@ class ExportWrong(HiveError):
     """The answers of an exported model differ from the learner's."""
 
 
+Tensors = dict[str, Floats]
+"""Weights of a graph by name: float32."""
+
+
+class PolicyWeights(Protocol):
+    """The weights of a policy with its scaling, copies that never change."""
+
+    def is_finite(self) -> bool:
+        """Return True if all weights are finite."""
+
+    def tensors(self) -> Tensors:
+        """Return the weights that the graph reads."""
+
+    def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Add the nodes, and return the widths of inputs and of outputs by name."""
+
+    def check(self, model: bytes) -> None:
+        """Compare the answers of a model with the networks'. Raises ExportWrong."""
+
+
+class PolicyTemplate:
+    """The ONNX file of the policies of a run, which differ in their weights alone."""
+
+    def __init__(self, weights: PolicyWeights) -> None:
+        """Build the graph of a policy, whose shapes all others share."""
+        graph = PolicyGraph(weights.tensors())
+        self._model = graph.model(*weights.build(graph))
+
+    def export(self, weights: PolicyWeights) -> bytes:
+        """Return the file of a policy, after comparing its answers. Raises ExportWrong."""
+        model = self.filled(weights)
+        weights.check(model)
+        return model
+
+    def filled(self, weights: PolicyWeights) -> bytes:
+        """Return the file of a policy, unchecked."""
+        tensors = weights.tensors()
+        for one in self._model.graph.initializer:
+            if one.name in tensors:
+                one.raw_data = np.asarray(tensors[one.name], "<f4").tobytes()
+        data: bytes = self._model.SerializeToString()
+        return data
+
+
+def to_onnx(weights: PolicyWeights) -> bytes:
+    """Return the file of one policy, unchecked."""
+    return PolicyTemplate(weights).filled(weights)
+
+
 class PolicyGraph:
-    """An ONNX graph under construction; its methods return names of tensors."""
+    """
+    An ONNX graph under construction; its methods return names of tensors.
 
-    def __init__(self) -> None:
+    `weights` are the weights that it takes as nodes read them, under their names.
+    """
+
+    def __init__(self, weights: Tensors) -> None:
         self._nodes: list[Any] = []
-        self._weights: list[Any] = []
+        self._weights = weights
+        self._initializers: list[Any] = []
 
-    def weight(self, name: str, values: Any) -> str:
+    def weight(self, name: str) -> str:
+        """Add a weight."""
+        return self._add(name, np.asarray(self._weights[name], np.float32))
+
+    def constant(self, name: str, values: Any) -> str:
         """Add float32 constants."""
-        return self._constant(name, np.asarray(values, np.float32))
+        return self._add(name, np.asarray(values, np.float32))
 
     def integers(self, name: str, values: Any) -> str:
         """Add int64 constants."""
-        return self._constant(name, np.asarray(values, np.int64))
+        return self._add(name, np.asarray(values, np.int64))
 
     def node(self, kind: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
         """
@@ -62,39 +120,43 @@ class PolicyGraph:
         self._nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
-    def normalized(self, observations: str, scaling: Scaling) -> str:
-        """Add the normalization of features."""
-        mean = self.weight("feature_mean", scaling.mean)
-        inverse = self.weight("feature_inverse", scaling.inverse)
-        bounds = [self.weight("feature_low", -CLIP), self.weight("feature_high", CLIP)]
+    def normalized(self, observations: str) -> str:
+        """Add the normalization of features, by the weights of `tensors_of`."""
+        mean, inverse = self.weight("feature_mean"), self.weight("feature_inverse")
+        bounds = [self.constant("feature_low", -CLIP), self.constant("feature_high", CLIP)]
         shifted = self.node("Sub", [observations, mean])
         return self.node("Clip", [self.node("Mul", [shifted, inverse]), *bounds])
 
-    def linear(self, source: str, layer: Layer, name: str) -> str:
-        """Add one linear layer."""
-        weight = self.weight(f"{name}_weight", layer.weight)
-        bias = self.weight(f"{name}_bias", layer.bias)
-        return self.node("Gemm", [source, weight, bias])
+    def returns(self, values: str) -> None:
+        """Add the output `values`, in the guest's units of reward."""
+        self.node("Mul", [values, self.weight("reward_scale")], "values")
 
-    def layers(self, source: str, layers: Sequence[Layer], name: str, *, last: bool) -> str:
+    def linear(self, source: str, name: str) -> str:
+        """Add one linear layer."""
+        return self.node(
+            "Gemm", [source, self.weight(f"{name}_weight"), self.weight(f"{name}_bias")]
+        )
+
+    def layers(self, source: str, name: str, *, last: bool = False) -> str:
         """
-        Add linear layers with a ReLU between them.
+        Add the linear layers of a network with a ReLU between them.
 
         Args:
             source: The name of the input: float32, [n, width].
-            layers: The weights.
-            name: The prefix of the names of the weights.
+            name: The name of the network in `tensors_of`.
             last: Whether a ReLU also follows the last layer.
 
         Returns:
             The name of the output.
 
         """
-        for number, layer in enumerate(layers):
-            source = self.linear(source, layer, f"{name}_{number}")
-            if last or number + 1 < len(layers):
+        number = 0
+        while f"{name}_{number}_weight" in self._weights:
+            if number:
                 source = self.node("Relu", [source])
-        return source
+            source = self.linear(source, f"{name}_{number}")
+            number += 1
+        return self.node("Relu", [source]) if last and number else source
 
     def columns(self, source: str, widths: Sequence[int]) -> tuple[str, ...]:
         """Split the columns of a matrix into parts of these widths; a width of 0 gives ""."""
@@ -108,26 +170,43 @@ class PolicyGraph:
         self._nodes.append(helper.make_node("Split", [source, sizes], used, axis=1))
         return tuple(names)
 
-    def model(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> bytes:
-        """Return the model. inputs, outputs: widths of float32, [N, width], by name."""
+    def model(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Any:
+        """
+        Return the model as `onnx.ModelProto`, checked.
+
+        inputs, outputs: widths of float32, [N, width], by name.
+        """
         graph = helper.make_graph(
             self._nodes,
             "policy",
             [_port(name, width) for name, width in inputs.items()],
             [_port(name, width) for name, width in outputs.items()],
-            self._weights,
+            self._initializers,
         )
         opset = helper.make_opsetid("", _OPSET)
         model = helper.make_model(
             graph, opset_imports=[opset], ir_version=_IR_VERSION, producer_name="arkml"
         )
         onnx.checker.check_model(model)
-        data: bytes = model.SerializeToString()
-        return data
+        return model
 
-    def _constant(self, name: str, values: Any) -> str:
-        self._weights.append(numpy_helper.from_array(values, name))
+    def _add(self, name: str, values: Any) -> str:
+        self._initializers.append(numpy_helper.from_array(values, name))
         return name
+
+
+def tensors_of(scaling: Scaling, networks: Mapping[str, Sequence[Layer]]) -> Tensors:
+    """Return the weights of a scaling, and of the layers of networks by the networks' names."""
+    tensors = {
+        "feature_mean": scaling.mean,
+        "feature_inverse": scaling.inverse,
+        "reward_scale": np.asarray(scaling.reward, np.float32),
+    }
+    for name, layers in networks.items():
+        for number, layer in enumerate(layers):
+            tensors[f"{name}_{number}_weight"] = layer.weight
+            tensors[f"{name}_{number}_bias"] = layer.bias
+    return tensors
 
 
 def samples(scaling: Scaling, actions: int) -> tuple[Floats, Floats]:

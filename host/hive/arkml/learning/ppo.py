@@ -13,10 +13,8 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.algorithm import Diverged, Layer, PolicyModel, State
-from arkml.learning.checkpoints import CheckpointDamaged
-from arkml.learning.engine import CompiledAhead, find_device
-from arkml.learning.networks import answer
+from arkml.learning.algorithm import Diverged, PolicyModel
+from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.ppo_batches import (
     count_minibatches,
@@ -24,11 +22,11 @@ from arkml.learning.ppo_batches import (
     generalized_advantages,
     spread_of_returns,
 )
-from arkml.learning.ppo_export import Heads, PpoWeights, check, to_onnx
-from arkml.learning.ppo_state import PpoState, RolloutRows, SavedPpo, Weights, first_state, rates_of
+from arkml.learning.ppo_export import PpoWeights
+from arkml.learning.ppo_state import RolloutRows, SavedPpo, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Rollout, RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
-from arkml.learning.tensors import flatten, restored
+from arkml.learning.tensors import mapped
 
 Doubles = npt.NDArray[np.float64]
 
@@ -43,9 +41,17 @@ class Actor(NamedTuple):
     scaling: Scaling
 
 
-class Ppo:
+class _Acting(NamedTuple):
+    """The versions of a checkpoint with their scalings, and the rows that were learned from."""
+
+    newest: dict[int, Scaling]
+    before: dict[int, Scaling]
+    learned_rows: int
+
+
+class Ppo(CompiledAlgorithm):
     """
-    Proximal policy optimization of one run. The first policy is ready before JAX is imported.
+    Proximal policy optimization of one run.
 
     An update is one step of Adam. A rollout that is full is learned from in `epochs` times as many
     updates as it has minibatches. The next one is full only after the new policy is published.
@@ -55,18 +61,13 @@ class Ppo:
 
     def __init__(self, settings: Settings, normalizer: Normalizer, *, lag: int = 1) -> None:
         """Build the networks. Raises InvalidSettings if there is no such device."""
-        self.device = find_device(settings.device)
+        super().__init__(settings, normalizer, first_state(settings))
         self.buffer = RolloutBuffer(settings, lag=lag)
         self.pace = RolloutPace(settings, self.buffer)
-        self._settings = settings
-        self._normalizer = normalizer
-        self._random = np.random.default_rng(settings.seed)
-        self._state = first_state(settings)
         self._weights: Weights = self._state.weights
         self._before = self._weights
         self._exported = Actor(self._weights, normalizer.current)
         self._actors: dict[int, Actor] = {}
-        self._updates = 0
         self._stale_before = 0
         self._chunk = min(_CHUNK, 2 * self.buffer.most)
         per_epoch = count_minibatches(self.buffer.most, settings.batch_size)
@@ -74,19 +75,9 @@ class Ppo:
         self._evaluate, self._make_updates = self._compile()
 
     @property
-    def n_opts(self) -> int:
-        """Updates so far, including updates before a restart."""
-        return self._updates
-
-    @property
     def is_ready(self) -> bool:
         """True if the rollout is full and the newest policy is published."""
         return self.buffer.is_full and not self.pace.awaits_version
-
-    def prepare(self) -> None:
-        """Begin to compile the updates."""
-        self._evaluate.begin()
-        self._make_updates.begin()
 
     def train(self, updates: int) -> dict[str, float]:
         """
@@ -113,25 +104,20 @@ class Ppo:
             np.int32(len(minibatches)),
             rates,
         )
-        if not outcome.is_finite:
+        try:
+            self.advance(outcome, len(minibatches))
+        except Diverged:
             self._random.bit_generator.state = random
-            raise Diverged(
-                f"losses or weights are not finite after update {self.n_opts}; these updates"
-                " are not applied"
-            )
-        self._begin_rollout(outcome.state)
+            raise
+        self._begin_rollout()
         tagged = self._tagged(outcome.losses, explained, float(rates.learning_rate))
         return tagged | {"train/stale_share": stale_share}
 
     def policy(self) -> PolicyModel:
         """Return the present policy as ONNX. Raises Diverged and ExportWrong."""
-        weights = self.weights()
-        if not weights.is_finite():
-            raise Diverged(f"weights are not finite after update {self.n_opts}")
-        model = to_onnx(weights)
-        check(model, weights, partial(_heads, weights))
+        policy = super().policy()
         self._exported = Actor(self._weights, self._normalizer.current)
-        return PolicyModel(model, self.n_opts)
+        return policy
 
     def weights(self) -> PpoWeights:
         """Return the weights of the present policy, with its scaling of features and values."""
@@ -164,43 +150,40 @@ class Ppo:
             "hive/excess_rows": float(self.buffer.excess_rows),
         }
 
-    def state(self) -> State:
-        """Return a copy of the networks, the optimizer, and the policies that act."""
+    def _saved(self) -> SavedPpo:
+        return SavedPpo(self._state, self._before)
+
+    def _facts(self) -> dict[str, Any]:
+        """Return the policies that act, and the rows that were learned from."""
         buffer = self.buffer
-        plain = {
-            "random": self._random.bit_generator.state,
+        return {
             "newest": self._scalings(buffer.newest_versions),
             "before": self._scalings(buffer.versions_before),
             "learned_rows": buffer.learned_rows,
         }
-        return State(flatten(SavedPpo(self._state, self._before)), plain)
 
-    def restore(self, state: State) -> None:
-        """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
-        saved = restored(SavedPpo(self._state, self._before), state.tensors)
-        try:
-            newest, before = (
-                {
-                    int(version): _scaling_from_json(scaling, self._settings.features)
-                    for version, scaling in part.items()
-                }
-                for part in (state.plain["newest"], state.plain["before"])
-            )
-            learned_rows = int(state.plain["learned_rows"])
-            self._random.bit_generator.state = state.plain["random"]
-        except (AttributeError, KeyError, ValueError, TypeError) as error:
-            raise CheckpointDamaged(f"the checkpoint does not fit this run: {error}") from error
+    def _read(self, plain: Mapping[str, Any]) -> _Acting:
+        newest, before = (
+            {
+                int(version): _scaling_from_json(scaling, self._settings.features)
+                for version, scaling in plain[part].items()
+            }
+            for part in ("newest", "before")
+        )
+        return _Acting(newest, before, int(plain["learned_rows"]))
+
+    def _continue(self, saved: SavedPpo, found: _Acting) -> None:
         self._state, self._before = saved
         self._weights = self._state.weights
-        self._updates = int(self._state.n_opts)
         self._actors = {
-            version: Actor(self._weights, scaling) for version, scaling in newest.items()
-        }
-        self._actors |= {
-            version: Actor(self._before, scaling) for version, scaling in before.items()
-        }
-        self.buffer.restore(before, learned_rows)
-        for version in newest:
+            version: Actor(weights, scaling)
+            for weights, scalings in (
+                (self._weights, found.newest), (self._before, found.before),
+            )
+            for version, scaling in scalings.items()
+        }  # fmt: skip
+        self.buffer.restore(found.before, found.learned_rows)
+        for version in found.newest:
             self.buffer.published(version)
 
     def _scalings(self, versions: Iterable[int]) -> dict[str, Any]:
@@ -209,7 +192,7 @@ class Ppo:
             for version in sorted(versions)
         }
 
-    def _compile(self) -> tuple[CompiledAhead, CompiledAhead]:
+    def _compile(self) -> tuple[Any, Any]:
         settings, state = self._settings, self._state
         minibatches = np.zeros((self._most_minibatches, settings.batch_size), np.int32)
         rows = _empty_rows(settings, self.buffer.most)
@@ -217,14 +200,12 @@ class Ppo:
         evaluated = (state.weights, *_empty_rows(settings, self._chunk)[:3])
         branches = settings.branches
         return (
-            CompiledAhead(partial(_load, "evaluate", branches), evaluated, self.device),
-            CompiledAhead(partial(_load, "make_updates", branches), arguments, self.device),
+            self.compiled(partial(_load, "evaluate", branches), *evaluated),
+            self.compiled(partial(_load, "make_updates", branches), *arguments),
         )
 
-    def _begin_rollout(self, state: PpoState) -> None:
-        self._state = state
-        self._before, self._weights = self._weights, _copied(state.weights)
-        self._updates = int(state.n_opts)
+    def _begin_rollout(self) -> None:
+        self._before, self._weights = self._weights, mapped(np.array, self._state.weights)
         self.buffer.release()
         self._actors = {v: a for v, a in self._actors.items() if v in self.buffer.versions}
         self.pace.awaits_version = True
@@ -304,24 +285,6 @@ def _load(name: str, branches: tuple[int, ...]) -> Any:
     from arkml.learning import ppo_update
 
     return partial(getattr(ppo_update, name), branches)
-
-
-def _copied(weights: Weights) -> Weights:
-    """Return weights in numpy that never change."""
-    actor, critic = (
-        [Layer(np.array(layer.weight), np.array(layer.bias)) for layer in network]
-        for network in (weights.actor, weights.critic)
-    )
-    return Weights(actor, np.array(weights.log_std), critic)
-
-
-def _heads(weights: PpoWeights, observations: Floats) -> Heads:
-    """Return the outputs of the networks in numpy. observations: float32, [n, F]."""
-    inputs = weights.scaling.features(observations)
-    outputs = answer(list(weights.actor), inputs)
-    mean, logits = np.split(outputs, [len(weights.log_std)], axis=1)
-    values = answer(list(weights.critic), inputs) * np.float32(weights.scaling.reward)
-    return Heads(mean, logits, values)
 
 
 def _scaling_as_json(scaling: Scaling) -> dict[str, Any]:

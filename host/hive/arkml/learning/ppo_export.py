@@ -1,9 +1,9 @@
-"""ONNX models of PPO's policies: Gaussian actions, branches of choices, and their masks."""
+"""The policy of PPO as an ONNX model: Gaussian actions, branches of choices, and their masks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -13,16 +13,19 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.learning.algorithm import Layer
-from arkml.learning.networks import magnitude
+from arkml.learning.networks import answer, magnitude
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import (
     TOLERANCE,
     ExportWrong,
     PolicyGraph,
+    Tensors,
     require_close,
     run,
     samples,
+    tensors_of,
 )
+from arkml.learning.tensors import is_finite
 
 _CONSTANTS = {
     "zero": 0.0,
@@ -38,6 +41,23 @@ _CONSTANTS = {
 _BLOCK = 64  # choices that are summed by one matrix
 
 Doubles = npt.NDArray[np.float64]
+
+
+class Heads(NamedTuple):
+    """
+    The outputs of the networks for a batch.
+
+    mean: float32, [n, C]. logits: float32, [n, choices of all branches], without masks. values:
+    float32, [n, 1], in the guest's units of reward.
+    """
+
+    mean: Floats
+    logits: Floats
+    values: Floats
+
+
+ReferenceHeads = Callable[[Floats], Heads]
+"""Computes the outputs of the networks for observations, float32, [n, F]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,67 +92,92 @@ class PpoWeights:
 
     def is_finite(self) -> bool:
         """Return True if all weights are finite."""
-        layers = (*self.actor, *self.critic)
-        arrays = (self.log_std, *(array for x in layers for array in (x.weight, x.bias)))
-        return all(np.isfinite(array).all() for array in arrays)
+        return is_finite([list(self.actor), list(self.critic), self.log_std])
 
+    def heads(self, observations: Floats) -> Heads:
+        """Return the outputs of the networks in numpy. observations: float32, [n, F]."""
+        inputs = self.scaling.features(observations)
+        mean, logits = np.split(answer(self.actor, inputs), [len(self.log_std)], axis=1)
+        values = answer(self.critic, inputs) * np.float32(self.scaling.reward)
+        return Heads(mean, logits, values)
 
-class Heads(NamedTuple):
-    """
-    The outputs of the networks for a batch.
+    def tensors(self) -> Tensors:
+        """Return the weights that the graph reads."""
+        tensors = tensors_of(self.scaling, {"actor": self.actor, "critic": self.critic})
+        return tensors | {"deviation": np.exp(self.log_std)}
 
-    mean: float32, [n, C]. logits: float32, [n, choices of all branches], without masks. values:
-    float32, [n, 1], in the guest's units of reward.
-    """
+    def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """
+        Add the nodes of the policy, with its normalization.
 
-    mean: Floats
-    logits: Floats
-    values: Floats
+        Inputs, float32: `observations`, [N, F]; `epsilon`, [N, A], standard normal numbers or
+        zeros; and with branches `action_masks`, [N, choices of all branches], 1 for a choice that
+        is allowed and 0 for any other. Outputs, float32: `raw_actions`, [N, A], continuous actions
+        mean + deviation * epsilon and then the number of the choice in each branch; `actions`,
+        [N, A], with the continuous ones clipped to [-1, 1]; and `values`, [N, 1], in the guest's
+        units of reward.
 
+        The choice of a branch is the first whose cumulative probability is above the normal
+        distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed
+        choices have a probability; a branch without an allowed choice allows all of them.
+        """
+        continuous, branches = len(self.log_std), self.branches
+        inputs = graph.normalized("observations")
+        mean, logits = graph.columns(graph.layers(inputs, "actor"), (continuous, sum(branches)))
+        noise, ranks = graph.columns("epsilon", (continuous, len(branches)))
+        raw, clipped = [], []
+        if continuous:
+            spread = graph.node("Mul", [noise, graph.weight("deviation")])
+            drawn = graph.node("Add", [mean, spread])
+            bounds = [graph.constant("action_low", -1.0), graph.constant("action_high", 1.0)]
+            raw, clipped = [drawn], [graph.node("Clip", [drawn, *bounds])]
+        if branches:
+            choices = _Branches(graph, branches).choices(logits, ranks)
+            raw, clipped = [*raw, choices], [*clipped, choices]
+        graph.node("Concat", raw, "raw_actions", axis=1)
+        graph.node("Concat", clipped, "actions", axis=1)
+        graph.returns(graph.layers(inputs, "critic"))
+        widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
+        if branches:
+            widths["action_masks"] = sum(branches)
+        return widths, {"actions": self.actions, "raw_actions": self.actions, "values": 1}
 
-ReferenceHeads = Callable[[Floats], Heads]
-"""Computes the outputs of the networks for observations, float32, [n, F]."""
+    def check(self, model: bytes, reference: ReferenceHeads | None = None) -> None:
+        """
+        Compare a model with the learner's networks, at average, typical and extreme observations.
 
-
-def to_onnx(weights: PpoWeights) -> bytes:
-    """
-    Return an ONNX model of a policy, with its normalization.
-
-    Inputs, float32: `observations`, [N, F]; `epsilon`, [N, A], standard normal numbers or zeros;
-    and with branches `action_masks`, [N, choices of all branches], 1 for a choice that is allowed
-    and 0 for any other. Outputs, float32: `raw_actions`, [N, A], continuous actions mean +
-    deviation * epsilon and then the number of the choice in each branch; `actions`, [N, A], with
-    the continuous ones clipped to [-1, 1]; and `values`, [N, 1], in the guest's units of reward.
-
-    The choice of a branch is the first whose cumulative probability is above the normal
-    distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed
-    choices have a probability; a branch without an allowed choice allows all of them.
-    """
-    graph = PolicyGraph()
-    continuous, branches = len(weights.log_std), weights.branches
-    inputs = graph.normalized("observations", weights.scaling)
-    heads = graph.layers(inputs, weights.actor, "actor", last=False)
-    mean, logits = graph.columns(heads, (continuous, sum(branches)))
-    noise, ranks = graph.columns("epsilon", (continuous, len(branches)))
-    raw, clipped = [], []
-    if continuous:
-        deviation = graph.weight("deviation", np.exp(weights.log_std))
-        drawn = graph.node("Add", [mean, graph.node("Mul", [noise, deviation])])
-        bounds = [graph.weight("action_low", -1.0), graph.weight("action_high", 1.0)]
-        raw, clipped = [drawn], [graph.node("Clip", [drawn, *bounds])]
-    if branches:
-        choices = _Branches(graph, branches).choices(logits, ranks)
-        raw, clipped = [*raw, choices], [*clipped, choices]
-    graph.node("Concat", raw, "raw_actions", axis=1)
-    graph.node("Concat", clipped, "actions", axis=1)
-    value = graph.layers(inputs, weights.critic, "critic", last=False)
-    scale = graph.weight("reward_scale", np.float32(weights.scaling.reward))
-    graph.node("Mul", [value, scale], "values")
-    widths = {"observations": len(weights.scaling.mean), "epsilon": weights.actions}
-    if branches:
-        widths["action_masks"] = sum(branches)
-    outputs = {"actions": weights.actions, "raw_actions": weights.actions, "values": 1}
-    return graph.model(widths, outputs)
+        Raises ExportWrong if answers differ, if the model makes a masked choice, or if its choice
+        is not the one at the quantile of epsilon. `reference` is `heads` by default.
+        """
+        continuous = len(self.log_std)
+        observations, epsilon = samples(self.scaling, self.actions)
+        heads = (reference or self.heads)(observations)
+        inputs = {"observations": observations, "epsilon": epsilon}
+        masks = np.ones((len(observations), sum(self.branches)), np.float32)
+        if self.branches:
+            masks[2:] = np.random.default_rng(1).random(masks[2:].shape) < 0.5
+            inputs["action_masks"] = masks
+        actions, raw, values = run(model, inputs, ["actions", "raw_actions", "values"])
+        deviation = np.exp(self.log_std)
+        drawn = np.asarray(heads.mean + deviation * epsilon[:, :continuous], np.float32)
+        scaled = self.scaling.features(observations)
+        largest = max(float(np.abs(drawn).max(initial=0.0)), magnitude(self.actor, scaled))
+        value_scale = magnitude(self.critic, scaled) * float(self.scaling.reward)
+        require_close("raw actions", raw[:, :continuous], drawn, largest)
+        require_close("actions", actions[:, :continuous], drawn.clip(-1.0, 1.0), largest)
+        require_close("choices", actions[:, continuous:], raw[:, continuous:], 0.0)
+        require_close("values", values, heads.values, value_scale)
+        start = 0
+        for branch, size in enumerate(self.branches):
+            columns = slice(start, start + size)
+            start += size
+            _require_choices(
+                branch,
+                raw[:, continuous + branch],
+                heads.logits[:, columns].astype(np.float64),
+                masks[:, columns] > 0.5,
+                epsilon[:, continuous + branch],
+            )
 
 
 class _Branches:
@@ -154,10 +199,10 @@ class _Branches:
         sizes = np.array(branches)[:, None]
         index = np.array(starts)[:, None] + np.minimum(places, sizes - 1)
         self._index = graph.integers("choice_index", index)
-        self._exists = graph.weight("choice_exists", places < sizes)
+        self._exists = graph.constant("choice_exists", places < sizes)
         self._axis = graph.integers("choice_axis", [2])
         for name, value in _CONSTANTS.items():
-            graph.weight(name, value)
+            graph.constant(name, value)
 
     def choices(self, logits: str, ranks: str) -> str:
         """Add the choice of each branch, float32, [N, branches], by logits and epsilon `ranks`."""
@@ -211,57 +256,18 @@ class _Branches:
         """Add cumulative sums along the last axis, in blocks if there are many choices."""
         graph, (count, most) = self._graph, self._shape
         size = min(most, _BLOCK)
-        within = graph.weight("sum_within", np.triu(np.ones((size, size))))
+        within = graph.constant("sum_within", np.triu(np.ones((size, size))))
         if most <= _BLOCK:
             return graph.node("MatMul", [shares, within])
         number = most // _BLOCK
         blocks = graph.integers("block_shape", [0, count, number, _BLOCK])
         inner = graph.node("MatMul", [graph.node("Reshape", [shares, blocks]), within])
         totals = graph.node("Gather", [inner, graph.integers("block_end", _BLOCK - 1)], axis=3)
-        before = graph.weight("sum_before", np.triu(np.ones((number, number)), 1))
+        before = graph.constant("sum_before", np.triu(np.ones((number, number)), 1))
         starts = graph.node("MatMul", [totals, before])
         starts = graph.node("Unsqueeze", [starts, graph.integers("block_axis", [3])])
         whole = graph.integers("choice_shape", [0, count, most])
         return graph.node("Reshape", [graph.node("Add", [inner, starts]), whole])
-
-
-def check(model: bytes, weights: PpoWeights, reference: ReferenceHeads) -> None:
-    """
-    Compare a model with the learner's networks, at average, typical and extreme observations.
-
-    Raises ExportWrong if answers differ, if the model makes a masked choice, or if its choice is
-    not the one at the quantile of epsilon.
-    """
-    continuous = len(weights.log_std)
-    observations, epsilon = samples(weights.scaling, weights.actions)
-    heads = reference(observations)
-    inputs = {"observations": observations, "epsilon": epsilon}
-    masks = np.ones((len(observations), sum(weights.branches)), np.float32)
-    if weights.branches:
-        masks[2:] = np.random.default_rng(1).random(masks[2:].shape) < 0.5
-        inputs["action_masks"] = masks
-    names = ["actions", "raw_actions", "values"]
-    actions, raw, values = run(model, inputs, names)
-    deviation = np.exp(weights.log_std)
-    drawn = np.asarray(heads.mean + deviation * epsilon[:, :continuous], np.float32)
-    scaled = weights.scaling.features(observations)
-    largest = max(float(np.abs(drawn).max(initial=0.0)), magnitude(weights.actor, scaled))
-    value_scale = magnitude(weights.critic, scaled) * float(weights.scaling.reward)
-    require_close("raw actions", raw[:, :continuous], drawn, largest)
-    require_close("actions", actions[:, :continuous], drawn.clip(-1.0, 1.0), largest)
-    require_close("choices", actions[:, continuous:], raw[:, continuous:], 0.0)
-    require_close("values", values, heads.values, value_scale)
-    start = 0
-    for branch, size in enumerate(weights.branches):
-        columns = slice(start, start + size)
-        start += size
-        _require_choices(
-            branch,
-            raw[:, continuous + branch],
-            heads.logits[:, columns].astype(np.float64),
-            masks[:, columns] > 0.5,
-            epsilon[:, continuous + branch],
-        )
 
 
 def _require_choices(

@@ -6,12 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.algorithm import Layer
-from arkml.learning.networks import Network
+from arkml.learning.networks import learning_rate, no_moments, orthogonal_network
 
-_HIDDEN_GAIN = float(np.sqrt(2.0))
 _ACTOR_GAIN = 0.01  # the first policy is the same everywhere, as in stable-baselines3
 _CRITIC_GAIN = 1.0
 
@@ -88,54 +85,16 @@ def first_state(settings: Settings) -> PpoState:
         np.zeros(settings.continuous, np.float32),
         orthogonal_network(random, [settings.features, *hidden, 1], _CRITIC_GAIN),
     )
-    return PpoState(weights, _zeros(weights), _zeros(weights), np.int32(0))
+    return PpoState(weights, *no_moments(weights), np.int32(0))
 
 
 def rates_of(settings: Settings, n_opts: int) -> PpoRates:
     """Return the numbers of the updates that follow on `n_opts` updates, in numpy."""
-    first, last = settings.learning_rate_init, settings.learning_rate_end
-    steps = settings.learning_rate_steps
-    remaining = max(0.0, 1.0 - n_opts / steps) if steps else 1.0
     numbers = (
-        last + (first - last) * remaining,
+        learning_rate(settings, n_opts),
         settings.clip_range,
         settings.entropy_coefficient,
         settings.value_coefficient,
         settings.max_gradient_norm,
     )
     return PpoRates(*(np.float32(number) for number in numbers))
-
-
-def orthogonal_network(random: np.random.Generator, widths: list[int], gain: float) -> Network:
-    """
-    Return a network with orthogonal weights, as in stable-baselines3, and biases of zero.
-
-    Args:
-        random: The generator of the weights.
-        widths: The widths of its inputs, hidden layers and outputs.
-        gain: The scale of the weights of the last layer.
-
-    """
-    gains = [_HIDDEN_GAIN] * (len(widths) - 2) + [gain]
-    return [
-        Layer(_orthogonal(random, inputs, outputs, each), np.zeros(outputs, np.float32))
-        for inputs, outputs, each in zip(widths[:-1], widths[1:], gains, strict=True)
-    ]
-
-
-def _orthogonal(random: np.random.Generator, inputs: int, outputs: int, gain: float) -> Floats:
-    """Return orthogonal rows or columns, whichever are fewer: float32, [inputs, outputs]."""
-    normal = random.standard_normal((max(inputs, outputs), min(inputs, outputs)))
-    directions, triangle = np.linalg.qr(normal)
-    directions *= np.sign(np.diag(triangle))  # else they would not be evenly distributed
-    oriented = directions if inputs >= outputs else directions.T
-    return np.ascontiguousarray(gain * oriented, np.float32)
-
-
-def _zeros(weights: Weights) -> Weights:
-    networks = (
-        [Layer(*map(np.zeros_like, layer)) for layer in network]
-        for network in (weights.actor, weights.critic)
-    )
-    actor, critic = networks
-    return Weights(actor, np.zeros_like(weights.log_std), critic)

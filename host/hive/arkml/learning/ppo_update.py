@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from arkml.learning.networks import AdamMoments
 from arkml.learning.ppo_state import PpoRates, PpoState, RolloutRows, Weights
+from arkml.learning.updates import Updated, forward, repeat, step
 
 MASKED = -1e9
 """Logit of a choice that an agent cannot take: its probability is exactly 0 in float32."""
@@ -36,20 +38,12 @@ class PpoLosses(NamedTuple):
     gradient_norm: Any
 
 
-class PpoOutcome(NamedTuple):
-    """The state after updates, their mean losses, and whether all numbers of both are finite."""
-
-    state: PpoState
-    losses: PpoLosses
-    is_finite: Any
-
-
 def evaluate(
     branches: tuple[int, ...], weights: Weights, features: Any, actions: Any, allowed: Any
 ) -> tuple[Any, Any]:
     """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
     log_probs, _ = score(branches, weights, features, actions, allowed)
-    return log_probs, _forward(weights.critic, features)[:, 0]
+    return log_probs, forward(weights.critic, features)[:, 0]
 
 
 def make_updates(
@@ -59,7 +53,7 @@ def make_updates(
     minibatches: Any,
     count: Any,
     rates: PpoRates,
-) -> PpoOutcome:
+) -> Updated:
     """
     Make an update from each of the first `count` minibatches.
 
@@ -73,18 +67,12 @@ def make_updates(
 
     """
 
-    def body(number: Any, carry: tuple[PpoState, PpoLosses]) -> tuple[PpoState, PpoLosses]:
-        state, sums = carry
+    def make_update(number: Any, state: PpoState) -> tuple[PpoState, PpoLosses, tuple[()]]:
         places = minibatches[number]
         chosen = RolloutRows(*(column[jnp.maximum(places, 0)] for column in rows))
-        state, losses = update(branches, state, chosen, places >= 0, rates)
-        return state, PpoLosses(*(a + b for a, b in zip(sums, losses, strict=True)))
+        return *update(branches, state, chosen, places >= 0, rates), ()
 
-    zeros = PpoLosses(*(jnp.zeros((), jnp.float32) for _ in PpoLosses._fields))
-    state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
-    losses = PpoLosses(*(value / count for value in sums))
-    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return PpoOutcome(state, losses, jnp.stack(finite).all())
+    return repeat(make_update, state, count, PpoLosses, ())[0]
 
 
 def update(
@@ -97,13 +85,11 @@ def update(
     norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradients)))
     shrink = jnp.minimum(1.0, rates.max_gradient_norm / (norm + _NORM_EPSILON))
     gradients = jax.tree.map(lambda leaf: leaf * shrink, gradients)
-    before = optax.ScaleByAdamState(state.n_opts, state.first, state.second)
-    steps, after = _ADAM.update(gradients, before)
-    weights = jax.tree.map(
-        lambda value, step: value - rates.learning_rate * step, state.weights, steps
-    )
+    moments = AdamMoments(state.first, state.second)
+    rate = rates.learning_rate
+    weights, after = step(_ADAM, state.n_opts, state.weights, gradients, moments, rate)
     losses = losses._replace(gradient_norm=norm)
-    return PpoState(weights, after.mu, after.nu, state.n_opts + 1), losses
+    return PpoState(weights, *after, state.n_opts + 1), losses
 
 
 def losses_of(
@@ -133,7 +119,7 @@ def losses_of(
     ratio = jnp.exp(change)
     clipped = jnp.clip(ratio, 1.0 - rates.clip_range, 1.0 + rates.clip_range)
     policy = -mean(jnp.minimum(advantages * ratio, advantages * clipped))
-    value = mean(jnp.square(rows.returns - _forward(weights.critic, rows.features)[:, 0]))
+    value = mean(jnp.square(rows.returns - forward(weights.critic, rows.features)[:, 0]))
     entropy = -mean(entropies)
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
     approx_kl = mean(ratio - 1.0 - change)
@@ -151,7 +137,7 @@ def score(
     The distribution is a Gaussian for each continuous action and a categorical one for each branch,
     all independent of each other.
     """
-    outputs = _forward(weights.actor, features)
+    outputs = forward(weights.actor, features)
     continuous = len(weights.log_std)
     deviations = (actions[:, :continuous] - outputs[:, :continuous]) * jnp.exp(-weights.log_std)
     each = -0.5 * (jnp.square(deviations) + _LOG_OF_2_PI) - weights.log_std
@@ -176,9 +162,3 @@ def branch_log_probs(logits: Any, allowed: Any) -> Any:
     """
     allowed |= ~allowed.any(-1, keepdims=True)
     return jax.nn.log_softmax(jnp.where(allowed, logits, MASKED), -1)
-
-
-def _forward(network: Any, inputs: Any) -> Any:
-    for layer in network[:-1]:
-        inputs = jax.nn.relu(inputs @ layer.weight + layer.bias)
-    return inputs @ network[-1].weight + network[-1].bias

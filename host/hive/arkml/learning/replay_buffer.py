@@ -1,8 +1,9 @@
-"""The replay buffer: raw rows, each linked with the row one step later."""
+"""The replay buffer: raw rows, each linked with the row one step later, and batches of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,15 +12,18 @@ from arkml.batches import Floats, chunks
 from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
 from arkml.learning.algorithm import Added, HeldRows
-from arkml.learning.batch_block import BatchBlock
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 from arkml.learning.row_memory import RowMemory, available_memory, lazy_zeros
 from arkml.learning.row_region import RowRegion, Slots
 from arkml.learning.session_chains import SessionChains
 from arkml.learning.trajectories import FinishedEpisodes, RewardBounds, TrajectoryIndex
+from arkml.limits import MIB
 
 DEMONSTRATION_SHARE = 0.25
 """Largest part of the capacity that demonstrations take."""
+
+BLOCK_BYTES = 16 * MIB
+"""Bytes that the batches of one block take at most, unless one batch alone takes more."""
 
 _DEMONSTRATION_WEIGHT = 8
 _ROUNDS = 16
@@ -29,6 +33,26 @@ _TERMINAL = int(EpisodeState.TERMINAL)  # numpy compares with an enumeration slo
 
 _STEP = np.dtype([("next", "<i8"), ("reward", "<f4"), ("ended", "<u4")])
 """The slot of the row one step later, -1 for none; the reward; 1 where the episode terminated."""
+
+
+class BatchBlock(NamedTuple):
+    """
+    Transitions of K batches of B, raw, as the replay buffer gathers them; float32.
+
+    Attributes:
+        features: Features before the first step: [K, B, F].
+        actions: Actions of the first step, within [-1, 1]: [K, B, A].
+        following: Features after the last step: [K, B, F].
+        rewards: Discounted sums over the steps: [K, B].
+        discounts: Discounts of the return that follows, 0 where the episode terminated: [K, B].
+
+    """
+
+    features: Any
+    actions: Any
+    following: Any
+    rewards: Any
+    discounts: Any
 
 
 class ReplayBuffer:
@@ -308,3 +332,26 @@ class ReplayBuffer:
             slots = np.arange(self.held) if region is None else region.held_slots()
             self._listed[region] = slots[self._steps["next"][slots] >= 0]
         return self._listed[region]
+
+
+def empty_block(batches: int, size: int, features: int, actions: int) -> BatchBlock:
+    """
+    Return zeros for `batches` batches of `size` transitions.
+
+    Each array begins at a page, so JAX may read it without a copy, also after a call has returned:
+    fill it again only when the updates made from it are done.
+
+    Args:
+        batches: The number of batches.
+        size: The number of transitions of a batch.
+        features: The number of features of a row.
+        actions: The number of actions of a row.
+
+    """
+    widths = ((features,), (actions,), (features,), (), ())
+    return BatchBlock(*(lazy_zeros((batches, size, *width), "<f4") for width in widths))
+
+
+def most_batches(size: int, features: int, actions: int, limit: int = BLOCK_BYTES) -> int:
+    """Return the number of batches of `size` transitions that fit `limit` bytes, at least 1."""
+    return max(1, limit // (4 * size * (2 * features + actions + 2)))

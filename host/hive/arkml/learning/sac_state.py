@@ -7,23 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.algorithm import Layer
-from arkml.learning.networks import Network, make_network
+from arkml.learning.networks import AdamMoments, make_network, no_moments, stacked
 from arkml.learning.normalizer import Scaling
+from arkml.learning.tensors import mapped
 
 LOG_STD = (-20.0, 2.0)
 """Bounds of the logarithm of the standard deviation, as in stable-baselines3."""
 
 CRITICS = 2
-
-_SEEDS = 1 << 32
-
-
-class AdamMoments(NamedTuple):
-    """First and second moments of Adam, each shaped as the parameters."""
-
-    first: Any
-    second: Any
 
 
 class SacState(NamedTuple):
@@ -80,17 +71,18 @@ def first_state(settings: Settings) -> SacState:
     hidden = [settings.hidden] * settings.layers
     features, actions = settings.features, settings.actions
     actor = make_network(random, [features, *hidden, 2 * actions])
-    critics = _stacked(
+    critics = stacked(
         [make_network(random, [features + actions, *hidden, 1]) for _ in range(CRITICS)]
     )
     learns_alpha = isinstance(settings.alpha, str)
+    log_alpha = np.float32(0.0 if learns_alpha or not settings.alpha else np.log(settings.alpha))
     return SacState(
         actor,
         critics,
-        [Layer(layer.weight.copy(), layer.bias.copy()) for layer in critics],
-        np.float32(0.0 if learns_alpha or not settings.alpha else np.log(settings.alpha)),
-        _no_moments(actor),
-        _no_moments(critics),
+        mapped(np.copy, critics),
+        log_alpha,
+        no_moments(actor),
+        no_moments(critics),
         AdamMoments(np.float32(0.0), np.float32(0.0)),
         np.int32(0),
     )
@@ -110,20 +102,3 @@ def rates_of(settings: Settings, scaling: Scaling) -> SacRates:
         settings.target_entropy * settings.actions,
     )
     return SacRates(scaling.mean, scaling.inverse, *(np.float32(number) for number in numbers))
-
-
-def random_key(seed: int) -> Any:
-    """Return the key of a seed for `jax.random`: uint32, [2]."""
-    return np.random.SeedSequence(seed).generate_state(2, np.uint32)
-
-
-def _stacked(networks: list[Network]) -> Network:
-    """Return networks of equal widths as one, whose arrays have them along the first axis."""
-    layers = zip(*networks, strict=True)
-    return [Layer(*(np.stack(arrays) for arrays in zip(*each, strict=True))) for each in layers]
-
-
-def _no_moments(network: Network) -> AdamMoments:
-    return AdamMoments(
-        *([Layer(*map(np.zeros_like, layer)) for layer in network] for _ in range(2))
-    )

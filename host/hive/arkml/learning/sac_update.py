@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from arkml.learning.batch_block import BatchBlock
+from arkml.learning.networks import AdamMoments
 from arkml.learning.normalizer import CLIP
+from arkml.learning.replay_buffer import BatchBlock
 from arkml.learning.sac_state import CRITICS, LOG_STD, SacRates, SacState
+from arkml.learning.updates import Updated, forward, repeat, step
 
 LOG_ALPHA = -10.0, 3.0
 """
@@ -67,15 +69,6 @@ class SacReturns(NamedTuple):
     wanted: Any
 
 
-class SacResult(NamedTuple):
-    """The state after updates, their mean losses, whether both are finite, and their figures."""
-
-    state: SacState
-    losses: SacLosses
-    is_finite: Any
-    figures: SacFigures
-
-
 class Noise(NamedTuple):
     """Standard normal numbers for the actions at the rows and after them: float32, [B, A]."""
 
@@ -85,7 +78,7 @@ class Noise(NamedTuple):
 
 def make_updates(
     state: SacState, block: BatchBlock, count: Any, key: Any, rates: SacRates
-) -> SacResult:
+) -> Updated:
     """
     Make the updates on the first `count` batches of a block.
 
@@ -99,23 +92,17 @@ def make_updates(
 
     """
 
-    def body(number: Any, carry: tuple[SacState, SacLosses, SacReturns]) -> Any:
-        state, sums, _ = carry
+    def make_update(number: Any, state: SacState) -> tuple[SacState, SacLosses, SacReturns]:
         batch = BatchBlock(*(column[number] for column in block))
         here, following = jax.random.normal(
             jax.random.fold_in(key, state.n_opts), (2, *batch.actions.shape), jnp.float32
         )
-        state, losses, seen = update(state, batch, Noise(here, following), rates)
-        return state, SacLosses(*(a + b for a, b in zip(sums, losses, strict=True))), seen
+        return update(state, batch, Noise(here, following), rates)
 
-    zeros = SacLosses(*(jnp.zeros((), jnp.float32) for _ in SacLosses._fields))
     wanted = jnp.zeros_like(block.rewards[0])
-    expected = jnp.zeros((CRITICS, *wanted.shape), jnp.float32)
-    before, carry = state, (state, zeros, SacReturns(expected, wanted))
-    state, sums, seen = jax.lax.fori_loop(0, count, body, carry)
-    losses = SacLosses(*(value / count for value in sums))
-    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return SacResult(state, losses, jnp.stack(finite).all(), figures_of(before, state, seen))
+    nothing = SacReturns(jnp.zeros((CRITICS, *wanted.shape), jnp.float32), wanted)
+    outcome, seen = repeat(make_update, state, count, SacLosses, nothing)
+    return outcome._replace(figures=figures_of(state, outcome.state, seen))
 
 
 def update(
@@ -137,6 +124,10 @@ def update(
 
     """
     rate = _learning_rate(state.n_opts, rates)
+
+    def move(parameters: Any, gradients: Any, moments: AdamMoments) -> tuple[Any, AdamMoments]:
+        return step(_ADAM, state.n_opts, parameters, gradients, moments, rate)
+
     features = _scaled(batch.features, rates)
     following = _scaled(batch.following, rates)
     bound = rates.reward_bound
@@ -149,34 +140,24 @@ def update(
     (critic_loss, expected), critic_gradients = jax.value_and_grad(critic_loss_of, has_aux=True)(
         state.critics, features, batch.actions, wanted
     )
-    critics, critic_moments = _step(
-        state.critics, critic_gradients, state.critic_moments, state, rate
-    )
+    critics, critic_moments = move(state.critics, critic_gradients, state.critic_moments)
 
     (actor_loss, log_prob), actor_gradients = jax.value_and_grad(actor_loss_of, has_aux=True)(
         state.actor, critics, features, noise.here, alpha
     )
-    actor, actor_moments = _step(state.actor, actor_gradients, state.actor_moments, state, rate)
+    actor, actor_moments = move(state.actor, actor_gradients, state.actor_moments)
 
     log_likelihood = log_prob.mean()
     surplus = log_likelihood + rates.target_entropy
     temperature_loss = -state.log_alpha * surplus
-    log_alpha, alpha_moments = _step(state.log_alpha, -surplus, state.alpha_moments, state, rate)
+    log_alpha, alpha_moments = move(state.log_alpha, -surplus, state.alpha_moments)
     log_alpha = jnp.clip(log_alpha, *LOG_ALPHA)
 
     targets = jax.tree.map(lambda old, new: old + rates.tau * (new - old), state.targets, critics)
-    state = SacState(
-        actor,
-        critics,
-        targets,
-        log_alpha,
-        actor_moments,
-        critic_moments,
-        alpha_moments,
-        state.n_opts + 1,
-    )
+    moments = actor_moments, critic_moments, alpha_moments
+    after = SacState(actor, critics, targets, log_alpha, *moments, state.n_opts + 1)
     losses = SacLosses(actor_loss, critic_loss, temperature_loss, alpha, -log_likelihood)
-    return state, losses, SacReturns(expected, wanted)
+    return after, losses, SacReturns(expected, wanted)
 
 
 def figures_of(before: SacState, after: SacState, seen: SacReturns) -> SacFigures:
@@ -237,7 +218,7 @@ def actor_loss_of(
 
 def sample(actor: Any, features: Any, noise: Any) -> tuple[Any, Any]:
     """Return actions, [B, A], within (-1, 1), and their log-probabilities, [B]."""
-    mean, log_std = jnp.split(_forward(actor, features), 2, -1)
+    mean, log_std = jnp.split(forward(actor, features), 2, -1)
     log_std = jnp.clip(log_std, *LOG_STD)
     actions = jnp.tanh(mean + jnp.exp(log_std) * noise)
     of_raw = -0.5 * jnp.square(noise) - log_std - _LOG_OF_ROOT_OF_2_PI
@@ -248,13 +229,7 @@ def sample(actor: Any, features: Any, noise: Any) -> tuple[Any, Any]:
 def returns(critics: Any, features: Any, actions: Any) -> Any:
     """Return the returns that each critic expects: float32, [critics, B]."""
     pairs = jnp.concatenate([features, actions], -1)
-    return jax.vmap(_forward, (0, None))(critics, pairs)[..., 0]
-
-
-def _forward(network: Any, inputs: Any) -> Any:
-    for layer in network[:-1]:
-        inputs = jax.nn.relu(inputs @ layer.weight + layer.bias)
-    return inputs @ network[-1].weight + network[-1].bias
+    return jax.vmap(forward, (0, None))(critics, pairs)[..., 0]
 
 
 def _scaled(features: Any, rates: SacRates) -> Any:
@@ -265,11 +240,3 @@ def _learning_rate(n_opts: Any, rates: SacRates) -> Any:
     """Return the learning rate after `n_opts` updates, between the first rate and the last."""
     share = jnp.where(rates.steps > 0, 1.0 - n_opts / jnp.maximum(rates.steps, 1.0), 1.0)
     return rates.last_rate + (rates.first_rate - rates.last_rate) * jnp.maximum(share, 0.0)
-
-
-def _step(parameters: Any, gradients: Any, moments: Any, state: SacState, rate: Any) -> Any:
-    """Return the parameters after a step of Adam, and its moments."""
-    before = optax.ScaleByAdamState(state.n_opts, moments.first, moments.second)
-    steps, after = _ADAM.update(gradients, before)
-    moved = jax.tree.map(lambda value, step: value - rate * step, parameters, steps)
-    return moved, type(moments)(after.mu, after.nu)

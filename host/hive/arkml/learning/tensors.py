@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,9 +23,25 @@ def flatten(tree: Any) -> Tensors:
     return {name: np.array(leaf) for name, leaf in _leaves(tree, "")}
 
 
+def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """Return a tree like the given one with the results of a function at its leaves."""
+    children = _children(tree)
+    if children is None:
+        leaf: Tree = function(tree)
+        return leaf
+    parts = [mapped(function, child) for _, child in children]
+    result: Any = type(tree)(*parts) if hasattr(tree, "_fields") else parts
+    return result  # type: ignore[no-any-return]
+
+
+def is_finite(tree: Any) -> bool:
+    """Return True if all numbers of a tree are finite."""
+    return all(np.isfinite(leaf).all() for _, leaf in _leaves(tree, ""))
+
+
 def restored(tree: Tree, tensors: Mapping[str, npt.NDArray[Any]]) -> Tree:
     """
-    Return a tree like the given one with these arrays at its leaves.
+    Return a tree like the given one with copies of these arrays at its leaves.
 
     Raises CheckpointDamaged if a tensor is missing or unknown, or has another shape or dtype.
     """
@@ -41,8 +57,8 @@ def restored(tree: Tree, tensors: Mapping[str, npt.NDArray[Any]]) -> Tree:
                 f"the checkpoint does not fit this run: {name} is {tensor.dtype},"
                 f" {list(tensor.shape)}, and the run has {leaf.dtype}, {list(leaf.shape)}"
             )
-    result: Tree = _replaced(tree, tensors, "")
-    return result
+    names = iter(expected)  # in the order in which `mapped` comes to the leaves
+    return mapped(lambda _: tensors[next(names)].copy(), tree)
 
 
 def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -52,16 +68,6 @@ def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
         return
     for name, child in children:
         yield from _leaves(child, f"{path}/{name}" if path else name)
-
-
-def _replaced(tree: Any, tensors: Mapping[str, npt.NDArray[Any]], path: str) -> Any:
-    children = _children(tree)
-    if children is None:
-        return tensors[path].copy()
-    parts = [
-        _replaced(child, tensors, f"{path}/{name}" if path else name) for name, child in children
-    ]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else parts
 
 
 def _children(tree: Any) -> list[tuple[str, Any]] | None:

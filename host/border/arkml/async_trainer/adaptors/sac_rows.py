@@ -17,8 +17,7 @@ from arkml.errors import UsageError
 from arkml.hive.protocol.rows import META, RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added
-from arkml.learning.batch_block import BatchBlock, empty_block
-from arkml.learning.replay_buffer import ReplayBuffer
+from arkml.learning.replay_buffer import BatchBlock, ReplayBuffer, empty_block
 
 Rows = npt.NDArray[Any]
 """Rows of agents as one structured array of `row_type`, which pickle handles in one piece."""

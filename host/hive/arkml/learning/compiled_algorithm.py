@@ -1,0 +1,211 @@
+"""The bases of algorithms whose updates JAX compiles: their state, policy, rows and turns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Diverged, PolicyModel, State
+from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.engine import CompiledAhead, find_device
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights
+from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
+from arkml.learning.replay_buffer import ReplayBuffer, empty_block, most_batches
+from arkml.learning.tensors import flatten, restored
+
+
+class CompiledAlgorithm(ABC):
+    """
+    An algorithm of one run, whose state is a tree of arrays. A policy is ready without JAX.
+
+    A subclass has its rows, its pace and `train`, which calls functions of `compiled` with the
+    state and sets it by `advance`. `n_opts` counts updates, including those before a restart.
+    """
+
+    def __init__(self, settings: Settings, normalizer: Normalizer, first: Any) -> None:
+        """Begin with the state `first`. Raises InvalidSettings if there is no such device."""
+        self.device = find_device(settings.device)
+        self.n_opts = 0
+        self._settings = settings
+        self._normalizer = normalizer
+        self._random = np.random.default_rng(settings.seed)
+        self._state = first
+        self._compiled: list[CompiledAhead] = []
+        self._template: PolicyTemplate | None = None
+
+    def compiled(self, load: Callable[[], Callable[..., Any]], *examples: Any) -> Any:
+        """
+        Return a function that `prepare` begins to compile, or else its first call.
+
+        Args:
+            load: Imports JAX, and returns the function.
+            examples: Arguments of the shapes that it takes.
+
+        """
+        made = CompiledAhead(load, examples, self.device)
+        self._compiled.append(made)
+        return made
+
+    def prepare(self) -> None:
+        """Begin to compile the updates."""
+        for function in self._compiled:
+            function.begin()
+
+    def advance(self, outcome: Any, updates: int) -> None:
+        """Take the state after `updates` updates. Raises Diverged, and then keeps its own."""
+        if not outcome.is_finite:
+            raise Diverged(
+                f"losses or weights are not finite after update {self.n_opts}; these updates are"
+                " not applied"
+            )
+        self._state = outcome.state
+        self.n_opts += updates
+
+    @abstractmethod
+    def weights(self) -> PolicyWeights:
+        """Return a copy of the weights of the present policy, with its scaling."""
+
+    def policy(self) -> PolicyModel:
+        """Return the present policy as ONNX. Raises Diverged and ExportWrong."""
+        weights = self.weights()
+        if not weights.is_finite():
+            raise Diverged(f"weights are not finite after update {self.n_opts}")
+        if self._template is None:
+            self._template = PolicyTemplate(weights)
+        return PolicyModel(self._template.export(weights), self.n_opts)
+
+    def state(self) -> State:
+        """Return a copy of all that decides the next updates, besides the rows."""
+        return State(
+            flatten(self._saved()),
+            {"n_opts": self.n_opts, "random": self._random.bit_generator.state} | self._facts(),
+        )
+
+    def restore(self, state: State) -> None:
+        """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
+        saved = restored(self._saved(), state.tensors)
+        try:
+            found = self._read(state.plain)
+            self._random.bit_generator.state = state.plain["random"]
+        except (AttributeError, KeyError, ValueError, TypeError) as error:
+            raise CheckpointDamaged(f"the checkpoint does not fit this run: {error}") from error
+        self._continue(saved, found)
+        self.n_opts = int(self._state.n_opts)
+
+    def _saved(self) -> Any:
+        """Return the tree of arrays that a checkpoint holds."""
+        return self._state
+
+    def _facts(self) -> dict[str, Any]:
+        """Return further JSON values of a checkpoint."""
+        return {}
+
+    def _read(self, plain: Mapping[str, Any]) -> Any:
+        """Read those of a checkpoint, and change nothing. May raise errors of values."""
+        del plain
+
+    def _continue(self, saved: Any, found: Any) -> None:
+        """Continue from a tree like `_saved` and the result of `_read`."""
+        del found
+        self._state = saved
+
+
+class ReplayAlgorithm(CompiledAlgorithm):
+    """
+    An algorithm that learns from random batches of a replay buffer, in turns of many updates.
+
+    A subclass has a function `make_updates(state, block, count, key, rates)`, which returns an
+    `updates.Updated`, and names its losses and figures.
+    """
+
+    is_on_policy = False
+
+    def __init__(
+        self,
+        settings: Settings,
+        normalizer: Normalizer,
+        first: Any,
+        load: Callable[[], Callable[..., Any]],
+    ) -> None:
+        super().__init__(settings, normalizer, first)
+        self.buffer = ReplayBuffer(
+            settings.memory_max_size,
+            settings.features,
+            settings.actions,
+            gamma=settings.gamma,
+            masking=settings.use_terminal_masking,
+        )
+        self.pace = RateLimiter(settings)
+        self._key = np.random.SeedSequence(settings.seed).generate_state(2, np.uint32)
+        self._figures: Any = None
+        shape = (settings.batch_size, settings.features, settings.actions)
+        self._block = empty_block(min(MOST_UPDATES, most_batches(*shape)), *shape)
+        self._make_updates = self.compiled(
+            load, first, self._block, np.int32(0), self._key, self._rates()
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the replay buffer holds enough rows for an update."""
+        enough = self.buffer.held >= self._settings.memory_min_size
+        return enough and self.buffer.transitions > 0
+
+    def train(self, updates: int) -> dict[str, float]:
+        """Make `updates` updates and return the mean losses by tag. Raises Diverged."""
+        rates = self._rates()
+        counts: list[int] = []
+        losses: list[tuple[float, ...]] = []
+        while updates:
+            count = min(updates, len(self._block.features))
+            self._gather(count)
+            outcome = self._make_updates(
+                self._state, self._block, np.int32(count), self._key, rates
+            )
+            self.advance(outcome, count)
+            updates -= count
+            counts.append(count)
+            losses.append(tuple(map(float, outcome.losses)))
+            self._figures = outcome.figures
+        if not losses:
+            return {}
+        return self._tagged(*map(float, np.average(losses, axis=0, weights=counts)))
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the figures of the newest update and of the replay buffer."""
+        held = self.buffer.held
+        figures = {} if self._figures is None else self._described(*map(float, self._figures))
+        return figures | {
+            "replay/fill": held / self._settings.memory_max_size,
+            "replay/demonstration_share": self.buffer.demonstrations / held if held else 0.0,
+        }
+
+    def published(self, version: int) -> None:
+        """Do nothing: rows of any version are learned from."""
+        del version
+
+    def name_metrics(self, names: Sequence[str]) -> None:
+        """Do nothing: metrics are not learned from."""
+        del names
+
+    def _gather(self, count: int) -> None:
+        """Fill the first `count` batches of the turn; the updates that read it are complete."""
+        settings = self._settings
+        slots = self.buffer.draw(self._random, count, settings.batch_size, settings.demo_fraction)
+        self.buffer.gather(slots, settings.rollout_length, self._block)
+
+    @abstractmethod
+    def _rates(self) -> Any:
+        """Return the numbers that the updates take now, a named tuple of arrays."""
+
+    @abstractmethod
+    def _tagged(self, *losses: float) -> dict[str, float]:
+        """Return mean losses by tag, in the order of their named tuple."""
+
+    @abstractmethod
+    def _described(self, *figures: float) -> dict[str, float]:
+        """Return figures of the newest update by tag, in the order of their named tuple."""
