@@ -1,5 +1,6 @@
 """The keywords of a learner's settings, beside the settings themselves."""
 
+from importlib.metadata import entry_points
 from typing import get_type_hints
 
 import pytest
@@ -7,6 +8,10 @@ import pytest
 from arkml import HiveGrant
 from arkml.errors import InvalidSettings
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithms import make_algorithm
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.ppo import Ppo
+from arkml.learning.sac import Sac
 from arkml.runs.settings import LearnerSettings, doubts
 
 
@@ -72,3 +77,27 @@ def test_settings_that_make_a_guest_learn_badly_are_named_and_defaults_are_not()
     assert told["rollout_length"].startswith("rollout_length 5: ")
     assert told["learning_rate_init"].startswith("learning_rate_init 0.01: ")
     assert told["hidden"].startswith("hidden 1024 with batch_size 4000: ")
+
+
+class Theirs(Ppo):
+    """A learner of another package."""
+
+
+@pytest.mark.parametrize(("name", "made"), [("sac", Sac), ("theirs", Theirs)])
+def test_a_package_brings_learners_and_takes_no_name_of_ours(name, made, tmp_path, monkeypatch):
+    installed = tmp_path / "theirs-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    points = "".join(f"{one} = {__name__}:Theirs\n" for one in ("sac", "theirs"))
+    (installed / "entry_points.txt").write_text(f"[arkml.learners]\n{points}")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = Settings(2, 1, hidden=4, layers=1, memory_max_size=1_000, algorithm=name)
+
+    assert type(make_algorithm(settings, Normalizer(2, active=True))) is made
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_our_learners_are_installed_as_those_of_any_package(name):
+    points = entry_points(group="arkml.learners", name=name)
+
+    assert {point.module for point in points} == {f"arkml.learning.{name}"}

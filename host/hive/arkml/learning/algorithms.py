@@ -1,8 +1,7 @@
-"""The algorithms by their names: arkml's own, and algorithms of installed packages."""
+"""The algorithms by their names, as installed packages bring them; arkml-hive is one of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 
 from arkml.errors import InvalidSettings
@@ -11,7 +10,7 @@ from arkml.learning.algorithm import Algorithm, MakeAlgorithm
 from arkml.learning.normalizer import Normalizer
 
 GROUP = "arkml.learners"
-"""The group of entry points that name algorithms of other packages."""
+"""The group of entry points that name algorithms."""
 
 
 def make_algorithm(settings: Settings, normalizer: Normalizer) -> Algorithm:
@@ -21,14 +20,17 @@ def make_algorithm(settings: Settings, normalizer: Normalizer) -> Algorithm:
     Raises InvalidSettings for an unknown name, a package that cannot be imported, and settings that
     the algorithm cannot follow.
     """
+    installed = {point.name: point for point in sorted(entry_points(group=GROUP), key=_is_ours)}
     name = settings.learner
-    if name in _OWN:
-        return _OWN[name]()(settings, normalizer)
-    installed = {point.name: point for point in entry_points(group=GROUP)}
     if name not in installed:
-        known = ", ".join(sorted({"auto", *_OWN, *installed}))
+        known = ", ".join(sorted({"auto", *installed}))
         raise InvalidSettings(f"algorithm is {name!r}: this hive has {known}")
     return _load(installed[name])(settings, normalizer)
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    """Return True for arkml's own, whose names no other package takes."""
+    return point.module.startswith("arkml.")
 
 
 def _load(point: EntryPoint) -> MakeAlgorithm:
@@ -39,18 +41,3 @@ def _load(point: EntryPoint) -> MakeAlgorithm:
             f"algorithm is {point.name!r}: {point.value} cannot be imported: {error}"
         ) from error
     return make
-
-
-def _sac() -> MakeAlgorithm:
-    from arkml.learning.sac import Sac
-
-    return Sac
-
-
-def _ppo() -> MakeAlgorithm:
-    from arkml.learning.ppo import Ppo
-
-    return Ppo
-
-
-_OWN: dict[str, Callable[[], MakeAlgorithm]] = {"ppo": _ppo, "sac": _sac}
