@@ -73,11 +73,14 @@ class CompiledAlgorithm(ABC):
     def policy(self) -> PolicyModel:
         """Return the present policy as ONNX. Raises Diverged and ExportWrong."""
         weights = self.weights()
-        if not weights.is_finite():
+        tensors = weights.tensors()
+        if not all(map(np.all, map(np.isfinite, tensors.values()))):
             raise Diverged(f"weights are not finite after update {self.n_opts}")
         if self._template is None:
             self._template = PolicyTemplate(weights)
-        return PolicyModel(self._template.export(weights), self.n_opts)
+        model = self._template.filled(tensors)
+        weights.check(model)
+        return PolicyModel(model, self.n_opts)
 
     def state(self) -> State:
         """Return a copy of all that decides the next updates, besides the rows."""

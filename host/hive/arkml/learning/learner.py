@@ -135,7 +135,7 @@ class Learner:
     @property
     def updates(self) -> int:
         """Updates made in this run."""
-        return self.n_opts - self._origin
+        return self.algorithm.n_opts - self._origin
 
     @property
     def elapsed(self) -> float:

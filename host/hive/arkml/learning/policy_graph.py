@@ -36,9 +36,6 @@ Tensors = dict[str, Floats]
 class PolicyWeights(Protocol):
     """The weights of a policy with its scaling, copies that never change."""
 
-    def is_finite(self) -> bool:
-        """Return True if all weights are finite."""
-
     def tensors(self) -> Tensors:
         """Return the weights that the graph reads."""
 
@@ -57,15 +54,8 @@ class PolicyTemplate:
         graph = PolicyGraph(weights.tensors())
         self._model = graph.model(*weights.build(graph))
 
-    def export(self, weights: PolicyWeights) -> bytes:
-        """Return the file of a policy, after comparing its answers. Raises ExportWrong."""
-        model = self.filled(weights)
-        weights.check(model)
-        return model
-
-    def filled(self, weights: PolicyWeights) -> bytes:
-        """Return the file of a policy, unchecked."""
-        tensors = weights.tensors()
+    def filled(self, tensors: Tensors) -> bytes:
+        """Return the file of a policy of these weights, unchecked."""
         for one in self._model.graph.initializer:
             if one.name in tensors:
                 one.raw_data = np.asarray(tensors[one.name], "<f4").tobytes()
@@ -75,7 +65,7 @@ class PolicyTemplate:
 
 def to_onnx(weights: PolicyWeights) -> bytes:
     """Return the file of one policy, unchecked."""
-    return PolicyTemplate(weights).filled(weights)
+    return PolicyTemplate(weights).filled(weights.tensors())
 
 
 class PolicyGraph:

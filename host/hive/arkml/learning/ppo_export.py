@@ -25,7 +25,6 @@ from arkml.learning.policy_graph import (
     samples,
     tensors_of,
 )
-from arkml.learning.tensors import is_finite
 
 _CONSTANTS = {
     "zero": 0.0,
@@ -89,10 +88,6 @@ class PpoWeights:
     def actions(self) -> int:
         """Number of actions: all continuous ones, and one for each branch."""
         return len(self.log_std) + len(self.branches)
-
-    def is_finite(self) -> bool:
-        """Return True if all weights are finite."""
-        return is_finite([list(self.actor), list(self.critic), self.log_std])
 
     def heads(self, observations: Floats) -> Heads:
         """Return the outputs of the networks in numpy. observations: float32, [n, F]."""

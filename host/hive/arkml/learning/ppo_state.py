@@ -97,4 +97,4 @@ def rates_of(settings: Settings, n_opts: int) -> PpoRates:
         settings.value_coefficient,
         settings.max_gradient_norm,
     )
-    return PpoRates(*(np.float32(number) for number in numbers))
+    return PpoRates(*map(np.float32, numbers))

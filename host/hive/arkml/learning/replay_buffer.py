@@ -92,6 +92,8 @@ class ReplayBuffer:
     ) -> None:
         self.rows = 0
         """Rows added, including those overwritten since."""
+        self.held = 0
+        """Rows in the buffer, whose slots are 0 to `held` - 1."""
         self._capacity = capacity
         self._gamma = gamma
         self._masking = masking
@@ -113,11 +115,6 @@ class ReplayBuffer:
         self._rewards = RobustMoments(1, REWARD_REACH)
         self._chains = SessionChains(gamma)
         self._listed: dict[RowRegion | None, Slots] = {}
-
-    @property
-    def held(self) -> int:
-        """Rows in the buffer."""
-        return self._others.held + self._demonstrations.held
 
     @property
     def demonstrations(self) -> int:
@@ -273,9 +270,9 @@ class ReplayBuffer:
 
     def _take_slots(self, region: RowRegion, count: int) -> Slots:
         """Return slots for new rows: unused slots first, then the slots of the oldest rows."""
-        held = self.held
-        unused = min(count, region.limit - region.held, self._capacity - held)
-        taken = [np.arange(held, held + unused)]
+        unused = min(count, region.limit - region.held, self._capacity - self.held)
+        taken = [np.arange(self.held, self.held + unused)]
+        self.held += unused
         if region is self._demonstrations:
             missing = min(count, region.limit - region.held) - unused
             taken.append(self._release(self._others, missing))

@@ -24,14 +24,11 @@ class RowRegion:
         """Rows added, which is the number of the next one."""
         self.oldest = 0
         """Number of the oldest row held."""
+        self.held = 0
+        """Rows in the region."""
         self.transitions = 0
         """Rows held that are linked with a next one, which the owner counts."""
         self._slots: Slots = lazy_zeros((limit,), np.int64)
-
-    @property
-    def held(self) -> int:
-        """Rows in the region."""
-        return self.rows - self.oldest
 
     def slots(self, numbers: Slots) -> Slots:
         """Return the slots of rows that are held, by number: int64, [n]."""
@@ -41,11 +38,13 @@ class RowRegion:
         """Add rows in these slots: int64, [n]. There must be room for them."""
         self._slots[np.arange(self.rows, self.rows + len(slots)) % self.limit] = slots
         self.rows += len(slots)
+        self.held += len(slots)
 
     def release(self, count: int) -> Slots:
         """Give up the `count` oldest rows and return their slots."""
         slots = self.slots(np.arange(self.oldest, self.oldest + count))
         self.oldest += count
+        self.held -= count
         return slots
 
     def held_slots(self) -> Slots:

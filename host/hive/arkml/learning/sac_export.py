@@ -21,7 +21,6 @@ from arkml.learning.policy_graph import (
     tensors_of,
 )
 from arkml.learning.sac_state import CRITICS, LOG_STD
-from arkml.learning.tensors import is_finite
 
 
 class Answer(NamedTuple):
@@ -59,10 +58,6 @@ class SacWeights:
     def actions(self) -> int:
         """Number of actions."""
         return len(self.actor[-1].bias) // 2
-
-    def is_finite(self) -> bool:
-        """Return True if all weights are finite."""
-        return is_finite([self.actor, self.critics])
 
     def critic(self, number: int) -> Network:
         """Return one of the critics."""

@@ -101,4 +101,4 @@ def rates_of(settings: Settings, scaling: Scaling) -> SacRates:
         fixed,
         settings.target_entropy * settings.actions,
     )
-    return SacRates(scaling.mean, scaling.inverse, *(np.float32(number) for number in numbers))
+    return SacRates(scaling.mean, scaling.inverse, *map(np.float32, numbers))

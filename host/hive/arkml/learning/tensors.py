@@ -23,20 +23,13 @@ def flatten(tree: Any) -> Tensors:
     return {name: np.array(leaf) for name, leaf in _leaves(tree, "")}
 
 
-def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a tree like the given one with the results of a function at its leaves."""
-    children = _children(tree)
-    if children is None:
-        leaf: Tree = function(tree)
-        return leaf
-    parts = [mapped(function, child) for _, child in children]
-    result: Any = type(tree)(*parts) if hasattr(tree, "_fields") else parts
-    return result  # type: ignore[no-any-return]
-
-
-def is_finite(tree: Any) -> bool:
-    """Return True if all numbers of a tree are finite."""
-    return all(np.isfinite(leaf).all() for _, leaf in _leaves(tree, ""))
+    if hasattr(tree, "_fields"):
+        return type(tree)(*[mapped(function, child) for child in tree])
+    if isinstance(tree, list):
+        return [mapped(function, child) for child in tree]
+    return function(tree)
 
 
 def restored(tree: Tree, tensors: Mapping[str, npt.NDArray[Any]]) -> Tree:
@@ -58,7 +51,8 @@ def restored(tree: Tree, tensors: Mapping[str, npt.NDArray[Any]]) -> Tree:
                 f" {list(tensor.shape)}, and the run has {leaf.dtype}, {list(leaf.shape)}"
             )
     names = iter(expected)  # in the order in which `mapped` comes to the leaves
-    return mapped(lambda _: tensors[next(names)].copy(), tree)
+    result: Tree = mapped(lambda _: tensors[next(names)].copy(), tree)
+    return result
 
 
 def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
