@@ -1,4 +1,4 @@
-"""The functions of ours that seven flows enter, and their files; run as a module for a table."""
+"""The functions of ours that eight flows enter, and their files; run as a module for a table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,7 +31,8 @@ from arkml import Host
 from arkml.hive.protocol.rows import CONTENT_TYPE, encode
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
-from arkml.learning.policy_graph import to_onnx
+from arkml.learning.policy_graph import PolicyWeights, to_onnx
+from arkml.learning.ppo_export import PpoWeights
 from arkml.learning.sac_export import SacWeights
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
@@ -63,7 +65,8 @@ MEASURED: Mapping[str, Walk] = {
     "single Gymnasium step": Walk(113, 30),
     "POST of rows at the server": Walk(198, 31),
     "tick of a trial with a person": Walk(196, 48),
-    "policy version reaching a host": Walk(123, 15),
+    "policy version reaching a host": Walk(88, 15),
+    "policy version with choices": Walk(95, 15),
     "guest.update": Walk(27, 9),
     "fleet.update": Walk(40, 11),
 }
@@ -140,24 +143,56 @@ def _gymnasium_step(counter: Counter) -> Walk:
         return counter.walk(lambda: env.step(action))
 
 
+_SCALING = Scaling(np.zeros(3, np.float32), np.ones(3, np.float32), 1.0)
+
+
 def _version(counter: Counter) -> Walk:
-    """A version as the learner exports it, whose weights alone differ from the one before."""
+    """A version of SAC, as the learner exports it."""
+    return _loaded(
+        counter,
+        lambda layers: SacWeights(
+            _SCALING, layers((3,), 64, 64, 4), layers((2, 5), 64, 64, 1)
+        ),
+    )  # fmt: skip
+
+
+def _version_with_choices(counter: Counter) -> Walk:
+    """A version of PPO with a continuous action, a branch of three choices and their masks."""
+    return _loaded(
+        counter,
+        lambda layers: PpoWeights(
+            _SCALING,
+            tuple(layers((3,), 64, 64, 4)),
+            tuple(layers((3,), 64, 64, 1)),
+            np.zeros(1, np.float32),
+            (3,),
+            0,
+        ),
+        (3,),
+    )
+
+
+def _loaded(
+    counter: Counter, make: Callable[..., PolicyWeights], branches: tuple[int, ...] = ()
+) -> Walk:
+    """Versions of two actions, whose weights alone differ from those of the one before."""
     random = np.random.default_rng(0)
 
-    def layer(*shape: int) -> Layer:
-        return Layer(
-            random.standard_normal(shape).astype(np.float32),
-            random.standard_normal((*shape[:-2], shape[-1])).astype(np.float32),
-        )
-
-    def exported() -> bytes:
-        scaling = Scaling(np.zeros(3, np.float32), np.ones(3, np.float32), 1.0)
-        critics = [layer(2, 5, 64), layer(2, 64, 64), layer(2, 64, 1)]
-        return to_onnx(SacWeights(scaling, [layer(3, 64), layer(64, 64), layer(64, 4)], critics))
+    def layers(inputs: tuple[int, ...], *widths: int) -> list[Layer]:
+        *side_by_side, first = inputs
+        return [
+            Layer(
+                random.standard_normal((*side_by_side, *shape)).astype(np.float32),
+                random.standard_normal((*side_by_side, shape[-1])).astype(np.float32),
+            )
+            for shape in pairwise((first, *widths))
+        ]
 
     library = PolicyLibrary(ModelCache())
-    policy = TrainingPolicy("run", 3, 2, sink=None, seed=3, workspace=library.workspace)
-    versions = iter([exported() for _ in range(ROUNDS + 3)])
+    policy = TrainingPolicy(
+        "run", 3, 2, sink=None, seed=3, workspace=library.workspace, branches=branches
+    )
+    versions = iter([to_onnx(make(layers)) for _ in range(ROUNDS + 3)])
     return counter.walk(lambda: library.load_version(next(versions), policy))
 
 
@@ -227,6 +262,7 @@ FLOWS: Mapping[str, Callable[[Counter], Walk]] = {
     "POST of rows at the server": _post,
     "tick of a trial with a person": _tick,
     "policy version reaching a host": _version,
+    "policy version with choices": _version_with_choices,
     "guest.update": _update,
     "fleet.update": _fleet_update,
 }

@@ -6,7 +6,6 @@ import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -93,27 +92,22 @@ class ModelCache:
     def version(self, data: bytes) -> ModelFile:
         """Return a policy version, an ONNX file, that is not kept. Raises as `onnx`."""
         with self._lock:
-            known = next((one for one in self._versions if one.outline.fits(data)), None)
-        if known is not None:
-            return ModelFile(known.layout, partial(self._load_known, known, data))
-        file = self._file(data)
+            known = [one for one in self._versions if one.outline.fits(data)]
+        file = None if known else self._file(data)
+        layout = known[0].layout if file is None else file.layout
 
         def load(outputs: Collection[str] | None) -> Model:
-            model = file.load(outputs)
-            if (found := file.known(data)) is not None:
+            names = [p.name for p in layout.outputs if outputs is None or p.name in outputs]
+            for one in known:
+                if one.outputs == names:
+                    return one.load(data, self._seconds)
+            model, found = (file or self._file(data)).load_version(data, names)
+            if found is not None:
                 with self._lock:
                     self._versions.appendleft(found)
             return model
 
-        return ModelFile(file.layout, load)
-
-    def _load_known(
-        self, known: KnownVersion, data: bytes, outputs: Collection[str] | None
-    ) -> Model:
-        """Load a version by the known facts of an earlier one, which used all outputs."""
-        if outputs is not None and len(outputs) < len(known.layout.outputs):
-            return self._file(data).load(outputs)
-        return known.load(data, self._seconds)
+        return ModelFile(layout, load)
 
     def _file(self, data: bytes) -> OnnxFile:
         return OnnxFile(data, self._limits, seconds=self._seconds)

@@ -45,7 +45,7 @@ from arkml.policies.row_trials import (
 )
 from arkml.policies.run_limit import RunLimit
 from arkml.policies.subnormals import call_flushed
-from arkml.policies.version_outline import VersionOutline
+from arkml.policies.version_outline import Pieces, VersionOutline, joined
 from arkml.policies.vetting import Vetted, examine, examined
 
 log = SafeLogger(__name__)
@@ -69,8 +69,9 @@ _COPIES = 2  # of the weights, at most: as they are in the file, and packed for 
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """Results of first runs: outputs with a row for each input row, and CPU seconds of a run."""
+    """Results of first runs: ports with a row for each row of the batch, CPU seconds of a run."""
 
+    inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     seconds: float
 
@@ -87,6 +88,7 @@ class OnnxModel:
     def __init__(
         self,
         session: Any,
+        inputs: tuple[Port, ...],
         outputs: Sequence[Port],
         pace: ModelTime,
         *,
@@ -96,7 +98,7 @@ class OnnxModel:
         seconds: float,
         session_bytes: int,
     ) -> None:
-        self.inputs = _input_ports(session)
+        self.inputs = inputs
         self.outputs = outputs
         self.block = block
         self.chunk = block or chunk
@@ -193,7 +195,7 @@ class OnnxFile:
         self._time = LoadTime(seconds)
         self._vetted = examine(data, limits)
         self._time.require()
-        self._is_whole = False  # loaded with all of its outputs, for any number of rows
+        self._plain: Vetted | None = None  # the nodes of the file that were loaded, if as they are
         model = self._vetted.model
         ways = possible_rows(self._vetted)
         self._rows = ways[0] if len(ways) == 1 else self._rows_of(ways)
@@ -218,8 +220,10 @@ class OnnxFile:
         vetted, rows = self._vetted, self._rows
         is_pruned = prune(vetted.model, names)
         if rows.block is None:
-            self._is_whole = not (conform(vetted.model, rows, vetted.tensors) or is_pruned)
-            return _load(vetted if self._is_whole else examined(vetted.model), self._time)
+            is_changed = conform(vetted.model, rows, vetted.tensors)
+            loaded = examined(vetted.model) if is_changed or is_pruned else vetted
+            self._plain = None if is_changed else loaded
+            return _load(loaded, self._time)
         opened_one = self._opened(vetted, rows, names)
         conform(vetted.model, rows, vetted.tensors)
         fixed = _load(examined(vetted.model), self._time, rows.block)
@@ -234,12 +238,23 @@ class OnnxFile:
             return fixed
         return free
 
-    def known(self, data: bytes) -> KnownVersion | None:
-        """Return the facts by which the next version is loaded, None if that one needs vetting."""
-        outline = VersionOutline.of(data, self._vetted.model) if self._is_whole else None
-        if outline is None:
-            return None
-        return KnownVersion(outline, self.layout, replace(self._vetted, model=None, tensors={}))
+    def load_version(
+        self, data: bytes, outputs: Sequence[str]
+    ) -> tuple[OnnxModel, KnownVersion | None]:
+        """
+        Load as `load` does, and return the facts by which the next version is loaded, too.
+
+        None if the next one needs vetting. `data` is the file, `outputs` are in its order.
+        """
+        outline = VersionOutline.of(data, self._vetted.model)
+        model, loaded = self.load(outputs), self._plain
+        if outline is None or loaded is None:
+            return model, None
+        pieces = outline.pieces_of(data, loaded.model)
+        if pieces is None:
+            return model, None
+        facts = replace(loaded, model=None, tensors={})
+        return model, KnownVersion(outline, self.layout, outputs, pieces, facts)
 
     def _rows_of(self, ways: Sequence[RowAxes]) -> RowAxes:
         """Return the one place of the rows by which they are apart. Raises ModelRejected."""
@@ -288,15 +303,21 @@ class OnnxFile:
 
 @dataclass(frozen=True, slots=True)
 class KnownVersion:
-    """A version that was vetted and loaded, as the next ones are that differ in weights alone."""
+    """
+    A version that was vetted and loaded, as the next ones are that differ in weights alone.
+
+    pieces: of the model with these outputs, which takes its weights from the file.
+    """
 
     outline: VersionOutline
     layout: Layout
+    outputs: Sequence[str]
+    pieces: Pieces
     vetted: Vetted
 
     def load(self, data: bytes, seconds: float) -> OnnxModel:
         """Load a file that fits the outline. Raises ModelRejected and Unavailable."""
-        return _open(data, self.vetted, LoadTime(seconds))
+        return _open(joined(self.pieces, data), self.vetted, LoadTime(seconds))
 
 
 def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
@@ -328,6 +349,7 @@ def _open(data: bytes, vetted: Vetted, time_left: LoadTime, block: int | None = 
     fitting = min(_CHUNK_BYTES // max(1, cost.row_bytes), int(pace.block_rows / slowness))
     return OnnxModel(
         session,
+        trial.inputs,
         trial.outputs,
         pace,
         block=block,
@@ -359,12 +381,13 @@ def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> T
         answer: list[Floats] = session.run(names, feeds, options)
         return answer
 
+    once = partial(call_flushed, run) if pace.is_flushed else run
     with time_left.watched(cancel) as watch:
         try:
             # The first run is slower than the others.
             while names and len(times) < _TRIAL_RUNS and sum(times) < _TRIAL_SECONDS:
                 started = time.thread_time()
-                results[:] = call_flushed(run) if pace.is_flushed else run()
+                results[:] = once()
                 times.append(time.thread_time() - started)
         except Exception as error:
             if is_of_handler(error):
@@ -378,7 +401,7 @@ def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> T
                 f"output {name[:80]!r} has the shape {list(result.shape)} for {_rows(rows)}"
             )
     outputs = [Port(name, r.shape[1:]) for name, r in zip(names, results, strict=True)]
-    return TrialRun(tuple(outputs), min(times))
+    return TrialRun(ports, tuple(outputs), min(times))
 
 
 def _input_ports(session: Any) -> tuple[Port, ...]:

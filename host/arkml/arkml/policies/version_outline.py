@@ -10,6 +10,9 @@ import numpy as np
 
 _FLOAT = 1  # the number of that element type in ONNX
 
+Pieces = tuple[bytes | slice, ...]
+"""A file in pieces: bytes of its own, and places of another file whose bytes it takes over."""
+
 
 class VersionOutline:
     """
@@ -19,40 +22,83 @@ class VersionOutline:
     names, sizes and costs, since vetting reads no number of them: it needs no vetting of its own.
     """
 
-    __slots__ = ("_length", "_parts")
+    __slots__ = ("_length", "_places", "_rest", "weights")
 
-    def __init__(self, data: bytes, weights: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-        edges = np.flatnonzero(np.diff(weights, prepend=True, append=True)).tolist()
+    def __init__(self, data: bytes, weights: dict[str, slice]) -> None:
+        self.weights = weights
+        """The places of the float weights in the file, by name."""
         self._length = len(data)
-        self._parts = [
-            (start, data[start:stop]) for start, stop in zip(edges[::2], edges[1::2], strict=True)
-        ]
+        self._places = _gaps(list(weights.values()), len(data))
+        self._rest = [data[place] for place in self._places]
 
     @classmethod
     def of(cls, data: bytes, model: Any) -> VersionOutline | None:
         """
-        Return the outline of a file, from the `onnx.ModelProto` that onnxruntime gets of it.
+        Return the outline of a file, from the `onnx.ModelProto` that vetting made of it.
 
         None if that is not the file itself, as where vetting has rewritten it.
         """
         if model.SerializeToString() != data:
             return None
-        filled = type(model)()
-        filled.CopyFrom(model)
-        # Two fillings that differ in every bit show where the weights lie.
-        low, high = (_filled(filled, byte) for byte in (b"\0", b"\xff"))
-        return cls(data, low != high) if len(low) == len(high) == len(data) else None
+        weights = _weights_of(model)
+        return None if weights is None else cls(data, weights)
 
     def fits(self, data: bytes) -> bool:
         """Return True for a file that differs in its weights alone, if at all."""
-        return len(data) == self._length and all(
-            data.startswith(part, start) for start, part in self._parts
-        )
+        return len(data) == self._length and [data[place] for place in self._places] == self._rest
+
+    def pieces_of(self, data: bytes, model: Any) -> Pieces | None:
+        """
+        Return the pieces of a part of the file `data`, which takes its float weights from there.
+
+        None if the part does not have each weight as the file has it. model: the
+        `onnx.ModelProto` of the part, such as the nodes that some outputs need.
+        """
+        part, weights = model.SerializeToString(), _weights_of(model)
+        if weights is None or not weights.keys() <= self.weights.keys():
+            return None
+        gaps = _gaps(list(weights.values()), len(part))
+        pieces: list[bytes | slice] = [part[gaps[0]]]
+        for name, gap in zip(weights, gaps[1:], strict=True):
+            pieces += self.weights[name], part[gap]
+        made = tuple(pieces)
+        return made if joined(made, data) == part else None
 
 
-def _filled(model: Any, byte: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of a model whose float weights have one byte again and again."""
-    for weight in model.graph.initializer:
-        if weight.data_type == _FLOAT and weight.raw_data:
-            weight.raw_data = byte * len(weight.raw_data)
+def joined(pieces: Pieces, data: bytes) -> bytes:
+    """Return the file of these pieces, which takes bytes of the file `data` over."""
+    return b"".join([data[one] if isinstance(one, slice) else one for one in pieces])
+
+
+def _weights_of(model: Any) -> dict[str, slice] | None:
+    """
+    Return the places of the float weights in the bytes of a model, by name, in their order there.
+
+    None if they do not lie side by side with bytes between them, each once.
+    """
+    filled = type(model)()
+    filled.CopyFrom(model)
+    weights = [one for one in filled.graph.initializer if one.data_type == _FLOAT and one.raw_data]
+    # Two fillings that differ in every bit show where the weights lie.
+    low, high = (_filled(filled, weights, byte) for byte in (b"\0", b"\xff"))
+    if len(low) != len(high):
+        return None
+    edges = np.flatnonzero(np.diff(low != high, prepend=False, append=False)).tolist()
+    places = [slice(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
+    if [place.stop - place.start for place in places] != [len(one.raw_data) for one in weights]:
+        return None
+    found = dict(zip([one.name for one in weights], places, strict=True))
+    return found if len(found) == len(places) else None
+
+
+def _filled(model: Any, weights: list[Any], byte: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the bytes of a model whose weights have one byte again and again."""
+    for weight in weights:
+        weight.raw_data = byte * len(weight.raw_data)
     return np.frombuffer(model.SerializeToString(), np.uint8)
+
+
+def _gaps(places: list[slice], length: int) -> list[slice]:
+    """Return the places before, between and behind some, which are in order."""
+    starts, stops = [0, *(place.stop for place in places)], [place.start for place in places]
+    return [slice(*edge) for edge in zip(starts, [*stops, length], strict=True)]
