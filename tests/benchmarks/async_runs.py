@@ -24,7 +24,7 @@ from arkml.async_trainer.core import Evaluator, NullRecorder, Policy, Record
 from arkml.async_trainer.runners.choice import RunnerChoice
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.policy_graph import to_onnx
-from arkml.learning.sac_export import SacWeights
+from arkml.learning.sac import SacWeights
 
 NAME = "pendulum"
 ACTORS, AGENTS = 2, 16

@@ -15,11 +15,11 @@ from tests.integration.fake_learner import FakeLearner, hold_life_line
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Layer
-from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import to_onnx
 from arkml.learning.policy_lag import PolicyLag
-from arkml.learning.ppo_export import PpoWeights
+from arkml.learning.ppo import PpoWeights
+from arkml.learning.run_directory import LogReader
 
 HIDDEN = 64
 _REPORTED = 0.25  # seconds

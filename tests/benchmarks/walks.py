@@ -32,8 +32,8 @@ from arkml.hive.protocol.rows import CONTENT_TYPE, encode
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import PolicyWeights, to_onnx
-from arkml.learning.ppo_export import PpoWeights
-from arkml.learning.sac_export import SacWeights
+from arkml.learning.ppo import PpoWeights
+from arkml.learning.sac import SacWeights
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.training import TrainingPolicy

@@ -9,7 +9,7 @@ from arkml.hive.protocol.segments import read_records
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import to_onnx
-from arkml.learning.ppo_export import PpoWeights
+from arkml.learning.ppo import PpoWeights
 
 
 def layer(random, rows, columns):

@@ -22,7 +22,7 @@ from arkml.host import hives_of
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import to_onnx
-from arkml.learning.ppo_export import PpoWeights
+from arkml.learning.ppo import PpoWeights
 
 CHOOSERS = GUESTS / "c_choosers.wasm"
 LEARNER = str(Path(__file__).with_name("ppo_learner.py"))

@@ -13,8 +13,7 @@ from arkml.learning.algorithm import Diverged, Layer
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import ExportWrong, to_onnx
 from arkml.learning.ppo import Ppo
-from arkml.learning.sac import Sac
-from arkml.learning.sac_export import SacWeights
+from arkml.learning.sac import Sac, SacWeights
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache

@@ -5,7 +5,7 @@ import pytest
 
 from arkml.hive.protocol.rows import RowColumns, encode
 from arkml.hive.protocol.segments import Place, frame, segment_name
-from arkml.learning.log_reader import LogReader
+from arkml.learning.run_directory import LogReader
 
 
 def record(first, count=2):

@@ -18,8 +18,7 @@ from arkml.learning.ppo_batches import (
     generalized_advantages,
     spread_of_returns,
 )
-from arkml.learning.rollout_buffer import RolloutBuffer
-from arkml.learning.rollout_pace import RolloutPace
+from arkml.learning.rollout_buffer import RolloutBuffer, RolloutPace
 
 
 def test_advantages_of_a_chain_are_those_by_hand():

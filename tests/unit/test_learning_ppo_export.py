@@ -12,7 +12,7 @@ from arkml.batches import ROW, Batch
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import ExportWrong, run, to_onnx
-from arkml.learning.ppo_export import Heads, PpoWeights
+from arkml.learning.ppo import Heads, PpoWeights
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache

@@ -12,7 +12,6 @@ from arkml.hive.protocol.rows import GUEST_SHIFT, META, Header, RowColumns, RowK
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.episode_order import WINDOW, Episode, EpisodesInOrder
 from arkml.learning.policy_lag import STALE, PolicyLag
 from arkml.learning.rate_limiter import (
     BACKLOG_SECONDS,
@@ -20,7 +19,7 @@ from arkml.learning.rate_limiter import (
     MOST_UPDATES,
     RateLimiter,
 )
-from arkml.learning.row_statistics import RowStatistics
+from arkml.learning.row_statistics import WINDOW, Episode, EpisodesInOrder, RowStatistics
 from arkml.learning.trajectories import FinishedEpisodes
 from arkml.learning.version_ratings import Rating
 

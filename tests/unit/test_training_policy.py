@@ -16,7 +16,7 @@ from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import to_onnx
-from arkml.learning.ppo_export import PpoWeights
+from arkml.learning.ppo import PpoWeights
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.step_limit import StepLimit

@@ -91,13 +91,13 @@ class CompiledAlgorithm(ABC):
 
     def restore(self, state: State) -> None:
         """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
-        saved = restored(self._saved(), state.tensors)
+        saved, random = restored(self._saved(), state.tensors), np.random.default_rng(0)
         try:
-            found = self._read(state.plain)
-            self._random.bit_generator.state = state.plain["random"]
+            random.bit_generator.state = state.plain["random"]
+            self._continue(saved, state.plain)
         except (AttributeError, KeyError, ValueError, TypeError) as error:
             raise CheckpointDamaged(f"the checkpoint does not fit this run: {error}") from error
-        self._continue(saved, found)
+        self._random = random
         self.n_opts = int(self._state.n_opts)
 
     def _saved(self) -> Any:
@@ -108,13 +108,9 @@ class CompiledAlgorithm(ABC):
         """Return further JSON values of a checkpoint."""
         return {}
 
-    def _read(self, plain: Mapping[str, Any]) -> Any:
-        """Read those of a checkpoint, and change nothing. May raise errors of values."""
-        del plain
-
-    def _continue(self, saved: Any, found: Any) -> None:
-        """Continue from a tree like `_saved` and the result of `_read`."""
-        del found
+    def _continue(self, saved: Any, facts: Mapping[str, Any]) -> None:
+        """Continue from what `_saved` and `_facts` returned; changes nothing where facts lack."""
+        del facts
         self._state = saved
 
 

@@ -11,11 +11,11 @@ from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import RowStore
-from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_lag import PolicyLag
 from arkml.learning.row_figures import RowFigures
 from arkml.learning.row_statistics import RowStatistics
+from arkml.learning.run_directory import LogReader
 
 
 class Experience:

@@ -54,14 +54,11 @@ from pathlib import Path
 from arkml.hive.protocol.rows import MAX_ROWS
 from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.segments import Place
-from arkml.learning.algorithm import Algorithm
-from arkml.learning.algorithms import make_algorithm
+from arkml.learning.algorithm import Algorithm, make_algorithm
 from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, shaping_settings
 from arkml.learning.experience import Experience
-from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Normalizer
-from arkml.learning.publisher import PolicyFile, Publisher
-from arkml.learning.run_directory import RunDirectory
+from arkml.learning.run_directory import LogReader, PolicyFile, Publisher, RunDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""PPO: its rollout, its state, and its updates, which JAX compiles."""
+"""PPO: its policy as ONNX, its rollouts and its state; JAX compiles its updates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,19 +13,27 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.algorithm import Diverged, PolicyModel
+from arkml.learning.algorithm import Diverged, Layer, PolicyModel
+from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
+from arkml.learning.networks import answer, magnitude
 from arkml.learning.normalizer import Normalizer, Scaling
+from arkml.learning.policy_graph import (
+    PolicyGraph,
+    Tensors,
+    require_close,
+    run,
+    samples,
+    tensors_of,
+)
 from arkml.learning.ppo_batches import (
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
     spread_of_returns,
 )
-from arkml.learning.ppo_export import PpoWeights
 from arkml.learning.ppo_state import RolloutRows, SavedPpo, Weights, first_state, rates_of
-from arkml.learning.rollout_buffer import Rollout, RolloutBuffer
-from arkml.learning.rollout_pace import RolloutPace
+from arkml.learning.rollout_buffer import Rollout, RolloutBuffer, RolloutPace
 from arkml.learning.tensors import mapped
 
 Doubles = npt.NDArray[np.float64]
@@ -34,19 +42,140 @@ _CHUNK = 4_096
 """Rows of one call that evaluates."""
 
 
+class Heads(NamedTuple):
+    """
+    The outputs of the networks for a batch.
+
+    mean: float32, [n, C]. logits: float32, [n, choices of all branches], without masks. values:
+    float32, [n, 1], in the guest's units of reward.
+    """
+
+    mean: Floats
+    logits: Floats
+    values: Floats
+
+
+ReferenceHeads = Callable[[Floats], Heads]
+"""Computes the outputs of the networks for observations, float32, [n, F]."""
+
+
+@dataclass(frozen=True, slots=True)
+class PpoWeights:
+    """
+    The weights of a policy of PPO and its normalization, copies that never change.
+
+    Both networks take the normalized features, with a ReLU between layers and none after the last.
+
+    Attributes:
+        scaling: The scaling of features and rewards.
+        actor: The layers whose outputs are the means of the continuous actions, and then the logits
+            of all branches, one after another.
+        critic: The layers whose one output is the value, in scaled rewards.
+        log_std: The logarithms of the deviations of the continuous actions: float32, [C].
+        branches: The number of choices of each branch.
+        n_opts: The number of updates so far.
+
+    """
+
+    scaling: Scaling
+    actor: tuple[Layer, ...]
+    critic: tuple[Layer, ...]
+    log_std: Floats
+    branches: tuple[int, ...]
+    n_opts: int
+
+    @property
+    def actions(self) -> int:
+        """Number of actions: all continuous ones, and one for each branch."""
+        return len(self.log_std) + len(self.branches)
+
+    def heads(self, observations: Floats) -> Heads:
+        """Return the outputs of the networks in numpy. observations: float32, [n, F]."""
+        inputs = self.scaling.features(observations)
+        mean, logits = np.split(answer(self.actor, inputs), [len(self.log_std)], axis=1)
+        values = answer(self.critic, inputs) * np.float32(self.scaling.reward)
+        return Heads(mean, logits, values)
+
+    def tensors(self) -> Tensors:
+        """Return the weights that the graph reads."""
+        tensors = tensors_of(self.scaling, {"actor": self.actor, "critic": self.critic})
+        return tensors | {"deviation": np.exp(self.log_std)}
+
+    def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """
+        Add the nodes of the policy, with its normalization.
+
+        Inputs, float32: `observations`, [N, F]; `epsilon`, [N, A], standard normal numbers or
+        zeros; and with branches `action_masks`, [N, choices of all branches], 1 for a choice that
+        is allowed and 0 for any other. Outputs, float32: `raw_actions`, [N, A], continuous actions
+        mean + deviation * epsilon and then the number of the choice in each branch; `actions`,
+        [N, A], with the continuous ones clipped to [-1, 1]; and `values`, [N, 1], in the guest's
+        units of reward.
+
+        The choice of a branch is the first whose cumulative probability is above the normal
+        distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed
+        choices have a probability; a branch without an allowed choice allows all of them.
+        """
+        continuous, branches = len(self.log_std), self.branches
+        inputs = graph.normalized("observations")
+        mean, logits = graph.columns(graph.layers(inputs, "actor"), (continuous, sum(branches)))
+        noise, ranks = graph.columns("epsilon", (continuous, len(branches)))
+        raw, clipped = [], []
+        if continuous:
+            spread = graph.node("Mul", [noise, graph.weight("deviation")])
+            drawn = graph.node("Add", [mean, spread])
+            bounds = [graph.constant("action_low", -1.0), graph.constant("action_high", 1.0)]
+            raw, clipped = [drawn], [graph.node("Clip", [drawn, *bounds])]
+        if branches:
+            choices = ChoiceGraph(graph, branches).choices(logits, ranks)
+            raw, clipped = [*raw, choices], [*clipped, choices]
+        graph.node("Concat", raw, "raw_actions", axis=1)
+        graph.node("Concat", clipped, "actions", axis=1)
+        graph.returns(graph.layers(inputs, "critic"))
+        widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
+        if branches:
+            widths["action_masks"] = sum(branches)
+        return widths, {"actions": self.actions, "raw_actions": self.actions, "values": 1}
+
+    def check(self, model: bytes, reference: ReferenceHeads | None = None) -> None:
+        """
+        Compare a model with the learner's networks, at average, typical and extreme observations.
+
+        Raises ExportWrong if answers differ, if the model makes a masked choice, or if its choice
+        is not the one at the quantile of epsilon. `reference` is `heads` by default.
+        """
+        continuous = len(self.log_std)
+        observations, epsilon = samples(self.scaling, self.actions)
+        heads = (reference or self.heads)(observations)
+        inputs = {"observations": observations, "epsilon": epsilon}
+        masks = np.ones((len(observations), sum(self.branches)), np.float32)
+        if self.branches:
+            masks[2:] = np.random.default_rng(1).random(masks[2:].shape) < 0.5
+            inputs["action_masks"] = masks
+        actions, raw, values = run(model, inputs, ["actions", "raw_actions", "values"])
+        deviation = np.exp(self.log_std)
+        drawn = np.asarray(heads.mean + deviation * epsilon[:, :continuous], np.float32)
+        scaled = self.scaling.features(observations)
+        largest = max(float(np.abs(drawn).max(initial=0.0)), magnitude(self.actor, scaled))
+        value_scale = magnitude(self.critic, scaled) * float(self.scaling.reward)
+        require_close("raw actions", raw[:, :continuous], drawn, largest)
+        require_close("actions", actions[:, :continuous], drawn.clip(-1.0, 1.0), largest)
+        require_close("choices", actions[:, continuous:], raw[:, continuous:], 0.0)
+        require_close("values", values, heads.values, value_scale)
+        require_choices(
+            self.branches,
+            raw[:, continuous:],
+            heads.logits,
+            masks,
+            epsilon[:, continuous:],
+        )
+
+
 class Actor(NamedTuple):
     """A policy that acts: weights, in numpy, and the scaling of the features that they take."""
 
     weights: Weights
     scaling: Scaling
-
-
-class _Acting(NamedTuple):
-    """The versions of a checkpoint with their scalings, and the rows that were learned from."""
-
-    newest: dict[int, Scaling]
-    before: dict[int, Scaling]
-    learned_rows: int
 
 
 class Ppo(CompiledAlgorithm):
@@ -162,29 +291,20 @@ class Ppo(CompiledAlgorithm):
             "learned_rows": buffer.learned_rows,
         }
 
-    def _read(self, plain: Mapping[str, Any]) -> _Acting:
+    def _continue(self, saved: SavedPpo, facts: Mapping[str, Any]) -> None:
         newest, before = (
             {
-                int(version): _scaling_from_json(scaling, self._settings.features)
-                for version, scaling in plain[part].items()
+                int(version): Actor(weights, _scaling_from_json(scaling, self._settings.features))
+                for version, scaling in facts[part].items()
             }
-            for part in ("newest", "before")
+            for part, weights in (("newest", saved.newest.weights), ("before", saved.before))
         )
-        return _Acting(newest, before, int(plain["learned_rows"]))
-
-    def _continue(self, saved: SavedPpo, found: _Acting) -> None:
-        self._state, self._before = saved
-        self._weights = self._state.weights
-        self._actors = {
-            version: Actor(weights, scaling)
-            for weights, scalings in (
-                (self._weights, found.newest), (self._before, found.before),
-            )
-            for version, scaling in scalings.items()
-        }  # fmt: skip
-        self.buffer.restore(found.before, found.learned_rows)
-        for version in found.newest:
+        self.buffer.restore(before, int(facts["learned_rows"]))
+        for version in newest:
             self.buffer.published(version)
+        self._state, self._before = saved
+        self._weights = saved.newest.weights
+        self._actors = newest | before
 
     def _scalings(self, versions: Iterable[int]) -> dict[str, Any]:
         return {

@@ -13,10 +13,13 @@ from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
 from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
-from arkml.learning.row_memory import RowMemory, available_memory, lazy_zeros
-from arkml.learning.row_region import RowRegion, Slots
-from arkml.learning.session_chains import SessionChains
-from arkml.learning.trajectories import FinishedEpisodes, RewardBounds, TrajectoryIndex
+from arkml.learning.row_memory import RowMemory, RowRegion, Slots, available_memory, lazy_zeros
+from arkml.learning.trajectories import (
+    FinishedEpisodes,
+    RewardBounds,
+    SessionChains,
+    TrajectoryIndex,
+)
 from arkml.limits import MIB
 
 DEMONSTRATION_SHARE = 0.25

@@ -1,4 +1,4 @@
-"""Memory of rows: arrays that take it page by page as they fill, and a check of the free memory."""
+"""Memory of rows: arrays that take it page by page, a check of what is free, and rings of slots."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ HEADROOM = 128 * MIB
 
 _GRANT = 64 * MIB
 _NORESERVE = 0x4000  # Linux's value; the module mmap names it from Python 3.13 on
+
+Slots = npt.NDArray[np.int64]
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -146,3 +148,49 @@ def _numbers(path: Path) -> dict[str, float]:
         return {}
     pairs = [(line[0].rstrip(":"), line[1]) for line in words if len(line) > 1]
     return {name: float(number) for name, number in pairs if number.isdecimal()}
+
+
+class RowRegion:
+    """
+    A ring of slots. Its rows have numbers, from 0 in the order in which they were added.
+
+    A slot belongs to one region at a time, and may come from anywhere in the store.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        """Most rows held."""
+        self.rows = 0
+        """Rows added, which is the number of the next one."""
+        self.oldest = 0
+        """Number of the oldest row held."""
+        self.held = 0
+        """Rows in the region."""
+        self.transitions = 0
+        """Rows held that are linked with a next one, which the owner counts."""
+        self._slots: Slots = lazy_zeros((limit,), np.int64)
+
+    def slots(self, numbers: Slots) -> Slots:
+        """Return the slots of rows that are held, by number: int64, [n]."""
+        return self._slots[numbers % self.limit]
+
+    def push(self, slots: Slots) -> None:
+        """Add rows in these slots: int64, [n]. There must be room for them."""
+        self._slots[np.arange(self.rows, self.rows + len(slots)) % self.limit] = slots
+        self.rows += len(slots)
+        self.held += len(slots)
+
+    def release(self, count: int) -> Slots:
+        """Give up the `count` oldest rows and return their slots."""
+        slots = self.slots(np.arange(self.oldest, self.oldest + count))
+        self.oldest += count
+        self.held -= count
+        return slots
+
+    def held_slots(self) -> Slots:
+        """Return the slots of all rows held, oldest first."""
+        return self.slots(np.arange(self.oldest, self.rows))
+
+    def draw(self, random: np.random.Generator, count: int) -> Slots:
+        """Draw slots of rows with replacement. There must be at least one row."""
+        return self.slots(random.integers(self.oldest, self.rows, count))

@@ -1,18 +1,138 @@
-"""Soft actor-critic: its state and what its numbers are called; JAX compiles its updates."""
+"""Soft actor-critic: its policy as ONNX, and its numbers by name; JAX compiles its updates."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Layer
 from arkml.learning.compiled_algorithm import ReplayAlgorithm
-from arkml.learning.networks import learning_rate
-from arkml.learning.normalizer import Normalizer
-from arkml.learning.sac_export import SacWeights
-from arkml.learning.sac_state import SacRates, first_state, rates_of
+from arkml.learning.networks import Network, answer, learning_rate, magnitude
+from arkml.learning.normalizer import Normalizer, Scaling
+from arkml.learning.policy_graph import (
+    PolicyGraph,
+    Tensors,
+    require_close,
+    run,
+    samples,
+    tensors_of,
+)
+from arkml.learning.sac_state import CRITICS, LOG_STD, SacRates, first_state, rates_of
 from arkml.learning.tensors import mapped
+
+
+class Answer(NamedTuple):
+    """
+    The answer of a policy to a batch.
+
+    Attributes:
+        actions: float32, [n, A].
+        values: float32, [n, 1], in the guest's units of reward.
+        action_scale: The scale of the rounding errors of actions.
+        value_scale: The scale of the rounding errors of values.
+
+    """
+
+    actions: Floats
+    values: Floats
+    action_scale: float
+    value_scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class SacWeights:
+    """
+    The weights of a policy and its scaling, copies that never change.
+
+    The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
+    have the critics along their first axis; they take scaled features and actions.
+    """
+
+    scaling: Scaling
+    actor: Network
+    critics: Network
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return len(self.actor[-1].bias) // 2
+
+    def critic(self, number: int) -> Network:
+        """Return one of the critics."""
+        return [Layer(layer.weight[number], layer.bias[number]) for layer in self.critics]
+
+    def act(self, observations: Floats, epsilon: Floats) -> Answer:
+        """
+        Answer a batch in numpy.
+
+        Args:
+            observations: Raw observations: float32, [n, F].
+            epsilon: Standard normal numbers, or zeros: float32, [n, A].
+
+        """
+        inputs = self.scaling.features(observations)
+        mean, log_std = np.split(answer(self.actor, inputs), 2, axis=1)
+        raw = mean + np.exp(np.clip(log_std, *LOG_STD)) * epsilon
+        pair = np.concatenate([inputs, np.tanh(mean)], axis=1)
+        critics = [self.critic(number) for number in range(CRITICS)]
+        reward = np.float32(self.scaling.reward)
+        values = np.minimum(*(answer(critic, pair) for critic in critics)) * reward
+        terms = max(magnitude(critic, pair) for critic in critics)
+        action_scale = max(float(np.abs(raw).max()), magnitude(self.actor, inputs))
+        return Answer(np.tanh(raw), values, action_scale, terms * float(reward))
+
+    def tensors(self) -> Tensors:
+        """Return the weights that the graph reads; the last layer of the actor becomes two."""
+        *body, head = self.actor
+        critics = {f"critic_{number}": self.critic(number) for number in range(CRITICS)}
+        tensors = tensors_of(self.scaling, {"actor": body, **critics})
+        for name, columns in (
+            ("mean", slice(self.actions)),
+            ("log_std", slice(self.actions, None)),
+        ):
+            tensors[f"{name}_weight"] = head.weight[:, columns]
+            tensors[f"{name}_bias"] = head.bias[columns]
+        return tensors
+
+    def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """
+        Add the nodes of the policy, with its scaling.
+
+        Inputs, float32: `observations`, [N, F], and `epsilon`, [N, A], standard normal numbers or
+        zeros. Outputs, float32: `actions`, [N, A], tanh(mean + deviation * epsilon), and `values`,
+        [N, 1], the lower of the critics' returns for the action without epsilon, in the guest's
+        units of reward.
+        """
+        inputs = graph.normalized("observations")
+        hidden = graph.layers(inputs, "actor", last=True)
+        mean, log_std = graph.linear(hidden, "mean"), graph.linear(hidden, "log_std")
+        bounds = [graph.constant(f"log_std_{n}", value) for n, value in enumerate(LOG_STD)]
+        deviation = graph.node("Exp", [graph.node("Clip", [log_std, *bounds])])
+        noise = graph.node("Mul", [deviation, "epsilon"])
+        graph.node("Tanh", [graph.node("Add", [mean, noise])], "actions")
+        pair = graph.node("Concat", [inputs, graph.node("Tanh", [mean])], axis=1)
+        critics = [graph.layers(pair, f"critic_{number}") for number in range(CRITICS)]
+        graph.returns(graph.node("Min", critics))
+        widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
+        return widths, {"actions": self.actions, "values": 1}
+
+    def check(self, model: bytes) -> None:
+        """
+        Compare a model with the answers of numpy, at average, typical and extreme observations.
+
+        Raises ExportWrong.
+        """
+        observations, epsilon = samples(self.scaling, self.actions)
+        expected = self.act(observations, epsilon)
+        inputs = {"observations": observations, "epsilon": epsilon}
+        actions, values = run(model, inputs, ["actions", "values"])
+        require_close("actions", actions, expected.actions, expected.action_scale)
+        require_close("values", values, expected.values, expected.value_scale)
 
 
 class Sac(ReplayAlgorithm):

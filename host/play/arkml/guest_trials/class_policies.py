@@ -66,7 +66,7 @@ class ClassPolicies:
     one worker; `loaded` and `offer` may be called by another one.
 
     The last columns of a policy's actions are the numbers of its choices, as in the models of PPO
-    (`learning.ppo_export`). In each branch that is the likeliest choice allowed by the input
+    (`learning.choice_graph`). In each branch that is the likeliest choice allowed by the input
     `action_masks`, or with noise the choice at its quantile. A policy without that input may return
     a number that is masked, or lies between two choices: the number is rounded, halves to the even
     number, and a choice that does not exist or is not allowed is replaced by the lowest allowed
