@@ -116,7 +116,7 @@ def _policy(features: int, actions: int) -> bytes:
     scaling, spread = Scaling.identity(features), np.zeros(actions, "f4")
     actor = layers(features, HIDDEN, HIDDEN, actions)
     critic = layers(features, HIDDEN, HIDDEN, 1)
-    return to_onnx(PpoWeights(scaling, actor, critic, spread, (), 0))
+    return to_onnx(PpoWeights(scaling, actor, critic, spread, ()))
 
 
 def main() -> None:

@@ -166,7 +166,6 @@ def _version_with_choices(counter: Counter) -> Walk:
             tuple(layers((3,), 64, 64, 1)),
             np.zeros(1, np.float32),
             (3,),
-            0,
         ),
         (3,),
     )

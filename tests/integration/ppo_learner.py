@@ -36,7 +36,7 @@ class PpoLearner(fake_learner.FakeLearner):
         data = to_onnx(
             PpoWeights(
                 Scaling.identity(features), (layer(random, outputs, features),),
-                (layer(random, 1, features),), np.zeros(continuous, "f4"), branches, self.n_opts,
+                (layer(random, 1, features),), np.zeros(continuous, "f4"), branches,
             )
         )  # fmt: skip
         name = f"policies/{self.policies:010d}.onnx"

@@ -242,7 +242,7 @@ def insisting(features, bias, branches):
     actor = (Layer(np.zeros((features, len(bias)), "f4"), np.float32(bias)),)
     critic = (Layer(np.zeros((features, 1), "f4"), np.zeros(1, "f4")),)
     none = np.zeros(0, "f4")
-    return to_onnx(PpoWeights(Scaling.identity(features), actor, critic, none, branches, 0))
+    return to_onnx(PpoWeights(Scaling.identity(features), actor, critic, none, branches))
 
 
 def test_an_evaluation_never_takes_a_masked_choice():

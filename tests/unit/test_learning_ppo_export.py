@@ -37,7 +37,7 @@ def weights(branches=(), continuous=0, *, scale=1.0, seed=0, features=3):
     log_std = random.uniform(-1, 0.5, continuous).astype("f4")
     return PpoWeights(
         scaling, (layer(4, features), layer(outputs, 4)), (layer(4, features), layer(1, 4)),
-        log_std, tuple(branches), 3,
+        log_std, tuple(branches),
     )  # fmt: skip
 
 

@@ -156,6 +156,7 @@ def test_an_export_answers_as_the_weights_before_and_after_updates_and_statistic
     for _ in range(3):
         weights = made.weights()
         weights.check(to_onnx(weights))
+        assert made.policy().model == to_onnx(weights)
         normalizer.adopt()
         made.train(5)
 

@@ -357,7 +357,7 @@ def chooser(*, log_std=0.0):
     layers = (Layer(np.zeros((2, 4), "f4"), np.float32([3, 0, 0.5, 0])),)
     value = (Layer(np.zeros((2, 1), "f4"), np.zeros(1, "f4")),)
     scaling, spread = Scaling.identity(2), np.float32([log_std])
-    return to_onnx(PpoWeights(scaling, layers, value, spread, (3,), 0))
+    return to_onnx(PpoWeights(scaling, layers, value, spread, (3,)))
 
 
 class ChooserWorld(World):

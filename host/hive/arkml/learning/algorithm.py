@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import HiveError, InvalidSettings
+from arkml.hive.protocol.audit import checksum
 from arkml.hive.protocol.rows import RowColumns
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import Normalizer
@@ -71,6 +72,15 @@ class HeldRows(NamedTuple):
     rows: int
     checksum: int
     sessions: dict[int, tuple[int, int]]
+
+    @classmethod
+    def of(cls, hashes: npt.NDArray[np.uint64], owners: npt.NDArray[np.uint32]) -> HeldRows:
+        """Return the audit of rows with these hashes, which are of these sessions: [n] both."""
+        sessions = {
+            int(owner): (int((owners == owner).sum()), checksum(hashes[owners == owner]))
+            for owner in np.unique(owners)
+        }
+        return cls(len(hashes), checksum(hashes), sessions)
 
 
 class RowStore(Protocol):

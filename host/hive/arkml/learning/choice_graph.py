@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -133,11 +133,9 @@ def require_choices(
         epsilon: Standard normal numbers or zeros: float32, [n, branches].
 
     """
-    start = 0
-    for branch, size in enumerate(branches):
-        columns = slice(start, start + size)
-        start += size
-        _require_choices(
+    for branch, (start, end) in enumerate(pairwise(accumulate(branches, initial=0))):
+        columns = slice(start, end)
+        _require_choice(
             branch,
             chosen[:, branch],
             logits[:, columns].astype(np.float64),
@@ -146,7 +144,7 @@ def require_choices(
         )
 
 
-def _require_choices(
+def _require_choice(
     branch: int, chosen: Floats, logits: Doubles, masks: npt.NDArray[np.bool_], epsilon: Floats
 ) -> None:
     """Raise ExportWrong for choices, float32, [n], that do not follow from logits, [n, choices]."""

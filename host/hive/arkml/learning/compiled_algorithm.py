@@ -12,6 +12,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, PolicyModel, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.engine import CompiledAhead, find_device
+from arkml.learning.networks import learning_rate
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights
 from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
@@ -172,7 +173,10 @@ class ReplayAlgorithm(CompiledAlgorithm):
             self._figures = outcome.figures
         if not losses:
             return {}
-        return self._tagged(*map(float, np.average(losses, axis=0, weights=counts)))
+        return self._tagged(*map(float, np.average(losses, axis=0, weights=counts))) | {
+            "train/learning_rate": learning_rate(self._settings, self.n_opts - 1),
+            "train/n_updates": float(self.n_opts),
+        }
 
     def metrics(self) -> Mapping[str, float]:
         """Return the figures of the newest update and of the replay buffer."""

@@ -55,6 +55,20 @@ class Scaling:
     reward_bound: float = math.inf
 
     @classmethod
+    def from_json(cls, values: Mapping[str, Any], features: int, reward_bound: float) -> Scaling:
+        """Return a scaling from the result of `as_json`. Raises ValueError if it has no use."""
+        mean, inverse = columns_of(values, ("mean", "inverse"), features)
+        reward = float(values["reward"])
+        if not (math.isfinite(reward) and reward > 0.0):
+            raise ValueError(f"rewards are divided by {reward}: expected a positive number")
+        return cls(mean.astype(np.float32), inverse.astype(np.float32), reward, reward_bound)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all but the bound of rewards as JSON values."""
+        mean, inverse = self.mean.tolist(), self.inverse.tolist()
+        return {"mean": mean, "inverse": inverse, "reward": self.reward}
+
+    @classmethod
     def identity(cls, features: int) -> Scaling:
         """Return a scaling that changes nothing within the bounds of the clip."""
         return cls(np.zeros(features, np.float32), np.ones(features, np.float32))
@@ -117,10 +131,7 @@ class Normalizer:
         return {
             "features": self._features.as_json(),
             "returns": self._returns.as_json(),
-            "mean": self.current.mean.tolist(),
-            "inverse": self.current.inverse.tolist(),
-            "reward": self.current.reward,
-        }
+        } | self.current.as_json()
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """
@@ -128,16 +139,8 @@ class Normalizer:
 
         Raises ValueError if it has another width or a scaling that is not finite.
         """
-        width = len(self.current.mean)
-        mean, inverse = columns_of(values, ("mean", "inverse"), width)
-        reward = float(values["reward"])
-        if not (math.isfinite(reward) and reward > 0.0):
-            raise ValueError(f"rewards are divided by {reward}: expected a positive number")
+        bound = REWARD_CLIP if self._active else math.inf
+        scaling = Scaling.from_json(values, len(self.current.mean), bound)
         self._features.restore(values["features"])
         self._returns.restore(values["returns"])
-        self.current = Scaling(
-            mean.astype(np.float32),
-            inverse.astype(np.float32),
-            reward,
-            REWARD_CLIP if self._active else math.inf,
-        )
+        self.current = scaling

@@ -14,6 +14,7 @@ from arkml.batches import Floats
 from arkml.errors import HiveError
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import CLIP, Scaling
+from arkml.learning.tensors import Tensors
 
 ort = import_onnxruntime()
 
@@ -29,15 +30,11 @@ class ExportWrong(HiveError):
     """The answers of an exported model differ from the learner's."""
 
 
-Tensors = dict[str, Floats]
-"""Weights of a graph by name: float32."""
-
-
 class PolicyWeights(Protocol):
     """The weights of a policy with its scaling, copies that never change."""
 
     def tensors(self) -> Tensors:
-        """Return the weights that the graph reads."""
+        """Return the weights that the graph reads, float32, by name."""
 
     def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Add the nodes, and return the widths of inputs and of outputs by name."""

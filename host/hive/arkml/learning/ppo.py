@@ -18,14 +18,7 @@ from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.networks import answer, magnitude
 from arkml.learning.normalizer import Normalizer, Scaling
-from arkml.learning.policy_graph import (
-    PolicyGraph,
-    Tensors,
-    require_close,
-    run,
-    samples,
-    tensors_of,
-)
+from arkml.learning.policy_graph import PolicyGraph, require_close, run, samples, tensors_of
 from arkml.learning.ppo_batches import (
     count_minibatches,
     draw_minibatches,
@@ -34,7 +27,7 @@ from arkml.learning.ppo_batches import (
 )
 from arkml.learning.ppo_state import RolloutRows, SavedPpo, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Rollout, RolloutBuffer, RolloutPace
-from arkml.learning.tensors import mapped
+from arkml.learning.tensors import Tensors, mapped
 
 Doubles = npt.NDArray[np.float64]
 
@@ -73,7 +66,6 @@ class PpoWeights:
         critic: The layers whose one output is the value, in scaled rewards.
         log_std: The logarithms of the deviations of the continuous actions: float32, [C].
         branches: The number of choices of each branch.
-        n_opts: The number of updates so far.
 
     """
 
@@ -82,7 +74,6 @@ class PpoWeights:
     critic: tuple[Layer, ...]
     log_std: Floats
     branches: tuple[int, ...]
-    n_opts: int
 
     @property
     def actions(self) -> int:
@@ -239,8 +230,11 @@ class Ppo(CompiledAlgorithm):
             self._random.bit_generator.state = random
             raise
         self._begin_rollout()
-        tagged = self._tagged(outcome.losses, explained, float(rates.learning_rate))
-        return tagged | {"train/stale_share": stale_share}
+        return self._tagged(outcome.losses, explained) | {
+            "train/learning_rate": float(rates.learning_rate),
+            "train/n_updates": float(self.n_opts),
+            "train/stale_share": stale_share,
+        }
 
     def policy(self) -> PolicyModel:
         """Return the present policy as ONNX. Raises Diverged and ExportWrong."""
@@ -257,7 +251,6 @@ class Ppo(CompiledAlgorithm):
             tuple(weights.critic),
             weights.log_std,
             self._settings.branches,
-            self.n_opts,
         )
 
     def published(self, version: int) -> None:
@@ -292,9 +285,10 @@ class Ppo(CompiledAlgorithm):
         }
 
     def _continue(self, saved: SavedPpo, facts: Mapping[str, Any]) -> None:
+        features, bound = self._settings.features, self._normalizer.current.reward_bound
         newest, before = (
             {
-                int(version): Actor(weights, _scaling_from_json(scaling, self._settings.features))
+                int(version): Actor(weights, Scaling.from_json(scaling, features, bound))
                 for version, scaling in facts[part].items()
             }
             for part, weights in (("newest", saved.newest.weights), ("before", saved.before))
@@ -308,8 +302,7 @@ class Ppo(CompiledAlgorithm):
 
     def _scalings(self, versions: Iterable[int]) -> dict[str, Any]:
         return {
-            str(version): _scaling_as_json(self._actors[version].scaling)
-            for version in sorted(versions)
+            str(version): self._actors[version].scaling.as_json() for version in sorted(versions)
         }
 
     def _compile(self) -> tuple[Any, Any]:
@@ -382,7 +375,7 @@ class Ppo(CompiledAlgorithm):
             log_probs[part], values[part] = (np.asarray(each)[:count] for each in scored)
         return log_probs, values
 
-    def _tagged(self, losses: Any, explained: float | None, rate: float) -> dict[str, float]:
+    def _tagged(self, losses: Any, explained: float | None) -> dict[str, float]:
         tagged = {
             "train/policy_gradient_loss": float(losses.policy),
             "train/value_loss": float(losses.value),
@@ -391,8 +384,6 @@ class Ppo(CompiledAlgorithm):
             "train/approx_kl": float(losses.approx_kl),
             "train/clip_fraction": float(losses.clip_fraction),
             "train/gradient_norm": float(losses.gradient_norm),
-            "train/learning_rate": rate,
-            "train/n_updates": float(self.n_opts),
         }
         if explained is not None:
             tagged["train/explained_variance"] = explained
@@ -405,18 +396,6 @@ def _load(name: str, branches: tuple[int, ...]) -> Any:
     from arkml.learning import ppo_update
 
     return partial(getattr(ppo_update, name), branches)
-
-
-def _scaling_as_json(scaling: Scaling) -> dict[str, Any]:
-    mean, inverse = scaling.mean.tolist(), scaling.inverse.tolist()
-    return {"mean": mean, "inverse": inverse, "reward": scaling.reward}
-
-
-def _scaling_from_json(values: Mapping[str, Any], width: int) -> Scaling:
-    mean, inverse = (
-        np.array(values[name], np.float32).reshape(width) for name in ("mean", "inverse")
-    )
-    return Scaling(mean, inverse, float(values["reward"]))
 
 
 def _empty_rows(settings: Settings, rows: int) -> RolloutRows:

@@ -9,14 +9,12 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, chunks
-from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
+from arkml.hive.protocol.audit import is_audited, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
 from arkml.learning.algorithm import Added, HeldRows
-from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 from arkml.learning.row_memory import RowMemory, RowRegion, Slots, available_memory, lazy_zeros
 from arkml.learning.trajectories import (
     FinishedEpisodes,
-    RewardBounds,
     SessionChains,
     TrajectoryIndex,
 )
@@ -115,7 +113,6 @@ class ReplayBuffer:
             ) from error
         row_bytes = 4 * (features + actions) + _STEP.itemsize + 4 + 8 + 8
         self._memory = RowMemory(row_bytes, available)
-        self._rewards = RobustMoments(1, REWARD_REACH)
         self._chains = SessionChains(gamma)
         self._listed: dict[RowRegion | None, Slots] = {}
 
@@ -129,23 +126,13 @@ class ReplayBuffer:
         """Rows held that are linked with a next one."""
         return self._others.transitions + self._demonstrations.transitions
 
-    @property
-    def reward_bounds(self) -> RewardBounds:
-        """Smallest and largest reward that is not out of all proportion, with 0 between them."""
-        low, high = self._rewards.bounds
-        return RewardBounds(float(low[0]), float(high[0]))
-
     def add(self, session: int, kind: int, columns: RowColumns) -> Added:
-        """
-        Add rows of one session, in push order.
-
-        Raises MemoryError if there is no room for them; then none is added. See `RowStore.add`.
-        """
+        """Add rows of one session, in push order, or none: see `RowStore.add`."""
         if not len(columns):
             none = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.uint64))
             return Added(np.zeros(0), none)
         self._memory.claim(min(self.held + len(columns), self._capacity))
-        self._rewards.add(columns.reward[:, None])
+        self._chains.note_rewards(columns.reward)
         chains = self._chains.index(session, kind)
         before = len(chains)
         most = self._demonstrations.limit
@@ -203,7 +190,7 @@ class ReplayBuffer:
         """
         Write the transitions of up to `length` steps that begin at `slots` into a block.
 
-        Extreme rewards are clipped to `reward_bounds`.
+        Extreme rewards are clipped to the bounds of the chains.
 
         Args:
             slots: The first row of each transition, a linked one: int64, [k, B].
@@ -214,7 +201,7 @@ class ReplayBuffer:
         first = slots.reshape(-1)
         last = self._steps["next"][first]
         step = self._steps.take(last, mode="clip")
-        bounds = self.reward_bounds
+        bounds = self._chains.reward_bounds
         rewards = np.clip(step["reward"], *bounds)
         factors = np.full(len(first), self._gamma)
         if length > 1:
@@ -243,17 +230,12 @@ class ReplayBuffer:
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
-        hashes, owners = self._hashes[: self.held], self._sessions[: self.held]
-        sessions = {
-            int(owner): (int((owners == owner).sum()), checksum(hashes[owners == owner]))
-            for owner in np.unique(owners)
-        }
-        return HeldRows(self.held, checksum(hashes), sessions)
+        return HeldRows.of(self._hashes[: self.held], self._sessions[: self.held])
 
     def _add(self, chains: TrajectoryIndex, session: int, kind: int, columns: RowColumns) -> Added:
         is_demonstration = kind == RowKind.DEMONSTRATION
         region = self._demonstrations if is_demonstration else self._others
-        extension = chains.extend(columns, region.rows, self.reward_bounds)
+        extension = chains.extend(columns, region.rows, self._chains.reward_bounds)
         slots = self._take_slots(region, len(columns))
         region.push(slots)
         self.rows += len(columns)

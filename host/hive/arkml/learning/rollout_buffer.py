@@ -11,15 +11,14 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
 from arkml.batches import Floats
-from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
+from arkml.hive.protocol.audit import is_audited, row_hashes
 from arkml.hive.protocol.masks import masked_choice
 from arkml.hive.protocol.rows import NO_ROW, RowColumns, RowKind
 from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.ppo_batches import count_minibatches
-from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
-from arkml.learning.trajectories import RewardBounds, SessionChains
+from arkml.learning.trajectories import SessionChains
 
 Places = npt.NDArray[np.int64]
 
@@ -82,7 +81,6 @@ class RolloutBuffer:
         self._newest: set[int] = set()
         self._before: set[int] = set()
         self._mask_columns: Places = np.zeros(0, np.int64)
-        self._rewards = RobustMoments(1, REWARD_REACH)
         self._chains = SessionChains(settings.gamma)
         self._room = np.zeros(0, _row(settings))
 
@@ -126,12 +124,6 @@ class RolloutBuffer:
             self._before = set(versions_before)
         self.learned_rows = learned_rows
 
-    @property
-    def reward_bounds(self) -> RewardBounds:
-        """Smallest and largest reward that is not out of all proportion, with 0 between them."""
-        low, high = self._rewards.bounds
-        return RewardBounds(float(low[0]), float(high[0]))
-
     def name_metrics(self, names: Sequence[str]) -> None:
         """Set the names of metrics, by number; names of masks say which choices they mask."""
         branches = self._settings.branches
@@ -143,16 +135,12 @@ class RolloutBuffer:
         self._newest.add(version)
 
     def add(self, session: int, kind: int, columns: RowColumns) -> Added:
-        """
-        Add rows of one session, in push order.
-
-        Raises MemoryError if there is no room for them; then none is added. See `RowStore.add`.
-        """
+        """Add rows of one session, in push order, or none: see `RowStore.add`."""
         self._reserve(self.held + len(columns))
-        self._rewards.add(columns.reward[:, None])
+        self._chains.note_rewards(columns.reward)
         chains = self._chains.index(session, kind)
         first, open_before = self.rows, len(chains)
-        extension = chains.extend(columns, first, self.reward_bounds)
+        extension = chains.extend(columns, first, self._chains.reward_bounds)
         self.rows += len(columns)
         useful = self._useful(kind, columns, first)
         follows = self._follows_useful(extension.previous, first, useful, columns.version)
@@ -184,7 +172,7 @@ class RolloutBuffer:
             rows["allowed"].copy(),
             rows["version"].copy(),
             following,
-            np.clip(held["reward"][after], *self.reward_bounds),
+            np.clip(held["reward"][after], *self._chains.reward_bounds),
             terminal & self._settings.use_terminal_masking,
         )
 
@@ -207,12 +195,7 @@ class RolloutBuffer:
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
-        hashes, owners = self._held["hash"], self._held["session"]
-        sessions = {
-            int(owner): (int((owners == owner).sum()), checksum(hashes[owners == owner]))
-            for owner in np.unique(owners)
-        }
-        return HeldRows(self.held, checksum(hashes), sessions)
+        return HeldRows.of(self._held["hash"], self._held["session"])
 
     def _useful(self, kind: int, columns: RowColumns, first: int) -> Marks:
         """

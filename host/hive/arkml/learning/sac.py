@@ -12,18 +12,11 @@ from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.compiled_algorithm import ReplayAlgorithm
-from arkml.learning.networks import Network, answer, learning_rate, magnitude
+from arkml.learning.networks import Network, answer, magnitude
 from arkml.learning.normalizer import Normalizer, Scaling
-from arkml.learning.policy_graph import (
-    PolicyGraph,
-    Tensors,
-    require_close,
-    run,
-    samples,
-    tensors_of,
-)
+from arkml.learning.policy_graph import PolicyGraph, require_close, run, samples, tensors_of
 from arkml.learning.sac_state import CRITICS, LOG_STD, SacRates, first_state, rates_of
-from arkml.learning.tensors import mapped
+from arkml.learning.tensors import Tensors, mapped
 
 
 class Answer(NamedTuple):
@@ -157,8 +150,6 @@ class Sac(ReplayAlgorithm):
             "train/critic_loss": critics,
             "train/ent_coef": alpha,
             "train/entropy": entropy,
-            "train/learning_rate": learning_rate(self._settings, self.n_opts - 1),
-            "train/n_updates": float(self.n_opts),
         }
         if isinstance(self._settings.alpha, str):
             tagged["train/ent_coef_loss"] = temperature

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.rows import RowColumns
+from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 
 Numbers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -253,7 +254,7 @@ class _Sorted:
 
 class SessionChains:
     """
-    An index of chains for each session and kind of rows.
+    An index of chains for each session and kind of rows, and the bounds of all their rewards.
 
     Some agents never end, and some sessions vanish without a message; both leave chains behind.
     Once there are many chains, the ones whose rows are too old are forgotten.
@@ -261,9 +262,20 @@ class SessionChains:
 
     def __init__(self, gamma: float) -> None:
         self._gamma = gamma
+        self._rewards = RobustMoments(1, REWARD_REACH)
         self._indexes: dict[tuple[int, int], TrajectoryIndex] = {}
         self._counted = 0  # chains and indexes
         self._forget_at = _FORGET_FROM
+
+    def note_rewards(self, rewards: npt.NDArray[np.float32]) -> None:
+        """Note the rewards of added rows, [n], for the bounds."""
+        self._rewards.add(rewards[:, None])
+
+    @property
+    def reward_bounds(self) -> RewardBounds:
+        """Smallest and largest reward that is not out of all proportion, with 0 between them."""
+        low, high = self._rewards.bounds
+        return RewardBounds(float(low[0]), float(high[0]))
 
     def index(self, session: int, kind: int) -> TrajectoryIndex:
         """Return the index of a session's chains of a kind, which is made on first use."""
