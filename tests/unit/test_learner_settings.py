@@ -8,7 +8,7 @@ import pytest
 from arkml import HiveGrant
 from arkml.errors import InvalidSettings
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.algorithm import make_algorithm
+from arkml.learning.learner import make_algorithm
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
 from arkml.learning.sac import Sac

@@ -13,10 +13,9 @@ from arkml.learning import policy_graph
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.compiled_algorithm import ReplayAlgorithm
-from arkml.learning.networks import Network, answer, magnitude, make_network
+from arkml.learning.networks import Network, answer, magnitude, make_network, mapped
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import ExportWrong, require_close, run, samples, tensors_of
-from arkml.learning.tensors import mapped
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 

@@ -1,17 +1,16 @@
-"""The protocol of a learning algorithm, how one is found by name, and the values it exchanges."""
+"""The protocol of a learning algorithm, and the values it exchanges with its learner."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.errors import HiveError, InvalidSettings
+from arkml.errors import HiveError
 from arkml.hive.protocol.audit import checksum
 from arkml.hive.protocol.rows import RowColumns
 from arkml.hive.protocol.settings import Settings
@@ -210,37 +209,3 @@ Makes the algorithm of a run. What an entry point of the group `arkml.learners` 
 the entry point is the value of the setting `algorithm`. Raises InvalidSettings for settings that it
 cannot follow.
 """
-
-
-GROUP = "arkml.learners"
-"""The group of entry points that name algorithms."""
-
-
-def make_algorithm(settings: Settings, normalizer: Normalizer) -> Algorithm:
-    """
-    Return the algorithm of a run.
-
-    Raises InvalidSettings for an unknown name, a package that cannot be imported, and settings that
-    the algorithm cannot follow.
-    """
-    installed = {point.name: point for point in sorted(entry_points(group=GROUP), key=_is_ours)}
-    name = settings.learner
-    if name not in installed:
-        known = ", ".join(sorted({"auto", *installed}))
-        raise InvalidSettings(f"algorithm is {name!r}: this hive has {known}")
-    return _load(installed[name])(settings, normalizer)
-
-
-def _is_ours(point: EntryPoint) -> bool:
-    """Return True for arkml's own, whose names no other package takes."""
-    return point.module.startswith("arkml.")
-
-
-def _load(point: EntryPoint) -> MakeAlgorithm:
-    try:
-        make: MakeAlgorithm = point.load()
-    except (ImportError, AttributeError) as error:
-        raise InvalidSettings(
-            f"algorithm is {point.name!r}: {point.value} cannot be imported: {error}"
-        ) from error
-    return make

@@ -49,16 +49,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from arkml.errors import InvalidSettings
 from arkml.hive.protocol.rows import MAX_ROWS
 from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.segments import Place
-from arkml.learning.algorithm import Algorithm, make_algorithm
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Algorithm, MakeAlgorithm
 from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, shaping_settings
 from arkml.learning.experience import Experience
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.run_directory import LogReader, PolicyFile, Publisher, RunDirectory
+
+GROUP = "arkml.learners"
+"""The group of entry points that name algorithms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,3 +258,33 @@ class Learner:
         checkpoint = Checkpoint(self.run.id, shaping, self.n_opts, self.rows, cursor, state, facts)
         path = self._checkpoints.save(checkpoint, best=best)
         return SavedCheckpoint(f"{path.parent.name}/{path.name}", self.n_opts, cursor)
+
+
+def make_algorithm(settings: Settings, normalizer: Normalizer) -> Algorithm:
+    """
+    Return the algorithm of a run, as an installed package brings it; arkml-hive is one of these.
+
+    Raises InvalidSettings for an unknown name, a package that cannot be imported, and settings that
+    the algorithm cannot follow.
+    """
+    installed = {point.name: point for point in sorted(entry_points(group=GROUP), key=_is_ours)}
+    name = settings.learner
+    if name not in installed:
+        known = ", ".join(sorted({"auto", *installed}))
+        raise InvalidSettings(f"algorithm is {name!r}: this hive has {known}")
+    return _load(installed[name])(settings, normalizer)
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    """Return True for arkml's own, whose names no other package takes."""
+    return point.module.startswith("arkml.")
+
+
+def _load(point: EntryPoint) -> MakeAlgorithm:
+    try:
+        make: MakeAlgorithm = point.load()
+    except (ImportError, AttributeError) as error:
+        raise InvalidSettings(
+            f"algorithm is {point.name!r}: {point.value} cannot be imported: {error}"
+        ) from error
+    return make

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,12 +11,20 @@ import numpy as np
 from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
-from arkml.learning.tensors import mapped
 
 Network = list[Layer]
 """Layers in order; there is a ReLU between two of them, and none after the last."""
 
 _HIDDEN_GAIN = float(np.sqrt(2.0))
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree like the given one with the results of a function at its leaves."""
+    if hasattr(tree, "_fields"):
+        return type(tree)(*[mapped(function, child) for child in tree])
+    if isinstance(tree, list):
+        return [mapped(function, child) for child in tree]
+    return function(tree)
 
 
 class AdamMoments(NamedTuple):

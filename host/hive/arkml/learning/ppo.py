@@ -16,7 +16,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
-from arkml.learning.networks import answer, magnitude
+from arkml.learning.networks import answer, magnitude, mapped
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import PolicyGraph, require_close, run, samples, tensors_of
 from arkml.learning.ppo_batches import (
@@ -27,7 +27,7 @@ from arkml.learning.ppo_batches import (
 )
 from arkml.learning.ppo_state import RolloutRows, SavedPpo, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Rollout, RolloutBuffer, RolloutPace
-from arkml.learning.tensors import Tensors, mapped
+from arkml.learning.tensors import Tensors
 
 Doubles = npt.NDArray[np.float64]
 

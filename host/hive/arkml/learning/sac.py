@@ -12,11 +12,11 @@ from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.compiled_algorithm import ReplayAlgorithm
-from arkml.learning.networks import Network, answer, magnitude
+from arkml.learning.networks import Network, answer, magnitude, mapped
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import PolicyGraph, require_close, run, samples, tensors_of
 from arkml.learning.sac_state import CRITICS, LOG_STD, SacRates, first_state, rates_of
-from arkml.learning.tensors import Tensors, mapped
+from arkml.learning.tensors import Tensors
 
 
 class Answer(NamedTuple):

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.networks import AdamMoments, make_network, no_moments, stacked
+from arkml.learning.networks import AdamMoments, make_network, mapped, no_moments, stacked
 from arkml.learning.normalizer import Scaling
-from arkml.learning.tensors import mapped
 
 LOG_STD = (-20.0, 2.0)
 """Bounds of the logarithm of the standard deviation, as in stable-baselines3."""

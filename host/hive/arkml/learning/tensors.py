@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.networks import mapped
 
 Tensors = dict[str, npt.NDArray[Any]]
 Tree = TypeVar("Tree")
@@ -21,15 +22,6 @@ def flatten(tree: Any) -> Tensors:
     The name of each is its path, as in "actor/0/weight".
     """
     return {name: np.array(leaf) for name, leaf in _leaves(tree, "")}
-
-
-def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return a tree like the given one with the results of a function at its leaves."""
-    if hasattr(tree, "_fields"):
-        return type(tree)(*[mapped(function, child) for child in tree])
-    if isinstance(tree, list):
-        return [mapped(function, child) for child in tree]
-    return function(tree)
 
 
 def restored(tree: Tree, tensors: Mapping[str, npt.NDArray[Any]]) -> Tree:

@@ -71,7 +71,7 @@ def warm_up() -> None:
     from arkml.hive.protocol.rows import RowColumns, RowKind
     from arkml.hive.protocol.settings import Settings
     from arkml.learning import trainer  # noqa: F401  imports the rest
-    from arkml.learning.algorithm import make_algorithm
+    from arkml.learning.learner import make_algorithm
     from arkml.learning.normalizer import Normalizer
 
     settings = Settings(1, 1, hidden=8, layers=1, memory_max_size=1_000, batch_size=2)
