@@ -1,8 +1,9 @@
-"""The functions of ours that eight flows enter, and their files; run as a module for a table."""
+"""The functions of ours that nine flows enter, and their files; run as a module for a table."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import statistics
 import sys
 import tempfile
@@ -25,15 +26,23 @@ from tests.benchmarks.subjects import FIXTURES
 from tests.integration.hive_service import FAKE, request
 from tests.integration.hive_service import rows as body_rows
 from tests.integration.served_guest_trials import Seat, served, started
+from tests.integration.test_learner import Actor as RowActor
+from tests.integration.test_learner import Log as RowLog
+from tests.integration.test_learner import session_of, write_run
 from tools.houses import SOURCE_ROOTS
 
 from arkml import Host
 from arkml.hive.protocol.rows import CONTENT_TYPE, encode
+from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
+from arkml.learning.learner import Learner
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import PolicyWeights, to_onnx
 from arkml.learning.ppo import PpoWeights
+from arkml.learning.reporter import Reporter
 from arkml.learning.sac import SacWeights
+from arkml.learning.server_connection import ServerConnection
+from arkml.learning.trainer import Trainer
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.training import TrainingPolicy
@@ -67,6 +76,7 @@ MEASURED: Mapping[str, Walk] = {
     "tick of a trial with a person": Walk(196, 48),
     "policy version reaching a host": Walk(88, 15),
     "policy version with choices": Walk(95, 15),
+    "step of a learner": Walk(283, 28),
     "guest.update": Walk(27, 9),
     "fleet.update": Walk(40, 11),
 }
@@ -195,6 +205,30 @@ def _loaded(
     return counter.walk(lambda: library.load_version(next(versions), policy))
 
 
+def _learner_step(counter: Counter) -> Walk:
+    """A step in lockstep: a record of the log is read, updates are made, a policy is published."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        settings = Settings(2, 1, batch_size=64, memory_min_size=16, sync=True)
+        run = write_run(Path(folder) / "run", settings)
+        ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+        told = threading.Thread(target=lambda: list(iter(lambda: theirs.recv(1 << 16), b"")))
+        told.start()
+        stack.callback(told.join)
+        stack.callback(ours.shutdown, socket.SHUT_WR)
+        learner, server = Learner.open(run), ServerConnection(ours)
+        trainer = Trainer(learner, server, Reporter(learner, server))
+        log, actor = RowLog(run), RowActor()
+        session = session_of(learner.algorithm.policy().model)
+        places = iter([log.append(actor.frames(1, session)) for _ in range(ROUNDS + 4)])
+
+        def step() -> None:
+            trainer._rows(next(places))
+            trainer._turn()
+
+        step()  # the first rows allow no update
+        return counter.walk(step)
+
+
 def _post(counter: Counter) -> Walk:
     """A body of a hundred rows, from the socket to its answer."""
     with tempfile.TemporaryDirectory() as folder:
@@ -262,6 +296,7 @@ FLOWS: Mapping[str, Callable[[Counter], Walk]] = {
     "tick of a trial with a person": _tick,
     "policy version reaching a host": _version,
     "policy version with choices": _version_with_choices,
+    "step of a learner": _learner_step,
     "guest.update": _update,
     "fleet.update": _fleet_update,
 }
