@@ -246,7 +246,8 @@ class OnnxFile:
 
         None if the next one needs vetting. `data` is the file, `outputs` are in its order.
         """
-        outline = VersionOutline.of(data, self._vetted.model)
+        is_open = self._rows.block is None
+        outline = VersionOutline.of(data, self._vetted.model) if is_open else None
         model, loaded = self.load(outputs), self._plain
         if outline is None or loaded is None:
             return model, None
