@@ -114,9 +114,9 @@ class PolicyGraph:
         shifted = self.node("Sub", [observations, mean])
         return self.node("Clip", [self.node("Mul", [shifted, inverse]), *bounds])
 
-    def returns(self, values: str) -> None:
+    def values(self, source: str) -> None:
         """Add the output `values`, in the guest's units of reward."""
-        self.node("Mul", [values, self.weight("reward_scale")], "values")
+        self.node("Mul", [source, self.weight("reward_scale")], "values")
 
     def linear(self, source: str, name: str) -> str:
         """Add one linear layer."""

@@ -122,7 +122,7 @@ class PpoWeights:
             raw, clipped = [*raw, choices], [*clipped, choices]
         graph.node("Concat", raw, "raw_actions", axis=1)
         graph.node("Concat", clipped, "actions", axis=1)
-        graph.returns(graph.layers(inputs, "critic"))
+        graph.values(graph.layers(inputs, "critic"))
         widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
         if branches:
             widths["action_masks"] = sum(branches)

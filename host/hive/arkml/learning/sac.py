@@ -110,7 +110,7 @@ class SacWeights:
         graph.node("Tanh", [graph.node("Add", [mean, noise])], "actions")
         pair = graph.node("Concat", [inputs, graph.node("Tanh", [mean])], axis=1)
         critics = [graph.layers(pair, f"critic_{number}") for number in range(CRITICS)]
-        graph.returns(graph.node("Min", critics))
+        graph.values(graph.node("Min", critics))
         widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
         return widths, {"actions": self.actions, "values": 1}
 
