@@ -1,7 +1,6 @@
 """One trial of tests that is driven by hand, and the words for what it sends."""
 
-from arkml.trials.core.endpoints import LOCAL
-from arkml.trials.core.hosting import HOSTED, STAND_IN, HostedRewards, PlayedTick, StandIn
+from arkml.trials.core.hosting import HOSTED, STAND_IN, HostedRewards, HostedTick, StandIn
 from arkml.trials.core.outputs import (
     Changed,
     EndActor,
@@ -14,7 +13,7 @@ from arkml.trials.core.outputs import (
     ToActor,
     ToEnvironment,
 )
-from arkml.trials.core.parameters import checked
+from arkml.trials.core.parameters import LOCAL, checked
 from arkml.trials.core.states import Phase
 from arkml.trials.core.trial import Trial
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialOutput
@@ -216,7 +215,7 @@ class DrivenTrial:
         index = self.trial.slot_to_take_over(slot(name, actor_class=actor_class))
         if self.trial.actors[index].is_present:
             self.lose_actor(index, f"{user!r} took it over")
-        self.trial.hosted.take_over(self.trial.actors[index], user, self.now)
+        self.trial.take_over(index, user, self.now)
         self.collect()
         return index
 
@@ -228,10 +227,14 @@ class DrivenTrial:
         self.trial.from_environment(message, self.now)
         return self.collect()
 
-    def observe(self, tick=-1, content=b"o"):
-        if self.trial.is_hosted:
-            self.trial.hosted.stand_in([StandIn(b"s", "v")] * len(self.trial.actors))
-        return self.environment(observations(len(self.trial.actors), tick, content))
+    def observe(self, tick=-1, content=b"o", *, rewards=(), stand_ins=None):
+        count = len(self.trial.actors)
+        message = observations(count, tick, content)
+        if self.trial.hosted is None:
+            return self.environment(message)
+        offered = [StandIn(b"s", "v")] * count if stand_ins is None else stand_ins
+        self.trial.take_tick(HostedTick(rewards, message.observation_set, offered), self.now)
+        return self.collect()
 
     def play_ahead(self, ticks):
         """Ticks that a hosted environment plays by stand-ins, each with a reward of 1 before."""
@@ -240,8 +243,8 @@ class DrivenTrial:
         for _ in range(ticks):
             rewards = HostedRewards(range(count), [1.0] * count, [source] * count)
             observed = observations(count).observation_set
-            played = PlayedTick([rewards], observed, [StandIn(b"s", "v")] * count)
-            self.trial.hosted.take_played(played, self.now)
+            played = HostedTick([rewards], observed, [StandIn(b"s", "v")] * count)
+            self.trial.take_tick(played, self.now, is_ahead=True)
 
     def act(self, *indices, content=b"x", tick=-1):
         for index in indices or range(len(self.trial.actors)):

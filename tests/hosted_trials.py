@@ -6,7 +6,7 @@ from tests.driven_trial import LAST, LAST_ACK, observations, ready, standing_by,
 from tests.waiting import PATIENCE
 
 from arkml.trials.core.error import TrialError
-from arkml.trials.core.hosting import Pacing, StandIn
+from arkml.trials.core.hosting import HostedTick, Pacing, StandIn
 from arkml.trials.wire.common_pb2 import CommunicationState, SerializedMessage, TrialParams
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
 from arkml.trials.wire.players_pb2 import Description
@@ -80,9 +80,11 @@ class CountingEnvironment:
             self.params_config = message.init_input.config.content
             self._count = len(message.init_input.actors_in_trial)
             if self.params_config == UNOPENED:
-                self.trial.send(EnvRunTrialOutput(state=CommunicationState.END, details="no guest"))
+                self.trial.receive(
+                    EnvRunTrialOutput(state=CommunicationState.END, details="no guest")
+                )
                 return
-            self.trial.send(ready())
+            self.trial.receive(ready())
             self._become_due()
         elif message.state == LAST:
             self._is_last = True
@@ -106,13 +108,13 @@ class CountingEnvironment:
         tick = len(self.acted)
         if tick == self._hosting.ends_after and not self._is_last:
             self._is_last = True
-            self.trial.send(EnvRunTrialOutput(state=LAST))
+            self.trial.receive(EnvRunTrialOutput(state=LAST))
         is_last = self._is_last  # the trial may answer the observations with its LAST
-        if not is_last:
-            self.trial.stand_in([StandIn(b"s", "v")] * self._count)
-        self.trial.send(observations(self._count, tick, b"%d" % tick))
+        stand_ins = [] if is_last else [StandIn(b"s", "v")] * self._count
+        observed = observations(self._count, tick, b"%d" % tick).observation_set
+        self.trial.observe(HostedTick([], observed, stand_ins))
         if is_last:
-            self.trial.send(EnvRunTrialOutput(state=LAST_ACK))
+            self.trial.receive(EnvRunTrialOutput(state=LAST_ACK))
 
     def _become_due(self):
         self._is_due = True

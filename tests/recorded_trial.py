@@ -4,7 +4,7 @@ import asyncio
 
 from arkml.trials.core.hosting import Acted, ActionNote
 from arkml.trials.wire.common_pb2 import CommunicationState, Message, RewardSource, TrialParams
-from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
+from arkml.trials.wire.environment_pb2 import EnvRunTrialInput
 from arkml.trials.wire.guest_pb2 import Action, GuestConfig, Observation, SideChannel
 
 NORMAL, LAST = CommunicationState.NORMAL, CommunicationState.LAST
@@ -44,31 +44,28 @@ class RecordedTrial:
 
     # HostedTrial
 
-    def stand_in(self, stand_ins):
-        self.offered = stand_ins
+    def observe(self, tick):
+        self.pass_over(tick)
+        self.deliveries += 1
 
-    def reward(self, rewards):
-        for index, value, content in zip(*rewards, strict=True):
-            source = RewardSource.FromString(content)
-            assert (source.sender_name, source.value, source.confidence) == ("env", value, 1.0)
-            self.rewards[-1].append((self.actors[index][0], source.value, source.user_data))
+    def pass_over(self, tick):
+        self.offered = tick.stand_ins
+        for rewards in tick.rewards:
+            for index, value, content in zip(*rewards, strict=True):
+                source = RewardSource.FromString(content)
+                assert (source.sender_name, source.value, source.confidence) == ("env", value, 1.0)
+                self.rewards[-1].append((self.actors[index][0], source.value, source.user_data))
+        observed = tick.observations
+        contents = [observed.observations[place] for place in observed.actors_map]
+        names = [name for name, _ in self.actors]
+        observations = map(Observation.FromString, contents)
+        self.ticks.append(dict(zip(names, observations, strict=True)))
+        self.rewards.append([])
+        self._event.set()
 
-    def take_played(self, played):
-        self.stand_in(played.stand_ins)
-        for rewards in played.rewards:
-            self.reward(rewards)
-        self.send(EnvRunTrialOutput(state=NORMAL, observation_set=played.observations))
-
-    def send(self, message):
+    def receive(self, message):
         kind = message.WhichOneof("data")
-        if kind == "observation_set":
-            observed = message.observation_set
-            contents = [observed.observations[place] for place in observed.actors_map]
-            names = [name for name, _ in self.actors]
-            observations = map(Observation.FromString, contents)
-            self.ticks.append(dict(zip(names, observations, strict=True)))
-            self.rewards.append([])
-        elif kind == "message":
+        if kind == "message":
             channel = SideChannel()
             assert message.message.payload.Unpack(channel)
             self.heard.append((message.message.receiver_name, channel.content))
@@ -76,12 +73,8 @@ class RecordedTrial:
             self.states.append((message.state, message.details))
         self._event.set()
 
-    def send_all(self, messages):
-        for message in messages:
-            self.send(message)
-        self.deliveries += 1
-
-    def close(self):
+    def lose(self, reason):
+        del reason
         self.is_closed = True
 
     # The test's side

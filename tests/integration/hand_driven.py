@@ -5,9 +5,9 @@ import contextlib
 
 from tests.waiting import PATIENCE
 
-from arkml.trials.core.endpoints import LOCAL
-from arkml.trials.core.hosting import HOSTED, STAND_IN, Pacing, StandIn
+from arkml.trials.core.hosting import HOSTED, STAND_IN, HostedTick, Pacing, StandIn
 from arkml.trials.core.outputs import EntryKind
+from arkml.trials.core.parameters import LOCAL
 from arkml.trials.server.options import TrialsOptions
 from arkml.trials.server.server import Server
 from arkml.trials.wire.common_pb2 import (
@@ -93,7 +93,7 @@ class HandDriven:
     def fail(self, trial_id, reason):
         """Have the environment of a trial fail."""
         ending = EnvRunTrialOutput(state=END, details=reason)
-        self._environments[trial_id].trial.send(ending)
+        self._environments[trial_id].trial.receive(ending)
 
     def lookers(self, trial_id):
         """The number of those who look at a trial."""
@@ -166,7 +166,7 @@ class _Environment:
             self._is_last = True
         elif message.WhichOneof("data") == "init_input":
             self._names = [actor.name for actor in message.init_input.actors_in_trial]
-            self.trial.send(EnvRunTrialOutput(state=NORMAL, init_output=EnvInitialOutput()))
+            self.trial.receive(EnvRunTrialOutput(state=NORMAL, init_output=EnvInitialOutput()))
             self.observe()
 
     def act(self, tick, acted, most_ahead):
@@ -175,7 +175,7 @@ class _Environment:
         self._game.note_change()
         if self._is_last:
             self.observe()
-            self.trial.send(EnvRunTrialOutput(state=LAST_ACK))
+            self.trial.receive(EnvRunTrialOutput(state=LAST_ACK))
 
     def lose(self, reason):
         self.lost = reason
@@ -186,15 +186,14 @@ class _Environment:
             for name in self._names:
                 sources = [RewardSource(value=0.5, confidence=1)]
                 reward = Reward(tick_id=-1, receiver_name=name, sources=sources)
-                self.trial.send(EnvRunTrialOutput(state=NORMAL, reward=reward))
+                self.trial.receive(EnvRunTrialOutput(state=NORMAL, reward=reward))
         self._tick += 1
-        self.trial.stand_in([StandIn(STANDING)] * len(slots))
         observed = ObservationSet(
             tick_id=-1,
             observations=[observation(self._tick, slot) + self._game.padding for slot in slots],
             actors_map=slots,
         )
-        self.trial.send(EnvRunTrialOutput(state=NORMAL, observation_set=observed))
+        self.trial.observe(HostedTick([], observed, [StandIn(STANDING)] * len(slots)))
 
 
 @contextlib.asynccontextmanager

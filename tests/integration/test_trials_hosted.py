@@ -196,7 +196,7 @@ async def test_an_environment_that_ends_its_stream_ends_its_trial():
     async with Played(CountingHosting(**STEPPED)) as played:
         await played.start()
         played.environment.step()
-        played.environment.trial.close()
+        played.environment.trial.lose("the environment ended its stream")
         reason = await played.ended()
 
     assert reason == "the environment was lost: the environment ended its stream"
@@ -240,7 +240,7 @@ async def test_a_server_without_a_hosting_hosts_nothing():
         with pytest.raises(TrialError, match="this server hosts no trials"):
             await server.players.describe()
 
-    assert not trial.is_hosted
+    assert trial.hosted is None
 
 
 @within_time
@@ -421,7 +421,7 @@ async def test_one_who_looks_gets_the_present_tick_and_then_each_that_follows():
                 if len(seen) == 3:
                     break
                 played.environment.step()
-        was_shown = played.trial().is_shown
+        was_shown = played.trial().hosted.is_shown
 
     assert [view.tick_id for view in seen] == [0, 1, 2]
     assert list(seen[2].observations.observations) == [b"2"]

@@ -16,7 +16,7 @@ from tests.integration.trials_web import (
     serving,
 )
 
-from arkml.trials.core.endpoints import TrialEndpoint
+from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.wire.common_pb2 import (
     ActorParams,
     DatalogParams,

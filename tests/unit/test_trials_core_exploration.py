@@ -26,6 +26,7 @@ from tests.driven_trial import (
     trial_params,
 )
 
+from arkml.trials.core.actors import ActorPlace, Breach, TrialPlace
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import (
     CallActor,
@@ -36,7 +37,6 @@ from arkml.trials.core.outputs import (
     ToActor,
     ToEnvironment,
 )
-from arkml.trials.core.places import ActorPlace, Breach, EnvironmentPlace, TrialPlace
 from arkml.trials.core.states import ACTOR, ENVIRONMENT, HOSTED_ACTOR, TRIAL, Move, Phase
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import CommunicationState, TrialState
@@ -354,7 +354,7 @@ def test_every_row_of_the_tables_is_reached(monkeypatch):
         changes |= set(zip(driven.states, driven.states[1:], strict=False))
     rows = {
         (place, phase, step)
-        for place, table in ((ActorPlace, ACTOR), (EnvironmentPlace, ENVIRONMENT))
+        for place, table in ((ActorPlace, ACTOR), (TrialPlace, ENVIRONMENT))
         for phase, moves in table.items()
         for step in moves
     }

@@ -23,12 +23,12 @@ from arkml.trials.core.hosting import (
     Acted,
     ActionNote,
     HostedRewards,
+    HostedTick,
     Pacing,
-    PlayedTick,
     StandIn,
 )
 from arkml.trials.core.outputs import CallActor, EntryKind
-from arkml.trials.core.places import Phase
+from arkml.trials.core.states import Phase
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import CommunicationState, RewardSource, TrialState
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
@@ -95,7 +95,7 @@ def test_ticks_without_players_may_be_played_ahead_up_to_the_last_one(max_steps,
 @pytest.mark.parametrize("what", ["rate", "player", "looker"])
 def test_ticks_are_not_played_ahead_where_someone_or_the_clock_waits_for_them(what):
     driven = hosted(2, TENTHS if what == "rate" else WAITING, tick_zero=False)
-    driven.trial.is_shown = what == "looker"
+    driven.trial.hosted.is_shown = what == "looker"
     if what == "player":
         driven.take_over("a0")
     driven.observe()
@@ -112,8 +112,7 @@ def test_ticks_that_were_played_ahead_are_logged_as_others():
     ahead.play_ahead(3)
     for driven in (ahead, other):
         for _ in range(1 if driven is ahead else 4):
-            driven.trial.hosted.reward(HostedRewards([0, 1], [1.0, 1.0], [source] * 2))
-            driven.observe()
+            driven.observe(rewards=[HostedRewards([0, 1], [1.0, 1.0], [source] * 2)])
 
     logs = [[entry._replace(content=b"") for entry in one.entries] for one in (ahead, other)]
     assert logs[0] == logs[1]
@@ -139,7 +138,8 @@ def test_a_person_who_takes_over_plays_after_the_ticks_that_were_played_ahead():
 def test_a_tick_that_was_played_ahead_with_too_few_stand_ins_ends_the_trial():
     driven = hosted(2)
     observed = observations(2).observation_set
-    driven.trial.hosted.take_played(PlayedTick([], observed, [StandIn(b"s")]), driven.now)
+    tick = HostedTick([], observed, [StandIn(b"s")])
+    driven.trial.take_tick(tick, driven.now, is_ahead=True)
     driven.collect()
 
     assert "it offered 1 stand-ins for 2 actors" in driven.trial.reason
@@ -147,8 +147,7 @@ def test_a_tick_that_was_played_ahead_with_too_few_stand_ins_ends_the_trial():
 
 def test_a_stand_in_without_a_policy_version_is_the_default_action():
     driven = hosted(2, tick_zero=False)
-    driven.trial.hosted.stand_in([StandIn(b"p", "v7"), StandIn(b"d")])
-    driven.environment(observations(2))
+    driven.observe(stand_ins=[StandIn(b"p", "v7"), StandIn(b"d")])
 
     assert driven.acted[0][1] == [
         Acted(b"p", ActionNote.STAND_IN, "v7"),
@@ -159,8 +158,7 @@ def test_a_stand_in_without_a_policy_version_is_the_default_action():
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_an_environment_that_does_not_stand_in_for_each_actor_ends_the_trial(count):
     driven = hosted(2, tick_zero=False)
-    driven.trial.hosted.stand_in([StandIn(b"s")] * count)
-    driven.environment(observations(2))
+    driven.observe(stand_ins=[StandIn(b"s")] * count)
 
     assert driven.trial.reason == (
         f"the environment broke the protocol: it offered {count} stand-ins for 2 actors"
@@ -539,7 +537,7 @@ def test_two_people_play_at_once():
 
     assert driven.to_environment[1:] == [f"acted {tick} given a|given b" for tick in range(3)]
     assert [one.origin for one in driven.acted[-1][1]] == ["ann", "ben"]
-    assert driven.trial.hosted.people == 2
+    assert driven.trial.hosted.people() == 2
 
 
 def test_an_actor_has_one_player():
@@ -776,19 +774,17 @@ def batch(*rewards):
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_rewards_in_a_batch_are_delivered_logged_and_shown_as_those_of_messages(is_batch):
     driven = hosted([actor("a0"), standing_by("a1"), standing_by("a2")], TENTHS, is_logged=True)
-    driven.trial.is_shown = True
+    driven.trial.hosted.is_shown = True
     early = reward_for("*", (8, 0.25))
     driven.actor(0, ActorRunTrialOutput(state=1, reward=early))
-    if is_batch:
-        driven.trial.hosted.reward(batch((2, 0.5), (0, -2)))
-        driven.trial.hosted.reward(batch((1, 3)))
-    else:
+    batches = [batch((2, 0.5), (0, -2)), batch((1, 3))] if is_batch else []
+    if not is_batch:
         for index, value in ((2, 0.5), (0, -2), (1, 3)):
             reward = reward_for(f"a{index}", (value, 1))
             driven.environment(EnvRunTrialOutput(state=1, reward=reward))
     driven.act(0)
     driven.wait(0.1)
-    driven.observe()
+    driven.observe(rewards=batches)
     logged = [entry for entry in driven.entries if entry.kind is EntryKind.REWARD]
     (reward,) = [one.reward for one in driven.sent[0] if one.HasField("reward")]
 
@@ -806,10 +802,8 @@ def test_rewards_in_a_batch_are_delivered_logged_and_shown_as_those_of_messages(
 
 def test_rewards_in_a_batch_that_are_not_numbers_are_refused_alone():
     driven = hosted([actor("a0"), actor("a1")], is_logged=True)
-    driven.trial.hosted.reward(batch((0, math.nan), (1, 2)))
-    driven.trial.hosted.reward(batch((0, math.inf)))
     driven.act(0, 1)
-    driven.observe()
+    driven.observe(rewards=[batch((0, math.nan), (1, 2)), batch((0, math.inf))])
 
     assert [one.name for one in driven.entries if one.kind is EntryKind.REWARD] == ["a1"]
     assert driven.to_actors[0][1:] == ["observation 0 o", "observation 1 o"]
@@ -823,8 +817,7 @@ def test_rewards_in_a_batch_that_are_not_numbers_are_refused_alone():
 def test_rewards_in_a_batch_of_an_environment_that_has_left_mean_nothing():
     driven = hosted(1, is_logged=True)
     driven.lose_environment()
-    driven.trial.hosted.reward(batch((0, 1)))
-    driven.collect()
+    driven.observe(rewards=[batch((0, 1))])
 
     assert [one for one in driven.entries if one.kind is EntryKind.REWARD] == []
 
@@ -834,7 +827,7 @@ def test_rewards_in_a_batch_of_an_environment_that_has_left_mean_nothing():
 
 def test_a_view_has_a_tick_with_the_rewards_and_actions_of_the_one_before():
     driven = hosted([actor("a0"), standing_by("a1"), standing_by("a2")], Pacing(10, away=0.05))
-    driven.trial.is_shown = True
+    driven.trial.hosted.is_shown = True
     driven.take_over("a1", "ann")
     driven.act(1, content=b"p")
     driven.environment(EnvRunTrialOutput(state=1, reward=reward_for("a1", (3, 1), (1, 1))))
@@ -859,7 +852,7 @@ def test_a_view_says_who_is_held():
     driven.wait(0.1)
     driven.observe()
     driven.wait(0.1)
-    driven.trial.is_shown = True
+    driven.trial.hosted.is_shown = True
     driven.observe()
 
     assert driven.views[0].players[0].is_held

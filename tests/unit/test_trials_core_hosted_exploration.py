@@ -18,10 +18,9 @@ from tests.driven_trial import (
 )
 
 from arkml.trials.core.error import TrialError
-from arkml.trials.core.hosting import ActionNote, HostedRewards, Pacing, PlayedTick, StandIn
+from arkml.trials.core.hosting import ActionNote, HostedRewards, HostedTick, Pacing, StandIn
 from arkml.trials.core.outputs import Changed, EndActor, GiveActions, Show, ToActor, ToEnvironment
-from arkml.trials.core.places import Phase
-from arkml.trials.core.states import TRIAL
+from arkml.trials.core.states import TRIAL, Phase
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import CommunicationState, RewardSource, TrialState
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
@@ -68,7 +67,7 @@ class HostedChecks:
                     self.state = state
                 case GiveActions(tick, acted, most_ahead):
                     self.act(tick, acted, trial, now)
-                    assert not (most_ahead and (self.streams or self.rate or trial.is_shown))
+                    assert not (most_ahead and (self.streams or self.rate or trial.hosted.is_shown))
                     self.most_ahead = most_ahead
                 case ToEnvironment(message):
                     assert message.WhichOneof("data") != "action_set"
@@ -123,9 +122,10 @@ class AnyHostedTrial(RuleBasedStateMachine):
         actors = [KINDS[kind](f"a{index}", **times) for index, kind in enumerate(kinds)]
         params = hosted_params(actors, max_steps=max_steps, max_inactivity=max_inactivity)
         self.driven = DrivenTrial(params, pacing=Pacing(rate, away))
-        self.driven.trial.is_shown = is_shown
+        self.driven.trial.hosted.is_shown = is_shown
         self.trial, self.count = self.driven.trial, len(actors)
         self.checks = HostedChecks(rate)
+        self.rewards = []  # for the next tick of the environment
         self.seen = 0
         self.check()
 
@@ -149,9 +149,11 @@ class AnyHostedTrial(RuleBasedStateMachine):
         """Send observations, and note them if they were taken in."""
         before = self.checks.observed
         self.check()
-        self.trial.hosted.stand_in([StandIn(b"s", "v")] * self.count)
         latest = self.trial.latest
-        self.trial.from_environment(message, self.driven.now)
+        stand_ins = [StandIn(b"s", "v")] * self.count
+        tick = HostedTick(self.rewards, message.observation_set, stand_ins)
+        self.rewards = []
+        self.trial.take_tick(tick, self.driven.now)
         after = self.trial.latest
         if after is not None and (latest is None or after.tick_id > latest.tick_id):
             self.checks.observe(before + 1, self.driven.now)
@@ -179,7 +181,8 @@ class AnyHostedTrial(RuleBasedStateMachine):
             for _ in range(min(ticks, self.checks.most_ahead)):
                 observed = observations(self.count).observation_set
                 stand_ins = [StandIn(b"s", "v")] * self.count
-                self.trial.hosted.take_played(PlayedTick([], observed, stand_ins), self.driven.now)
+                tick = HostedTick([], observed, stand_ins)
+                self.trial.take_tick(tick, self.driven.now, is_ahead=True)
                 assert not self.trial.is_over
                 self.checks.pass_over(self.trial.tick)
         self.observe(-1, 0)
@@ -231,7 +234,7 @@ class AnyHostedTrial(RuleBasedStateMachine):
         if number < 0:
             self.driven.environment(EnvRunTrialOutput(state=1, reward=reward))
             source = RewardSource(value=1.0, confidence=1.0).SerializeToString()
-            self.trial.hosted.reward(HostedRewards([0], [1.0], [source]))
+            self.rewards.append(HostedRewards([0], [1.0], [source]))
             self.driven.environment(EnvRunTrialOutput(state=1, message=message))
         else:
             index = number % self.count

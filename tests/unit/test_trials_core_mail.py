@@ -12,9 +12,8 @@ from tests.driven_trial import (
     trial_params,
 )
 
+from arkml.trials.core.mail import Receivers, aggregate
 from arkml.trials.core.outputs import EntryKind
-from arkml.trials.core.receivers import Receivers
-from arkml.trials.core.rewards import aggregate
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import CommunicationState, Message, Reward, RewardSource
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput

@@ -6,9 +6,16 @@ import re
 import pytest
 from tests.driven_trial import actor, trial_params
 
-from arkml.trials.core.endpoints import CLIENT, GRPC, LOCAL, TrialEndpoint
 from arkml.trials.core.error import TrialError
-from arkml.trials.core.parameters import MOST_ACTORS, MOST_PROPERTIES, checked
+from arkml.trials.core.parameters import (
+    CLIENT,
+    GRPC,
+    LOCAL,
+    MOST_ACTORS,
+    MOST_PROPERTIES,
+    TrialEndpoint,
+    checked,
+)
 from arkml.trials.wire.common_pb2 import EnvironmentParams, TrialParams
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.pipes import endless_pipe
 
 from arkml.base.files import MOST_OF_SETTINGS
-from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.server import parameter_file
 from arkml.trials.server.parameter_file import endpoints_of, read_parameters
 

@@ -11,7 +11,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import ArkmlError
 from arkml.guest_trials.trial_guest import TickResult, TrialGuest
 from arkml.guest_trials.workers import GuestWorker
-from arkml.trials.core.hosting import Acted, HostedTrial, PlayedTick
+from arkml.trials.core.hosting import Acted, HostedTick, HostedTrial
 from arkml.trials.wire.common_pb2 import CommunicationState, Message
 from arkml.trials.wire.environment_pb2 import (
     EnvInitialInput,
@@ -104,7 +104,7 @@ class GuestEnvironment:
         except ArkmlError as error:
             self._fail(str(error))
             return
-        self._send(EnvRunTrialOutput(state=_NORMAL, init_output=EnvInitialOutput()))
+        self._trial.receive(EnvRunTrialOutput(state=_NORMAL, init_output=EnvInitialOutput()))
         self._worker.step(guest, guest.begin, self._deliver)
 
     def _tell(self, message: Message) -> None:
@@ -137,38 +137,33 @@ class GuestEnvironment:
 
     def _deliver(self, results: Sequence[TickResult]) -> None:
         """Send the results of a step, and of earlier steps that were played ahead."""
-        for played in results[:-1]:
-            if not self._is_over and played.observations is not None:
-                observed = played.observations.observation_set
-                self._trial.take_played(PlayedTick(played.rewards, observed, played.stand_ins))
-        if not self._is_over:
-            self._deliver_last(results[-1])
+        for result in results:
+            if self._is_over:
+                return
+            if result.observations is None:
+                self._fail(result.error)
+                return
+            tick = HostedTick(result.rewards, result.observations, result.stand_ins)
+            if result is not results[-1]:
+                self._trial.pass_over(tick)
+        self._observe(tick, results[-1])
 
-    def _deliver_last(self, result: TickResult) -> None:
-        if result.error or result.observations is None:
-            self._fail(result.error)
-            return
-        messages = result.answers
+    def _observe(self, tick: HostedTick, result: TickResult) -> None:
+        """Send a tick that the trial's actors play."""
+        for answer in result.answers:
+            self._trial.receive(answer)
         is_last = result.is_last or self._is_ending
         if is_last and not self._is_ending:
-            messages.append(EnvRunTrialOutput(state=_LAST))  # the observations are the last
-        messages.append(result.observations)
-        self._trial.stand_in(result.stand_ins)
-        for rewards in result.rewards:
-            self._trial.reward(rewards)
-        self._trial.send_all(messages)
-        if is_last:
-            self._send(EnvRunTrialOutput(state=_LAST_ACK))
+            self._trial.receive(EnvRunTrialOutput(state=_LAST))  # the observations are the last
+        self._trial.observe(tick)
+        if is_last and not self._is_over:
+            self._trial.receive(EnvRunTrialOutput(state=_LAST_ACK))
             self._end()
 
     def _fail(self, reason: str) -> None:
-        self._send(EnvRunTrialOutput(state=_END, details=reason))
-        self._trial.close()
+        self._trial.receive(EnvRunTrialOutput(state=_END, details=reason))
+        self._trial.lose("the environment ended its stream")
         self._end()
-
-    def _send(self, message: EnvRunTrialOutput) -> None:
-        if not self._is_over:
-            self._trial.send(message)
 
     def _end(self) -> None:
         """Free the guest, once."""

@@ -22,9 +22,9 @@ from arkml.guest_trials.probe import GuestClass, probe
 from arkml.guest_trials.trial_guest import TrialGuest, TrialPlan
 from arkml.guest_trials.workers import GuestWorker, workers_by_default
 from arkml.host import loader_of
-from arkml.trials.core.endpoints import LOCAL, TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import MOST_RATE, STAND_IN, HostedTrial, Pacing
+from arkml.trials.core.parameters import LOCAL, TrialEndpoint
 from arkml.trials.wire.common_pb2 import TrialParams
 from arkml.trials.wire.environment_pb2 import EnvInitialInput
 from arkml.trials.wire.guest_pb2 import GuestConfig

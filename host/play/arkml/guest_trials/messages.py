@@ -18,7 +18,7 @@ from arkml.guest_trials.slots import ABSENT, ClassSlots, SlotRows
 from arkml.trials.core.hosting import HostedRewards
 from arkml.trials.core.mail import AUTO
 from arkml.trials.wire.common_pb2 import CommunicationState, Message
-from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
+from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput, ObservationSet
 from arkml.trials.wire.guest_pb2 import Metadata as MetadataMessage
 from arkml.trials.wire.guest_pb2 import SideChannel
 
@@ -171,14 +171,14 @@ def _by_row(metadata: Iterable[Metadata]) -> dict[int, MetadataMessage]:
     return messages
 
 
-def observation_set(observations: list[bytes], tick: int) -> EnvRunTrialOutput:
-    """Return the message with an observation for each actor in a tick that begins now."""
-    message = EnvRunTrialOutput(state=_NORMAL)
-    observed = message.observation_set
-    observed.tick_id, observed.timestamp = tick, time.time_ns()
-    observed.observations.extend(observations)
-    observed.actors_map.extend(range(len(observations)))
-    return message
+def observation_set(observations: Sequence[bytes], tick: int) -> ObservationSet:
+    """Return an observation for each actor, in a tick that begins now."""
+    return ObservationSet(
+        tick_id=tick,
+        timestamp=time.time_ns(),
+        observations=observations,
+        actors_map=range(len(observations)),
+    )
 
 
 def answer_of(receiver: str, content: bytes) -> EnvRunTrialOutput:

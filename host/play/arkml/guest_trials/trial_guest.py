@@ -19,7 +19,7 @@ from arkml.guest_trials.options import EndOn, StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guests.instance import SharedResources
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
-from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
+from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput, ObservationSet
 
 SLOT_BITS: Final = 16
 """The low bits of the key of a slot, which number it in its trial."""
@@ -35,7 +35,7 @@ class TickResult:
 
     rewards: list[HostedRewards] = field(default_factory=list)
     answers: list[EnvRunTrialOutput] = field(default_factory=list)
-    observations: EnvRunTrialOutput | None = None
+    observations: ObservationSet | None = None
     stand_ins: Sequence[StandIn] = ()
     is_last: bool = False
     error: str = ""

@@ -30,7 +30,7 @@ def trials_options(
         TrialError: The file or an endpoint cannot be used.
 
     """
-    from arkml.trials.core.endpoints import TrialEndpoint
+    from arkml.trials.core.parameters import TrialEndpoint
     from arkml.trials.server.options import TrialsOptions
     from arkml.trials.server.parameter_file import read_parameters
     from arkml.trials.wire.common_pb2 import TrialParams

@@ -87,7 +87,7 @@ class WebPortOptions:
 
         Raises UsageError and TrialError for options that contradict each other.
         """
-        from arkml.trials.core.endpoints import TrialEndpoint
+        from arkml.trials.core.parameters import TrialEndpoint
         from arkml.trials.server.parameter_file import endpoints_of
         from arkml.trials.server.web.options import WebOptions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from arkml.trials.core.endpoints import TrialEndpoint
+from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.streams import PacedSender, Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
 from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput, RunTrialDatalogOutput

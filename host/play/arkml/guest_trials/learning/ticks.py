@@ -19,9 +19,8 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.message import DecodeError
 
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.mail import Receivers, aggregate
 from arkml.trials.core.outputs import Entry, EntryKind
-from arkml.trials.core.receivers import Receivers
-from arkml.trials.core.rewards import aggregate
 from arkml.trials.datalog.reader import LoggedEntry
 from arkml.trials.wire.common_pb2 import RewardSource, TrialParams
 from arkml.trials.wire.environment_pb2 import ObservationSet

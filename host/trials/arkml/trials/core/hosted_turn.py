@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from arkml.trials.core.hosting import Acted, ActionNote, Pacing, StandIn
+from arkml.trials.core.actors import ActorPlace, Breach
+from arkml.trials.core.hosting import MOST_AHEAD, Acted, ActionNote, Pacing, StandIn
 from arkml.trials.core.mail import AUTO
 from arkml.trials.core.observations import PresentObservations
-from arkml.trials.core.outgoing import Outgoing
-from arkml.trials.core.places import ActorPlace, Breach
+from arkml.trials.core.outputs import Outgoing
 from arkml.trials.core.states import Move, Phase
 from arkml.trials.wire.common_pb2 import Action, TrialState
 from arkml.trials.wire.players_pb2 import Player, PlayerKind, View
@@ -31,17 +31,18 @@ class HostedPlayer:
         has_acted: There is an action for the present tick.
         is_held: The last action was repeated in the tick before.
         is_away: The stand-in acts.
+        silent_since: Time of the oldest unanswered observation, None if all are answered.
 
     """
 
     __slots__ = (
         "_acted_at",
         "_content",
-        "_silent_since",
         "has_acted",
         "is_away",
         "is_held",
         "kind",
+        "silent_since",
         "user_id",
     )
 
@@ -51,21 +52,11 @@ class HostedPlayer:
         self.has_acted = self.is_held = self.is_away = False
         self._content: bytes | None = None
         self._acted_at = now
-        self._silent_since: float | None = None
-
-    def observe(self, now: float) -> float:
-        """Note an observation at `now`; return the time of the oldest unanswered one."""
-        if self._silent_since is None:
-            self._silent_since = now
-        return self._silent_since
+        self.silent_since: float | None = None
 
     def take(self, content: bytes, now: float) -> None:
         """Store an action as the latest."""
-        self._content, self._acted_at, self._silent_since = content, now, None
-
-    def silence(self, now: float) -> float:
-        """Return the seconds since the oldest unanswered observation."""
-        return 0.0 if self._silent_since is None else now - self._silent_since
+        self._content, self._acted_at, self.silent_since = content, now, None
 
     def shown(self) -> Player:
         """Return the player as spectators see it."""
@@ -91,7 +82,8 @@ class HostedTurn:
 
     Attributes:
         due: Time at which the tick ends or a player is late, in seconds; None if there is none.
-        most_ahead: Ticks that the environment may play ahead if there is no player and no rate.
+        offered: The stand-in actions for the observations that come next, one for each actor.
+        is_shown: Whether spectators look: each tick is shown, and none is played ahead.
 
     """
 
@@ -102,6 +94,7 @@ class HostedTurn:
         outgoing: Outgoing,
         pacing: Pacing,
         user_id: str,
+        max_steps: int,
     ) -> None:
         self._actors = actors
         self._names = [actor.name for actor in actors]
@@ -109,8 +102,8 @@ class HostedTurn:
         self._outgoing = outgoing
         self._pacing = pacing
         self._user_id = user_id  # its clients act in the name of the user who started the trial
+        self._max_steps = max_steps  # 0 for no limit
         self._players: dict[int, HostedPlayer] = {}
-        self._offered: Sequence[StandIn] | None = None  # for the observations that come next
         self._stand_ins: Sequence[StandIn] = ()
         self._acted: Sequence[Acted] = ()
         self._made_of: Sequence[StandIn] = ()  # the stand-ins from which `_made` was built
@@ -119,26 +112,23 @@ class HostedTurn:
         self._paced_at = 0.0  # the time at which the last tick was due to end
         self._missing: dict[int, float] = {}  # deadlines of the awaited players
         self.due: float | None = None
-        self.most_ahead = 0
+        self.offered: Sequence[StandIn] = ()
+        self.is_shown = False
 
     @property
     def is_complete(self) -> bool:
         """True if the tick's time is up, or no player is awaited."""
         return self._is_open and (self._is_time if self._pacing.rate else not self._missing)
 
-    def offer(self, stand_ins: Sequence[StandIn]) -> None:
-        """Store one stand-in action for each actor, for the next tick."""
-        self._offered = stand_ins
-
     def check(self) -> None:
         """Raise Breach unless there is a stand-in action for each actor."""
-        count = 0 if self._offered is None else len(self._offered)
-        if count != len(self._actors):
-            raise Breach(f"it offered {count} stand-ins for {len(self._actors)} actors")
+        if len(self.offered) != len(self._actors):
+            offered, count = len(self.offered), len(self._actors)
+            raise Breach(f"it offered {offered} stand-ins for {count} actors")
 
     def begin(self, now: float) -> None:
         """Send players their observations, and set the time at which the tick ends."""
-        self._stand_ins, self._offered = self._offered or (), None
+        self._stand_ins, self.offered = self.offered, ()
         if not self._outgoing.tick:
             self._take_in_clients(now)
             self._paced_at = now
@@ -212,29 +202,22 @@ class HostedTurn:
 
     def leave(self, now: float) -> None:
         """End the tick: give the environment one action for each actor."""
-        acted = self._by_stand_ins()
+        most_ahead = 0
         if self._players:
-            acted = self._with_players(acted, now)
+            acted: Sequence[Acted] = self._with_players(now)
+        else:
+            acted = self._by_stand_ins()
+            if not (self._pacing.rate or self.is_shown):
+                left = self._max_steps - self._outgoing.tick - 1 if self._max_steps else MOST_AHEAD
+                most_ahead = max(0, min(MOST_AHEAD, left))
         self.finish()
-        self._keep(acted)
-        is_alone = not (self._players or self._pacing.rate)
-        self._outgoing.act(acted, self.most_ahead if is_alone else 0)
-
-    def _with_players(self, stand_ins: Sequence[Acted], now: float) -> list[Acted]:
-        """Return the actions of a tick, with players' actions in place of stand-ins'."""
-        acted = [*stand_ins]
-        for index, player in self._players.items():
-            silence = player.silence(now)
-            if not (player.has_acted or player.is_away) and silence >= self._pacing.away:
-                player.is_away = True
-                self._note(index, player, "is away", f": no action for {silence:.1f} s")
-            acted[index] = player.acted(now) or acted[index]
-        return acted
+        self._end(acted)
+        self._outgoing.act(acted, most_ahead)
 
     def pass_over(self) -> None:
         """End a tick that the environment has played ahead, with the stand-ins offered last."""
-        self._stand_ins, self._offered = self._offered or (), None
-        self._keep(self._by_stand_ins())
+        self._stand_ins, self.offered = self.offered, ()
+        self._end(self._by_stand_ins())
 
     def finish(self) -> None:
         """Stop waiting for actions."""
@@ -253,7 +236,7 @@ class HostedTurn:
 
     def view(self, rewards: Sequence[float], state: TrialState, reason: str) -> View:
         """Return the present tick, with the rewards and actions of the tick before."""
-        stand_ins = self._offered or self._stand_ins or [StandIn(b"")] * len(self._actors)
+        stand_ins = self.offered or self._stand_ins or [StandIn(b"")] * len(self._actors)
         players = [
             Player(kind=PlayerKind.STAND_IN, name=origin)
             if (player := self._players.get(index)) is None
@@ -280,9 +263,21 @@ class HostedTurn:
             ]
         return self._made
 
-    def _keep(self, acted: Sequence[Acted]) -> None:
+    def _with_players(self, now: float) -> list[Acted]:
+        """Return the actions of a tick, with players' actions in place of stand-ins'."""
+        acted = [*self._by_stand_ins()]
+        for index, player in self._players.items():
+            silence = 0.0 if player.silent_since is None else now - player.silent_since
+            if not (player.has_acted or player.is_away) and silence >= self._pacing.away:
+                player.is_away = True
+                self._note(index, player, "is away", f": no action for {silence:.1f} s")
+            acted[index] = player.acted(now) or acted[index]
+        return acted
+
+    def _end(self, acted: Sequence[Acted]) -> None:
         self._acted = acted
-        self._outgoing.log_acted(self._names, acted)
+        if self._outgoing.is_logged:
+            self._outgoing.log_acted(self._names, acted)
 
     def _take_in_clients(self, now: float) -> None:
         """Make players of the actors that were called or joined before the first tick."""
@@ -295,10 +290,11 @@ class HostedTurn:
         actor = self._actors[index]
         actor.take(Move.OBSERVE)
         self._outgoing.to_actor(index, self._observations.message_for(index))
-        silent_since = player.observe(now)
+        if player.silent_since is None:
+            player.silent_since = now
         if self._is_open and not (self._pacing.rate or player.is_away):
             timeout = actor.params.response_timeout
-            away_at = silent_since + self._pacing.away
+            away_at = player.silent_since + self._pacing.away
             self._missing[index] = min(now + timeout, away_at) if timeout else away_at
 
     def _set_due(self) -> None:

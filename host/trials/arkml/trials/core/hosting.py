@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from arkml.trials.core.endpoints import LOCAL, TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import LOCAL, TrialEndpoint
 from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput, ObservationSet
 from arkml.trials.wire.players_pb2 import Description
@@ -129,17 +129,17 @@ class HostedRewards(NamedTuple):
     sources: Sequence[bytes]
 
 
-class PlayedTick(NamedTuple):
+class HostedTick(NamedTuple):
     """
-    A tick that a hosted environment has played ahead.
+    A tick of a hosted environment.
 
     `rewards` are for the tick before it, `observations` belong to this tick, and `stand_ins` are
-    the applied actions, one for each actor.
+    the actions that the environment offers for it, one for each actor.
     """
 
     rewards: Sequence[HostedRewards]
     observations: ObservationSet
-    stand_ins: Sequence[StandIn]
+    stand_ins: Sequence[StandIn] = ()
 
 
 class HostedTrial(Protocol):
@@ -149,23 +149,17 @@ class HostedTrial(Protocol):
     def trial_id(self) -> str:
         """Id of the trial."""
 
-    def stand_in(self, stand_ins: Sequence[StandIn]) -> None:
-        """Offer one action for each actor, for the tick of the next observations."""
+    def observe(self, tick: HostedTick) -> None:
+        """Handle the next tick. The last one of a trial needs no stand-ins."""
 
-    def reward(self, rewards: HostedRewards) -> None:
-        """Give rewards for the present tick, before the next message is sent."""
+    def pass_over(self, tick: HostedTick) -> None:
+        """Handle a tick that was played ahead by its stand-ins, before the next tick or message."""
 
-    def take_played(self, played: PlayedTick) -> None:
-        """Report a tick that was played ahead, before the next message is sent."""
+    def receive(self, message: EnvRunTrialOutput) -> None:
+        """Handle another message of the environment."""
 
-    def send(self, message: EnvRunTrialOutput) -> None:
-        """Send a message of the environment; see Sender."""
-
-    def send_all(self, messages: Sequence[EnvRunTrialOutput]) -> None:
-        """Send several messages at once, which is faster than one by one."""
-
-    def close(self) -> None:
-        """End the stream after the messages that were sent. Idempotent."""
+    def lose(self, reason: str) -> None:
+        """Handle the end of the stream after the messages so far. Idempotent."""
 
 
 class HostedEnvironment(Protocol):

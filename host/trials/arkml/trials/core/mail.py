@@ -3,23 +3,82 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Container, Iterable, Sequence
+from typing import Final, TypeAlias
 
+from arkml.trials.core.actors import ActorPlace, TrialPlace
 from arkml.trials.core.hosting import HostedRewards
-from arkml.trials.core.outgoing import Outgoing
-from arkml.trials.core.outputs import EntryKind
-from arkml.trials.core.places import ActorPlace, EnvironmentPlace
-from arkml.trials.core.receivers import Receivers
-from arkml.trials.core.rewards import PendingRewards, aggregate
-from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
-from arkml.trials.wire.common_pb2 import CommunicationState, Message, Reward, RewardSource
-from arkml.trials.wire.environment_pb2 import EnvRunTrialInput
+from arkml.trials.core.outputs import EntryKind, Outgoing
+from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.common_pb2 import (
+    ActorParams,
+    CommunicationState,
+    Message,
+    Reward,
+    RewardSource,
+)
+from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
 
 AUTO: Final = -1
 """Tick number that stands for the present tick."""
 
+MOST_BYTES = 64 << 20
+"""Maximum size of the pending rewards in bytes; one with several receivers counts for each."""
+
 NORMAL = CommunicationState.NORMAL
+
+_SOURCE_BYTES = 512
+"""Estimated overhead of a source, and of a reward, in bytes."""
+
+_Given: TypeAlias = tuple[Sequence[int], Sequence[RewardSource]]
+"""Indices of actors, and reward sources for each of them."""
+
+
+def aggregate(tick: int, receiver: str, sources: Iterable[RewardSource]) -> Reward:
+    """
+    Return one reward from all sources, with their mean weighted by confidence.
+
+    The value is sum(value * confidence) / sum(confidence) over all sources with a confidence above
+    0; for example 1 at confidence 1 and 4 at confidence 0.5 give 2. It is 0 without such sources.
+
+    Args:
+        tick: Tick of the reward.
+        receiver: Name of the actor that gets it.
+        sources: Sources of the reward.
+
+    """
+    reward = Reward(tick_id=tick, receiver_name=receiver, sources=sources)
+    weight = total = 0.0
+    for source in reward.sources:
+        if source.confidence > 0:
+            weight += source.confidence
+            total += source.value * source.confidence
+    reward.value = total / weight if weight > 0 else 0.0
+    return reward
+
+
+class Receivers:
+    """
+    Resolves the receiver names of rewards, messages and observations to actors.
+
+    `"*"` and `"*.*"` mean all actors, `"class.*"` all actors of a class, `"class.name"` and
+    `"name"` one actor; for example `"pilot.*"` means all pilots. The environment is never included.
+    """
+
+    def __init__(self, actors: Sequence[ActorParams]) -> None:
+        everyone = tuple(range(len(actors)))
+        self._indices: dict[str, tuple[int, ...]] = {"*": everyone, "*.*": everyone}
+        for index, actor in enumerate(actors):
+            of_class = f"{actor.actor_class}.*"
+            self._indices[of_class] = (*self._indices.get(of_class, ()), index)
+        for index, actor in enumerate(actors):
+            self._indices[f"{actor.actor_class}.{actor.name}"] = (index,)
+        for index, actor in enumerate(actors):  # a plain name wins over everything else
+            self._indices[actor.name] = (index,)
+
+    def find(self, name: str) -> tuple[int, ...]:
+        """Return the indices of the actors that a name means, in trial order; none if unknown."""
+        return self._indices.get(name, ())
 
 
 class Mail:
@@ -33,7 +92,7 @@ class Mail:
     def __init__(
         self,
         actors: Sequence[ActorPlace],
-        environment: EnvironmentPlace,
+        environment: TrialPlace,
         buffered: int,
         outgoing: Outgoing,
     ) -> None:
@@ -42,9 +101,28 @@ class Mail:
         self._buffered = buffered
         self._outgoing = outgoing
         self._receivers = Receivers([actor.params for actor in actors])
-        self._rewards = PendingRewards()
+        self._pending: list[HostedRewards | _Given] = []  # for the present tick
+        self._pending_bytes = 0  # of those that were sent in messages
+        self._delivered: Sequence[HostedRewards | _Given] = ()
 
-    def take_reward(self, sender: str, reward: Reward) -> None:
+    def take(self, sender: str, message: ActorRunTrialOutput | EnvRunTrialOutput) -> None:
+        """Add the reward, or deliver the message, that `sender` has sent."""
+        if message.WhichOneof("data") == "reward":
+            self._take_reward(sender, message.reward)
+        else:
+            self._take_message(sender, message.message)
+
+    def take_hosted(self, rewards: HostedRewards) -> None:
+        """Add rewards of a hosted environment for the present tick."""
+        if not math.isfinite(sum(rewards.values)):
+            rewards = self._finite(rewards)
+        outgoing = self._outgoing
+        if outgoing.is_logged:
+            names = [self._actors[index].name for index in rewards.actors]
+            outgoing.log_rewards(names, self._environment.name, rewards.sources)
+        self._pending.append(rewards)
+
+    def _take_reward(self, sender: str, reward: Reward) -> None:
         """Add a reward. `sender` overwrites the sender of its sources."""
         tick = self._tick_of(reward.tick_id, "reward", sender)
         if tick is None:
@@ -64,22 +142,17 @@ class Mail:
                 content = source.SerializeToString()
                 outgoing.log(EntryKind.REWARD, tick=tick, name=name, sender=sender, content=content)
         if tick == outgoing.tick:
-            if not self._rewards.add(receivers, sources, reward.ByteSize()):
+            size = reward.ByteSize() + _SOURCE_BYTES * (1 + len(sources))
+            pending = self._pending_bytes + len(receivers) * size
+            if pending > MOST_BYTES:
                 outgoing.complain(f"a reward of {sender!r} was dropped: too much waits in the tick")
+                return
+            self._pending_bytes = pending
+            self._pending.append((receivers, sources))
         elif tick < outgoing.tick - self._buffered:
             outgoing.complain(f"a reward of {sender!r} for tick {tick} is out of sync")
 
-    def take_hosted(self, rewards: HostedRewards) -> None:
-        """Add rewards of a hosted environment for the present tick."""
-        if not math.isfinite(sum(rewards.values)):
-            rewards = self._finite(rewards)
-        outgoing = self._outgoing
-        if outgoing.is_logged:
-            names = [self._actors[index].name for index in rewards.actors]
-            outgoing.log_rewards(names, self._environment.name, rewards.sources)
-        self._rewards.add_hosted(rewards)
-
-    def take_message(self, sender: str, message: Message) -> None:
+    def _take_message(self, sender: str, message: Message) -> None:
         """Deliver a message to its receivers."""
         tick = self._tick_of(message.tick_id, "message", sender)
         if tick is None:
@@ -105,16 +178,30 @@ class Mail:
     def deliver_rewards(self) -> None:
         """Send the rewards of the present tick to all connected actors."""
         outgoing = self._outgoing
-        self._rewards.take()
+        self._delivered, self._pending, self._pending_bytes = self._pending, [], 0
         if outgoing.open_actors:
-            for index, sources in self._rewards.taken(outgoing.open_actors).items():
+            for index, sources in self._sources(outgoing.open_actors).items():
                 reward = aggregate(outgoing.tick, self._actors[index].name, sources)
                 outgoing.to_actor(index, ActorRunTrialInput(state=NORMAL, reward=reward))
 
     def delivered(self) -> list[float]:
         """Return the last reward of each actor, 0 if it had none."""
-        taken = self._rewards.taken(range(len(self._actors)))
-        return [aggregate(0, "", taken.get(actor.index, ())).value for actor in self._actors]
+        sources = self._sources(range(len(self._actors)))
+        return [aggregate(0, "", sources.get(actor.index, ())).value for actor in self._actors]
+
+    def _sources(self, actors: Container[int]) -> dict[int, list[RewardSource]]:
+        """Return the sources of the last rewards of each of `actors` that had any, by index."""
+        found: dict[int, list[RewardSource]] = {}
+        for part in self._delivered:
+            if isinstance(part, HostedRewards):
+                for actor, source in zip(part.actors, part.sources, strict=True):
+                    if actor in actors:  # the others are never parsed
+                        found.setdefault(actor, []).append(RewardSource.FromString(source))
+            else:
+                for actor in part[0]:
+                    if actor in actors:
+                        found.setdefault(actor, []).extend(part[1])
+        return found
 
     def _finite(self, rewards: HostedRewards) -> HostedRewards:
         """Return the rewards without values such as NaN, which are refused."""

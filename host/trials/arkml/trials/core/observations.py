@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arkml.trials.core.outgoing import Outgoing
-from arkml.trials.core.places import ActorPlace, Breach
+from arkml.trials.core.actors import ActorPlace, Breach
+from arkml.trials.core.mail import AUTO
+from arkml.trials.core.outputs import Outgoing
 from arkml.trials.core.states import Move
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
 from arkml.trials.wire.common_pb2 import CommunicationState
@@ -23,18 +24,24 @@ class PresentObservations:
         self._observed = ObservationSet()
         self._timestamp = 0
         self._messages: dict[int, ActorRunTrialInput] = {}
+        self._next = 0  # tick of the next observations
         self.has_begun = False
 
     def check(self, observed: ObservationSet) -> None:
-        """Raise Breach unless there is an observation for each actor."""
+        """Raise Breach unless these are of the next tick, with an observation for each actor."""
         indices, count = observed.actors_map, len(observed.observations)
         if len(indices) != len(self._actors):
             raise Breach(f"it sent observations for {len(indices)} of {len(self._actors)} actors")
         if indices and not (min(indices) >= 0 and max(indices) < count):
             raise Breach(f"its actors_map names an observation that is not one of its {count}")
+        if observed.tick_id not in (AUTO, self._next):
+            tick = observed.tick_id
+            raise Breach(f"it sent observations of tick {tick} instead of {self._next}")
 
     def take(self, observed: ObservationSet) -> None:
-        """Store the checked observations of the present tick."""
+        """Begin a tick with its checked observations."""
+        self._outgoing.tick = self._next
+        self._next += 1
         self.has_begun = True
         self._observed = observed
         self._timestamp = observed.timestamp or self._outgoing.wall()
@@ -57,18 +64,15 @@ class PresentObservations:
         latest = self.latest()
         return b"" if latest is None else latest.SerializeToString()
 
-    def messages(self) -> list[ActorRunTrialInput]:
-        """Return one message for each actor. Actors with the same observation share an object."""
-        observed = self._observed
-        messages = [self._message(content) for content in observed.observations]
-        return [messages[one] for one in observed.actors_map]
-
     def message_for(self, index: int) -> ActorRunTrialInput:
         """Return the message for one actor. Actors with the same observation share an object."""
         one = self._observed.actors_map[index]
         message = self._messages.get(one)
         if message is None:
-            message = self._messages[one] = self._message(self._observed.observations[one])
+            message = self._messages[one] = ActorRunTrialInput(state=NORMAL)
+            observation = message.observation  # filled in place, which takes half the time
+            observation.tick_id, observation.timestamp = self._outgoing.tick, self._timestamp
+            observation.content = self._observed.observations[one]
         return message
 
     def give_last(self) -> int:
@@ -82,10 +86,3 @@ class PresentObservations:
                 self._outgoing.to_actor(actor.index, last)
                 self._outgoing.to_actor(actor.index, self.message_for(actor.index))
         return leaving
-
-    def _message(self, content: bytes) -> ActorRunTrialInput:
-        message = ActorRunTrialInput(state=NORMAL)
-        observation = message.observation  # filled in place, which takes half the time
-        observation.tick_id, observation.timestamp = self._outgoing.tick, self._timestamp
-        observation.content = content
-        return message

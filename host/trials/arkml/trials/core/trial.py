@@ -1,68 +1,28 @@
-"""
-One trial of Cogment's protocol as a state machine without I/O (decision 18).
-
-Theory of operation
-===================
-
-A Trial sends nothing and waits for nothing. Its owner, `server/trial_task.py`, feeds it inputs:
-`from_actor` and `from_environment` for messages, `lose_actor` and `lose_environment` for streams
-that ended, `elapse` for the time. After each input the owner calls `take`, which returns the
-outputs since the last call, for example "send this message to actor 2" or "open a stream to the
-environment", and applies them in order. `deadline` says when to call `elapse` next. Inputs get
-the time as `now`, in seconds of one steady clock; the machine itself reads a clock only for
-timestamps.
-
-The state follows the table TRIAL of `core/states.py`. A trial is INITIALIZING while hooks write
-its parameters. `begin` takes them and makes it PENDING: actors with an address are called, actors
-of the endpoint `cogment://client` join by themselves, and once all of them have arrived or are
-given up, the environment is called. Its first observations make the trial RUNNING.
-
-A tick is one round. The environment sends one observation for each actor. The trial first sends
-the rewards of the tick before, and then the observations; messages pass through at any time.
-Each actor sends one action. When the last one is there, the environment gets all actions in one
-message, and answers with the observations of the next tick. In place of a missing optional actor
-the trial uses its `default_action`, or lists it as unavailable. A hosted trial has other rules
-(`core/hosted_turn.py`): its environment offers a stand-in action for each actor, so the tick can
-end without any of them (decision 19).
-
-A soft end is requested by `terminate` or by `max_steps`. A running trial becomes TERMINATING; one
-that does not run yet first plays its tick 0. With the next complete set of actions the environment
-gets LAST, and the observations that it answers with are the final ones. An environment can also
-send LAST itself; then its next observations are final. Actors get LAST, then the final
-observation, and acknowledge with LAST_ACK, as does the environment. After the last
-acknowledgement the trial sends the remaining rewards and END, and is ENDED. Actors have 30 s and
-the environment 60 s to do so; a late one turns this into a hard end: `cut` sends END with a reason
-to all at once, without final observations.
-
-Actors and the environment each have a Phase. A message that their table does not allow is a
-breach of the protocol. It never raises from an input. A breach, a timeout or a lost stream of the
-environment or of a required actor cuts the trial, and an optional actor is dropped; in a hosted
-trial the stand-in of any lost actor takes over instead.
-"""
+"""One trial of Cogment's protocol as a state machine; `arkml.trials.core` says how it works."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from arkml.trials.core.admission import Admission
-from arkml.trials.core.clock import TrialClock
-from arkml.trials.core.ending import TrialEnding
-from arkml.trials.core.error import TrialError
-from arkml.trials.core.hosted_side import HostedSide
-from arkml.trials.core.hosted_turn import LATE, HostedTurn
-from arkml.trials.core.hosting import (
-    Pacing,
-    is_left_to_stand_in,
+from arkml.trials.core.actors import (
+    ACTOR_LEAVES,
+    ENVIRONMENT_LEAVES,
+    ActorPlace,
+    Admission,
+    Breach,
+    TrialPlace,
 )
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.hosted_turn import LATE, HostedTurn
+from arkml.trials.core.hosting import HostedTick, Pacing
 from arkml.trials.core.mail import Mail
 from arkml.trials.core.observations import PresentObservations
-from arkml.trials.core.outgoing import Outgoing, shortened
-from arkml.trials.core.outputs import EntryKind, Output
-from arkml.trials.core.places import ActorPlace, Breach, EnvironmentPlace
+from arkml.trials.core.outputs import Changed, EntryKind, Outgoing, Output, Show, shortened
 from arkml.trials.core.states import (
     ACTOR,
     ENDED,
+    ENVIRONMENT,
     HOSTED_ACTOR,
     INITIALIZING,
     PENDING,
@@ -72,14 +32,9 @@ from arkml.trials.core.states import (
     Phase,
     TrialCause,
 )
-from arkml.trials.core.ticks import Ticks
-from arkml.trials.core.turn import TrialTurn, TurnRules
-from arkml.trials.wire.actor_pb2 import (
-    ActorInitialOutput,
-    ActorRunTrialInput,
-    ActorRunTrialOutput,
-)
-from arkml.trials.wire.common_pb2 import CommunicationState, TrialActor, TrialParams, TrialState
+from arkml.trials.core.turn import TrialTurn
+from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.common_pb2 import CommunicationState, TrialActor, TrialParams
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput, ObservationSet
 from arkml.trials.wire.players_pb2 import View
 
@@ -103,8 +58,7 @@ class Trial:
         reason: Why the trial was cut off, or ended by its server; empty otherwise.
         began: Time of the start, in nanoseconds since 1970.
         ended: Time of the last change of `state`, in nanoseconds since 1970.
-        is_shown: Whether a hosted trial outputs a view of each tick.
-        hosted: The inputs of a hosted trial, None in other trials. `begin` with a Pacing sets it.
+        hosted: The ticks of a hosted trial, None in other trials. `begin` with a Pacing sets it.
 
     """
 
@@ -124,11 +78,31 @@ class Trial:
         self.params = TrialParams()
         self.began = self.ended = wall()
         self.actors: list[ActorPlace] = []
-        self.environment = EnvironmentPlace("")
-        self.is_shown = False
-        self.hosted: HostedSide | None = None
+        self.environment = TrialPlace("", ENVIRONMENT)
+        self.hosted: HostedTurn | None = None
         self._outgoing = Outgoing(wall, is_logged=is_logged)
+        self._is_observing = False  # it is the environment's turn, not the actors'
+        self._is_end_requested = False  # the next complete set of actions is the last
+        self._is_ending = False  # no more actions are awaited
+        self._is_last_due = False  # the next observations are the final ones
+        self._leaving = 0  # actors that have not acknowledged the final observations
+        self._actors_due = self._environment_due = 0.0  # deadlines of acknowledgements
+        self._idle_at: float | None = None  # when nothing has happened for too long
         self._set_up(None, now=0.0)
+
+    def _set_up(self, pacing: Pacing | None, now: float) -> None:
+        """Build the parts of the trial for the actors that it has now."""
+        actors, outgoing, params = self.actors, self._outgoing, self.params
+        self._admission = Admission(self.id, actors, self.environment, outgoing, now)
+        self._observations = PresentObservations(actors, outgoing)
+        self._mail = Mail(actors, self.environment, params.nb_buffered_ticks, outgoing)
+        self._turn: TrialTurn | HostedTurn
+        if pacing is None:
+            self._turn = TrialTurn(actors, self._observations, outgoing)
+        else:
+            self._turn = self.hosted = HostedTurn(
+                actors, self._observations, outgoing, pacing, self.user_id, params.max_steps
+            )
 
     @property
     def tick(self) -> int:
@@ -141,11 +115,6 @@ class Trial:
         return self._observations.latest()
 
     @property
-    def is_hosted(self) -> bool:
-        """True if the environment offers a stand-in action for each actor."""
-        return self.hosted is not None
-
-    @property
     def duration(self) -> int:
         """Nanoseconds from the start of the trial until now, or until its end."""
         until = self.ended if self.is_over else self._outgoing.wall()
@@ -153,7 +122,9 @@ class Trial:
 
     def take(self) -> list[Output]:
         """Return the outputs since the last call, in the order in which to apply them."""
-        return self._outgoing.take()
+        outgoing = self._outgoing
+        outputs, outgoing.outputs = outgoing.outputs, []
+        return outputs
 
     def trial_actors(self) -> list[TrialActor]:
         """Return the name and class of each actor, in trial order."""
@@ -173,40 +144,14 @@ class Trial:
         """
         self.params = params
         self._outgoing.is_logged |= bool(params.datalog.endpoint)
-        self.environment = EnvironmentPlace(params.environment.name)
+        self.environment = TrialPlace(params.environment.name, ENVIRONMENT)
         table = ACTOR if pacing is None else HOSTED_ACTOR
         self.actors = [ActorPlace(index, actor, table) for index, actor in enumerate(params.actors)]
-        for actor in self.actors:
-            if pacing is not None and is_left_to_stand_in(actor.params):
-                actor.take(Move.STAND_BY)
-        is_end_requested = self._ending.is_requested
         self._set_up(pacing, now)
-        self._ending.is_requested = is_end_requested
         self._change(TrialCause.PARAMETERS)
         self._admission.call_actors()
         if not self._admission.awaited:
             self._call_environment(now)
-
-    def _set_up(self, pacing: Pacing | None, now: float) -> None:
-        """Build the parts of the trial for the actors that it has now."""
-        actors, environment, outgoing = self.actors, self.environment, self._outgoing
-        self._admission = Admission(self.id, actors, environment, outgoing, now)
-        observations = self._observations = PresentObservations(actors, outgoing)
-        hosted = None
-        if pacing is not None:
-            hosted = HostedTurn(actors, observations, outgoing, pacing, self.user_id)
-        self._turn: TurnRules = hosted or TrialTurn(actors, observations, outgoing)
-        self._mail = Mail(actors, environment, self.params.nb_buffered_ticks, outgoing)
-        self._ending = TrialEnding(actors, environment)
-        most_idle = self.params.max_inactivity
-        self._clock = TrialClock(self._admission, self._turn, self._ending, most_idle)
-        self._ticks = Ticks(
-            environment, self._turn, observations, self._mail, self._ending, outgoing, self._change
-        )
-        if hosted is not None:
-            self.hosted = HostedSide(
-                hosted, environment, self._admission, self._mail, self._clock, self._ticks, self.cut
-            )
 
     def slot(self, selection: ActorInitialOutput) -> int:
         """
@@ -214,10 +159,7 @@ class Trial:
 
         Raises TrialError if there is none, or the trial is not PENDING.
         """
-        if self.state != PENDING:
-            name = TrialState.Name(self.state)
-            raise TrialError(f"trial {self.id} is {name}: actors join while it is PENDING")
-        return self._admission.slot(selection)
+        return self._admission.slot(selection, self.state)
 
     def join(self, index: int, now: float) -> None:
         """Admit an actor that joins by itself to the slot that `slot` returned."""
@@ -235,8 +177,9 @@ class Trial:
 
     def _call_environment(self, now: float) -> None:
         self._admission.call_environment(self.params.environment)
-        self._ticks.start()
-        self._clock.start(now)
+        self._is_observing = True
+        if self.params.max_inactivity:  # from here on: a trial can wait for people (decision 18)
+            self._idle_at = now + self.params.max_inactivity
 
     # Hosted trials
 
@@ -248,15 +191,56 @@ class Trial:
         """
         if self.hosted is None:
             raise TrialError(f"trial {self.id} is not hosted: its actors cannot be taken over")
-        if self.state not in (PENDING, RUNNING):
-            name = TrialState.Name(self.state)
-            raise TrialError(f"trial {self.id} is {name}: people play while it is RUNNING")
-        return self._admission.slot_to_take_over(selection, self.hosted.turn.is_away)
+        return self._admission.slot_to_take_over(selection, self.state, self.hosted.is_away)
+
+    def take_over(self, index: int, user_id: str, now: float) -> None:
+        """
+        Make a person the player of an actor that its stand-in plays.
+
+        Args:
+            index: Index of the actor, which `slot_to_take_over` returned.
+            user_id: Name of the person.
+            now: The time, in seconds.
+
+        """
+        assert self.hosted is not None
+        self._note_activity(now)
+        self._admission.admit(index, Move.TAKE_OVER)
+        self.hosted.take_over(self.actors[index], user_id, now)
+
+    def take_tick(self, tick: HostedTick, now: float, *, is_ahead: bool = False) -> None:
+        """
+        Handle a tick of a hosted environment.
+
+        Args:
+            tick: Its rewards, observations and stand-in actions.
+            now: The time, in seconds.
+            is_ahead: Whether the environment has played the tick by the stand-in actions alone.
+
+        """
+        if self.is_over:
+            return
+        hosted = self.hosted
+        assert hosted is not None
+        self._note_activity(now)
+        if self.environment.is_present:
+            for rewards in tick.rewards:
+                self._mail.take_hosted(rewards)
+        hosted.offered = tick.stand_ins
+        try:
+            self._observe(tick.observations)
+            if is_ahead:
+                self._is_observing = True
+                hosted.pass_over()
+            else:
+                self._begin_tick(now)
+        except Breach as breach:
+            self.cut(f"the environment broke the protocol: {breach}")
 
     def view(self) -> View:
         """Return the present tick of a hosted trial, for spectators."""
         assert self.hosted is not None
-        return self.hosted.turn.view(self._mail.delivered(), self.state, self.reason)
+        return self.hosted.view(self._mail.delivered(), self.state, self.reason)
 
     # Messages to the trial
 
@@ -264,7 +248,7 @@ class Trial:
         """Handle a message of an actor."""
         if self.is_over:
             return
-        self._clock.note_activity(now)
+        self._note_activity(now)
         try:
             self._hear_actor(self.actors[index], message, now)
         except Breach as breach:
@@ -274,7 +258,7 @@ class Trial:
         """Handle a message of the environment."""
         if self.is_over:
             return
-        self._clock.note_activity(now)
+        self._note_activity(now)
         try:
             self._hear_environment(message, now)
         except Breach as breach:
@@ -285,14 +269,10 @@ class Trial:
         if state == NORMAL and kind == "action":
             actor.take(Move.PLAY)
             self._turn.take(actor, message.action, now)
-            if self._turn.is_complete:
-                self._ticks.act_if_complete(now)
-        elif state == NORMAL and kind == "reward":
+            self._act_if_complete(now)
+        elif state == NORMAL and kind in ("reward", "message"):
             actor.take(Move.TALK)
-            self._mail.take_reward(actor.name, message.reward)
-        elif state == NORMAL and kind == "message":
-            actor.take(Move.TALK)
-            self._mail.take_message(actor.name, message.message)
+            self._mail.take(actor.name, message)
         elif state == NORMAL and kind == "init_output":
             actor.take(Move.ACCEPT)
             self._arrive(now)
@@ -300,7 +280,7 @@ class Trial:
             self._outgoing.to_actor(actor.index, ActorRunTrialInput(state=HEARTBEAT))
         elif state == LAST_ACK:
             actor.take(Move.ACKNOWLEDGE)
-            self._ending.leaving -= 1
+            self._leaving -= 1
             self._end_if_all_left()
         elif state == END:
             self.lose_actor(actor.index, shortened(message.details) or "it left", now)
@@ -311,28 +291,23 @@ class Trial:
         state, kind = message.state, message.WhichOneof("data")
         place = self.environment
         if state == NORMAL and kind == "observation_set":
-            self._ticks.observe(message.observation_set)
-            steps = self.params.max_steps
-            if self.hosted is not None:
-                self.hosted.allow_ahead(self.tick, steps, is_shown=self.is_shown)
-            if self.is_shown:
-                self._outgoing.show(self.view())
-            self._ticks.begin(steps, now)
-            self._end_if_all_left()
-        elif state == NORMAL and kind == "reward":
+            self._observe(message.observation_set)
+            self._begin_tick(now)
+        elif state == NORMAL and kind in ("reward", "message"):
             place.take(Move.TALK)
-            self._mail.take_reward(place.name, message.reward)
-        elif state == NORMAL and kind == "message":
-            place.take(Move.TALK)
-            self._mail.take_message(place.name, message.message)
+            self._mail.take(place.name, message)
         elif state == NORMAL and kind == "init_output":
             place.take(Move.ACCEPT)
         elif state == HEARTBEAT:
             self._outgoing.to_environment(EnvRunTrialInput(state=HEARTBEAT))
         elif state == LAST:
-            self._take_announcement(now)
+            place.take(Move.ANNOUNCE)
+            if not self._is_ending:  # else it crosses the LAST of the trial
+                self._outgoing.log(EntryKind.EVENT, note="the environment ended the trial")
+                self._await_last(now)
+                self._change(TrialCause.SOFT_END)
         elif state == LAST_ACK:
-            if self._ending.is_last_due:
+            if self._is_last_due:
                 raise Breach("it sent LAST_ACK before its last observations")
             place.take(Move.ACKNOWLEDGE)
             self._mail.deliver_rewards()  # an actor may wait for them before its LAST_ACK
@@ -341,6 +316,56 @@ class Trial:
             self.lose_environment(shortened(message.details) or "it left")
         else:
             raise Breach.of(state, kind)
+
+    # Ticks
+
+    def _observe(self, observed: ObservationSet) -> None:
+        """Handle the observations of the next tick. Raises Breach if they are not due."""
+        outgoing, observations = self._outgoing, self._observations
+        if not (self._is_observing or self._is_last_due):
+            tick = outgoing.tick
+            raise Breach(f"it sent observations again in tick {tick}, before the actions")
+        observations.check(observed)
+        if self.hosted is not None and not self._is_last_due:
+            self.hosted.check()
+        self.environment.take(Move.OBSERVE)
+        self._mail.deliver_rewards()
+        self._is_observing = False
+        observations.take(observed)
+        if not outgoing.tick:
+            self._change(TrialCause.FIRST_OBSERVATION)
+        if outgoing.is_logged:
+            outgoing.log(EntryKind.OBSERVATIONS, content=observations.serialized())
+
+    def _begin_tick(self, now: float) -> None:
+        """Send the actors their observations, which may be the final ones."""
+        if self.hosted is not None and self.hosted.is_shown:
+            self._outgoing.outputs.append(Show(self.view()))
+        if self._is_last_due:
+            self._turn.finish()
+            self._is_last_due = False
+            self._leaving = self._observations.give_last()
+            self._actors_due = now + ACTOR_LEAVES
+            return
+        self._turn.begin(now)
+        steps = self.params.max_steps
+        if 0 < steps <= self._outgoing.tick and not self._is_end_requested:
+            self._outgoing.log(EntryKind.EVENT, note=f"{steps} steps were made (max_steps)")
+            self._is_end_requested = True
+        if self._is_end_requested:
+            self._change(TrialCause.SOFT_END)
+        self._act_if_complete(now)
+
+    def _act_if_complete(self, now: float) -> None:
+        """Send the environment all actions of the tick if none is missing."""
+        if self._is_observing or self._is_ending or not self._turn.is_complete:
+            return
+        self._is_observing = True
+        if self._is_end_requested:
+            self.environment.take(Move.LAST)
+            self._outgoing.to_environment(EnvRunTrialInput(state=LAST))
+            self._await_last(now)
+        self._turn.leave(now)
 
     # The end
 
@@ -352,12 +377,12 @@ class Trial:
         """
         self.reason = self.reason or reason
         if self.state in (INITIALIZING, PENDING, RUNNING):
-            self._clock.note_activity(now)
-            if not self._ending.is_requested:
+            self._note_activity(now)
+            if not self._is_end_requested:
                 self._outgoing.log(EntryKind.EVENT, note="the end was requested")
-            self._ending.is_requested = True
+            self._is_end_requested = True
             self._change(TrialCause.SOFT_END)
-            self._ticks.act_if_complete(now)
+            self._act_if_complete(now)
 
     def cut(self, reason: str) -> None:
         """End the trial at once: all get END with the reason, and no last observation."""
@@ -386,7 +411,7 @@ class Trial:
         text = f"actor {actor.name!r} was lost: {reason}"
         if was_leaving:
             self._outgoing.note(text)
-            self._ending.leaving -= 1
+            self._leaving -= 1
             self._end_if_all_left()
         elif self.hosted is None and not actor.params.optional:
             self.cut(text)
@@ -395,7 +420,7 @@ class Trial:
             if was_awaited:
                 self._arrive(now)
             else:
-                self._ticks.act_if_complete(now)
+                self._act_if_complete(now)
 
     def lose_environment(self, reason: str) -> None:
         """Handle the loss of the environment, which ends the trial unless it sent LAST_ACK."""
@@ -403,16 +428,14 @@ class Trial:
             self.environment.take(Move.LOSE)
             self.cut(f"the environment was lost: {reason}")
 
-    def _take_announcement(self, now: float) -> None:
-        """Handle LAST from the environment: its next observations are the final ones."""
-        self.environment.take(Move.ANNOUNCE)
-        if not self._ending.has_begun:
-            self._outgoing.log(EntryKind.EVENT, note="the environment ended the trial")
-            self._ending.await_last(now)
-            self._change(TrialCause.SOFT_END)
+    def _await_last(self, now: float) -> None:
+        """Wait for the final observations."""
+        self._is_ending = self._is_last_due = True
+        self._environment_due = now + ENVIRONMENT_LEAVES
 
     def _end_if_all_left(self) -> None:
-        if self._ending.is_complete:
+        is_awaited = self._leaving or self._is_last_due
+        if not is_awaited and self.environment.phase is Phase.OVER:
             self._mail.deliver_rewards()
             self._outgoing.end_all("")
             self._change(TrialCause.ALL_LEFT)
@@ -421,38 +444,57 @@ class Trial:
         state = TRIAL[self.state].get(cause)
         if state is not None:
             self.state, self.is_over = state, state == ENDED
-            self._outgoing.change(state)
+            self._outgoing.outputs.append(Changed(state))
             self.ended = self._outgoing.wall()
 
     # The time
 
     def deadline(self) -> float | None:
         """Return the time at which to call `elapse`, in seconds; None if there is no deadline."""
-        return None if self.is_over else self._clock.next
+        if self.is_over:
+            return None
+        due, idle = self._due(), self._idle_at
+        return idle if due is None or (idle is not None and idle < due) else due
 
     def elapse(self, now: float) -> None:
         """Handle all deadlines up to `now`, such as a late action; before the first, do nothing."""
         if self.is_over:
             return
         now += LATE
-        due, idle = self._clock.due, self._clock.idle_at
+        due, idle = self._due(), self._idle_at
         if due is not None and due <= now:
-            if self._admission.awaited:
-                self._give_up(self._admission.late(now), now)
-            elif self._ending.has_begun:
-                self._give_up_leaving(now)
-            else:
-                self._give_up(self._turn.late(now), now)
+            self._give_up(now)
         elif idle is not None and idle <= now:
             self.cut(f"nothing happened for {self.params.max_inactivity} s (max_inactivity)")
 
-    def _give_up(self, late: list[tuple[ActorPlace, str]], now: float) -> None:
+    def _due(self) -> float | None:
+        """Return the time at which an actor or the environment is late, None if neither can be."""
+        if self._admission.awaited:
+            return self._admission.due
+        if not self._is_ending:
+            return self._turn.due
+        times = [self._actors_due] if self._leaving else []
+        if self.environment.is_present:
+            times.append(self._environment_due)
+        return min(times, default=None)
+
+    def _note_activity(self, now: float) -> None:
+        if self._idle_at is not None:
+            self._idle_at = now + self.params.max_inactivity
+
+    def _give_up(self, now: float) -> None:
+        """Continue without those who are late, or end the trial."""
+        if self._is_ending:
+            names = []
+            if self._leaving and self._actors_due <= now:
+                names = [actor.name for actor in self.actors if actor.phase is Phase.LEAVING]
+            if self.environment.is_present and self._environment_due <= now:
+                names.append(self.environment.name)
+            self._mail.deliver_rewards()  # for the actors that did acknowledge the end
+            self.cut(f"not all acknowledged the end in time: {', '.join(names)} did not")
+            return
+        late = self._admission.late(now) if self._admission.awaited else self._turn.late(now)
         for actor, reason in late:
             self.lose_actor(actor.index, reason, now)
         if not self.is_over:
-            self._ticks.act_if_complete(now)
-
-    def _give_up_leaving(self, now: float) -> None:
-        names = ", ".join(self._ending.late(now))
-        self._mail.deliver_rewards()  # for the actors that did acknowledge the end
-        self.cut(f"not all acknowledged the end in time: {names} did not")
+            self._act_if_complete(now)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
+from arkml.trials.core.actors import ActorPlace, Breach, late_by
 from arkml.trials.core.hosting import ActionNote
 from arkml.trials.core.mail import AUTO
 from arkml.trials.core.observations import PresentObservations
-from arkml.trials.core.outgoing import Outgoing
-from arkml.trials.core.outputs import EntryKind
-from arkml.trials.core.places import ActorPlace, Breach
+from arkml.trials.core.outputs import EntryKind, Outgoing
 from arkml.trials.core.states import Move, Phase
 from arkml.trials.wire.common_pb2 import Action, CommunicationState
 from arkml.trials.wire.environment_pb2 import ActionSet, EnvRunTrialInput
@@ -19,39 +17,6 @@ NORMAL = CommunicationState.NORMAL
 
 MOST_BYTES = 64 << 20
 """Maximum size of all actions of one tick in bytes; beyond it an actor breaks the protocol."""
-
-
-class TurnRules(Protocol):
-    """Rules for the beginning and the end of a trial's ticks."""
-
-    @property
-    def due(self) -> float | None:
-        """Time at which an actor is late or the tick ends, None without a deadline."""
-
-    @property
-    def is_complete(self) -> bool:
-        """True if there were observations, and no action is awaited."""
-
-    def check(self) -> None:
-        """Raise Breach if anything besides the observations is missing."""
-
-    def begin(self, now: float) -> None:
-        """Send the actors their observations, and wait for their actions."""
-
-    def take(self, actor: ActorPlace, action: Action, now: float) -> None:
-        """Store an action of an actor. Raises Breach if it is too large."""
-
-    def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Return each actor that is lost because it is late, with a reason; update `due`."""
-
-    def release(self, actor: ActorPlace, reason: str) -> None:
-        """Continue without a lost actor, and note it."""
-
-    def leave(self, now: float) -> None:
-        """End the tick: give the environment the actions of all actors."""
-
-    def finish(self) -> None:
-        """Stop waiting for actions."""
 
 
 class TrialTurn:
@@ -68,6 +33,8 @@ class TrialTurn:
         self._actors = actors
         self._observations = observations
         self._outgoing = outgoing
+        timeouts = [(actor, actor.params.response_timeout) for actor in actors]
+        self._timeouts = [(actor, seconds) for actor, seconds in timeouts if seconds > 0]
         self._missing = 0
         self._bytes = 0  # total size of the tick's actions
         self._began = 0.0
@@ -78,27 +45,22 @@ class TrialTurn:
         """True if there were observations, and no action is missing."""
         return self._observations.has_begun and not self._missing
 
-    def check(self) -> None:
-        """Accept the observations: nothing else is needed."""
-
     def begin(self, now: float) -> None:
         """Send the actors their observations, and wait for their actions."""
-        shortest = 0.0
         self._began, self._missing, self._bytes = now, len(self._actors), 0
-        for actor, message in zip(self._actors, self._observations.messages(), strict=True):
+        for actor in self._actors:
             actor.action, actor.is_missing = None, True
-            if not actor.is_present:
+            if actor.is_present:
+                actor.take(Move.OBSERVE)
+                message = self._observations.message_for(actor.index)
+                self._outgoing.to_actor(actor.index, message)
+            else:
                 self._replace(actor)
-                continue
-            actor.take(Move.OBSERVE)
-            self._outgoing.to_actor(actor.index, message)
-            seconds = actor.params.response_timeout
-            if seconds > 0 and (not shortest or seconds < shortest):
-                shortest = seconds
-        self.due = now + shortest if shortest else None
+        if self._timeouts:
+            self.late(now)
 
-    def take(self, actor: ActorPlace, action: Action, now: float) -> None:  # noqa: ARG002  others need it
-        """Store an action; only an actor's first one in a tick counts."""
+    def take(self, actor: ActorPlace, action: Action, now: float) -> None:  # noqa: ARG002  as hosted
+        """Store an action; only an actor's first one in a tick counts. May raise Breach."""
         tick, outgoing = action.tick_id, self._outgoing
         if actor.is_missing and tick in (AUTO, outgoing.tick):
             content = action.content
@@ -119,12 +81,11 @@ class TrialTurn:
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
         """Return each actor whose action is late, with a reason; update `due`."""
-        timed = list(self._timed())
-        self.due = min((due for _, due in timed if due > now), default=None)
+        began = self._began
+        missing = [(actor, began + wait) for actor, wait in self._timeouts if actor.is_missing]
+        late, self.due = late_by(missing, now)
         return [
-            (actor, f"it did not act within {actor.params.response_timeout:g} s")
-            for actor, due in timed
-            if due <= now
+            (actor, f"it did not act within {actor.params.response_timeout:g} s") for actor in late
         ]
 
     def release(self, actor: ActorPlace, reason: str) -> None:
@@ -133,7 +94,7 @@ class TrialTurn:
         if actor.is_missing:
             self._replace(actor)
 
-    def leave(self, now: float) -> None:  # noqa: ARG002  others need it
+    def leave(self, now: float) -> None:  # noqa: ARG002  as hosted
         """End the tick: send the environment the actions of all actors."""
         self.due = None
         actions = ActionSet(
@@ -159,9 +120,3 @@ class TrialTurn:
         note = ActionNote.DEFAULT if has_default else ActionNote.UNAVAILABLE
         content = actor.action or b""
         self._outgoing.log(EntryKind.ACTION, name=actor.name, content=content, note=str(note))
-
-    def _timed(self) -> Iterator[tuple[ActorPlace, float]]:
-        for actor in self._actors:
-            seconds = actor.params.response_timeout
-            if actor.is_missing and seconds > 0:
-                yield actor, self._began + seconds

@@ -11,9 +11,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import MessageToDict
 
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.mail import Receivers, aggregate
 from arkml.trials.core.outputs import EntryKind
-from arkml.trials.core.receivers import Receivers
-from arkml.trials.core.rewards import aggregate
 from arkml.trials.datalog.database import STATE
 from arkml.trials.datalog.reader import MOST_SAMPLE, DatalogReader, LoggedEntry, TrialRecord
 from arkml.trials.wire.common_pb2 import Message, Reward, RewardSource, TrialParams

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-from arkml.trials.core.endpoints import GRPC, TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import GRPC, TrialEndpoint
 from arkml.trials.sdk.implementations import RegisteredImplementations
 from arkml.trials.service import TrialServices
 

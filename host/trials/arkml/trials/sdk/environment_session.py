@@ -9,8 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
-from arkml.trials.core.mail import AUTO
-from arkml.trials.core.receivers import Receivers
+from arkml.trials.core.mail import AUTO, Receivers
 from arkml.trials.sdk.events import ActorStatus, RecvAction, RecvEvent
 from arkml.trials.sdk.session import LAST, NORMAL, Session
 from arkml.trials.sdk.specs import CogSettings, parsed_config

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from arkml.trials.core.datalog_samples import FIELDS, DatalogSamples
-from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.outputs import Logged
+from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.core.states import ENDED
 from arkml.trials.core.trial import Trial
 from arkml.trials.service import Callers
@@ -91,8 +91,8 @@ class DatalogStream:
 class HeldBack(Generic[T]):
     """Outputs of a trial, held back in order while its datalog is full."""
 
-    def __init__(self, give: Callable[[T], object]) -> None:
-        self.datalog: DatalogStream | None = None
+    def __init__(self, datalog: DatalogStream, give: Callable[[T], object]) -> None:
+        self._datalog = datalog
         self._give = give
         self._held: deque[T] = deque()
         self._releasing: asyncio.Task[None] | None = None
@@ -101,8 +101,7 @@ class HeldBack(Generic[T]):
         """Pass on an output, now or later. The last one of a trial is passed on at once."""
         if is_last or len(self._held) > _MOST_HELD:
             self._release()
-        is_full = self.datalog is not None and self.datalog.is_full
-        if is_last or not (self._held or is_full):
+        if is_last or not (self._held or self._datalog.is_full):
             self._give(output)
             return
         self._held.append(output)
@@ -110,8 +109,7 @@ class HeldBack(Generic[T]):
             self._releasing = asyncio.create_task(self._release_when_written())
 
     async def _release_when_written(self) -> None:
-        assert self.datalog is not None
-        await self.datalog.written()
+        await self._datalog.written()
         self._releasing = None
         self._release()
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import grpc
 
 from arkml.base.host_names import grpc_proxy_options, proxy_note
-from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.grpc_aio import insecure_channel
 from arkml.trials.grpc_streams import ENDED, cancel, failure, read_all
 from arkml.trials.server.bounded_sender import FAREWELL, BoundedSender

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, TypeVar
 
-from arkml.trials.core.endpoints import LOCAL, TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import LOCAL, TrialEndpoint
 from arkml.trials.service import Callers
 from arkml.trials.streams import PacedSender, Passing, Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from arkml.base.short_reprs import short_repr
-from arkml.trials.core.endpoints import CLIENT, TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import CLIENT, TrialEndpoint
 from arkml.trials.wire.common_pb2 import TrialParams
 
 METADATA_BYTES = 8 << 10

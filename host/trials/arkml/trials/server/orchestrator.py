@@ -12,11 +12,10 @@ from typing import Protocol
 
 from arkml.base.loggers import SafeLogger
 from arkml.base.release import RELEASE
-from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting, is_hosted
 from arkml.trials.core.outputs import Logged
-from arkml.trials.core.parameters import LEAST_BUFFERED_TICKS, checked
+from arkml.trials.core.parameters import LEAST_BUFFERED_TICKS, TrialEndpoint, checked
 from arkml.trials.core.states import ENDED, INITIALIZING, PENDING
 from arkml.trials.core.trial import Trial
 from arkml.trials.server.kept_trials import EndedTrial, KeptTrials

@@ -9,9 +9,8 @@ import yaml
 from google.protobuf.json_format import ParseDict, ParseError
 
 from arkml.base.files import MOST_OF_SETTINGS, read_file
-from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
-from arkml.trials.core.parameters import DEFAULT_INACTIVITY, checked
+from arkml.trials.core.parameters import DEFAULT_INACTIVITY, TrialEndpoint, checked
 from arkml.trials.wire.common_pb2 import TrialParams
 
 _SECTION = "trial_params"

@@ -34,7 +34,7 @@ class TrialPlayers:
         has_datalog = bool(self._trials.options.params.datalog.endpoint)
         description.is_recorded = self._trials.is_logging or has_datalog
         for trial in self._trials.live_trials():
-            if trial.is_hosted:
+            if trial.hosted is not None:
                 actors = trial.trial_actors()
                 live = LiveTrial(trial_id=trial.id, state=trial.state, actors=actors)
                 description.trials.append(live)
@@ -59,7 +59,7 @@ class TrialPlayers:
     async def _look(self, trial_id: str) -> AsyncIterator[View]:
         task = self._trials.live(trial_id)
         await task.until_begun()
-        if not task.trial.is_hosted:
+        if task.trial.hosted is None:
             raise TrialError(f"trial {trial_id} is not hosted: it cannot be looked at")
         most = self._trials.options.limits.lookers
         if len(task.lookers) >= most:

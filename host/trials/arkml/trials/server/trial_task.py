@@ -6,17 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
-from arkml.trials.core.hosted_side import HostedSide
-from arkml.trials.core.hosting import (
-    HostedEnvironment,
-    HostedRewards,
-    Hosting,
-    Pacing,
-    PlayedTick,
-    StandIn,
-)
+from arkml.trials.core.hosting import HostedEnvironment, HostedTick, Hosting, Pacing
 from arkml.trials.core.outputs import (
     CallActor,
     CallEnvironment,
@@ -28,11 +19,11 @@ from arkml.trials.core.outputs import (
     GiveActions,
     Logged,
     Notice,
-    Output,
     Show,
     ToActor,
     ToEnvironment,
 )
+from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.core.states import ENDED
 from arkml.trials.core.trial import Trial
 from arkml.trials.server.datalog_stream import DatalogStream, HeldBack
@@ -49,6 +40,9 @@ from arkml.trials.wire.common_pb2 import TrialParams, TrialState
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
 
 _ToEnvironment: TypeAlias = ToEnvironment | GiveActions | EndEnvironment
+_Applied: TypeAlias = (
+    _ToEnvironment | CallEnvironment | CallActor | Show | ToActor | EndActor | Changed | Notice
+)
 
 
 class TrialEvents(Protocol):
@@ -80,7 +74,7 @@ class TrialTask:
         self._callers = callers
         self._events = events
         self._hosting = hosting
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._actors: dict[int, tuple[Sender[ActorRunTrialInput], ActorReceiver]] = {}
         self._environment: Sender[EnvRunTrialInput] | None = None
         self._hosted: HostedEnvironment | None = None
@@ -88,13 +82,13 @@ class TrialTask:
         self._is_sending = False
         self._begun = asyncio.Event()
         self._datalog: DatalogStream | None = None
-        self._held: HeldBack[_ToEnvironment] = HeldBack(self._give)
+        self._held: HeldBack[_ToEnvironment] | None = None  # with a datalog
 
     def begin(self, params: TrialParams, pacing: Pacing | None = None) -> None:
         """Start the trial with its parameters, and a hosted trial with its tick timing."""
-        self.trial.begin(params, self._loop.time(), pacing)
+        self.trial.begin(params, self.loop.time(), pacing)
         self._begun.set()
-        self._apply()
+        self.apply()
 
     async def until_begun(self) -> None:
         """Wait until the trial has parameters, or has ended."""
@@ -131,7 +125,7 @@ class TrialTask:
         await self.until_begun()
         index = self.trial.slot_to_take_over(slot)
         assert self.trial.hosted is not None
-        if self.trial.hosted.people >= most_people:
+        if self.trial.hosted.people() >= most_people:
             raise TrialError(
                 f"{most_people} people play in trial {self.trial.id}, the most of one trial"
             )
@@ -139,8 +133,7 @@ class TrialTask:
             reason = f"{user_id!r} took it over"
             self._do(lambda now: self.trial.lose_actor(index, reason, now))
         receiver = self._admit(index, sender)
-        actor, hosted = self.trial.actors[index], self.trial.hosted
-        self._do(lambda now: hosted.take_over(actor, user_id, now))
+        self._do(lambda now: self.trial.take_over(index, user_id, now))
         return receiver
 
     async def open_datalog(self, params: TrialParams, most_bytes: int) -> None:
@@ -150,7 +143,7 @@ class TrialTask:
             self._events.notice(self.trial, text, is_warning=True)
 
         self._datalog = DatalogStream(self.trial, params, self._callers, most_bytes, warn)
-        self._held.datalog = self._datalog
+        self._held = HeldBack(self._datalog, self._give)
         await self._datalog.written()
 
     def terminate(self, *, is_hard: bool, reason: str = "") -> None:
@@ -159,23 +152,6 @@ class TrialTask:
             self._do(lambda _: self.trial.cut(reason or "the trial was terminated"))
         else:
             self._do(lambda now: self.trial.terminate(now, reason))
-
-    def from_actor(self, index: int, message: ActorRunTrialOutput) -> None:
-        """Pass a message of an actor to the trial."""
-        self.trial.from_actor(index, message, self._loop.time())
-        self._apply()
-
-    def from_environment(self, *messages: EnvRunTrialOutput) -> None:
-        """Pass messages of the environment to the trial."""
-        now = self._loop.time()
-        for message in messages:
-            self.trial.from_environment(message, now)
-        self._apply()
-
-    def take_played(self, hosted: HostedSide, played: PlayedTick) -> None:
-        """Pass a tick that was played ahead to the trial; its messages follow."""
-        if not self.trial.is_over:
-            hosted.take_played(played, self._loop.time())
 
     def lose_actor(self, index: int, reason: str) -> None:
         """Report the end of an actor's stream to the trial."""
@@ -191,11 +167,15 @@ class TrialTask:
         return receiver
 
     def _do(self, change: Callable[[float], object]) -> None:
-        change(self._loop.time())
-        self._apply()
+        change(self.loop.time())
+        self.apply()
 
-    def _apply(self) -> None:
-        """Apply the trial's outputs until there are none left, and set a timer for its deadline."""
+    def apply(self) -> None:
+        """
+        Apply the trial's outputs until there are none left, and set a timer for its deadline.
+
+        Log entries are collected until the next change of state.
+        """
         if self._is_sending:
             return  # a sender called back: the outer call's loop applies the new outputs
         self._is_sending = True
@@ -203,34 +183,31 @@ class TrialTask:
         try:
             while outputs := self.trial.take():
                 is_changed = True
-                self._apply_all(outputs)
+                entries: list[Logged] = []
+                for output in outputs:
+                    if isinstance(output, Entry | Entries):
+                        entries.append(output)
+                        continue
+                    if entries and isinstance(output, Changed):
+                        self._log(entries)
+                        entries = []
+                    self._apply_one(output)
+                if entries:
+                    self._log(entries)
         finally:
             self._is_sending = False
-        if is_changed or self.trial.is_hosted:  # a hosted tick may begin without any output
-            self._set_timer()
+        if is_changed or self.trial.hosted is not None:
+            self._set_timer()  # a hosted tick may begin without any output
 
-    def _apply_all(self, outputs: Sequence[Output]) -> None:
-        """Apply outputs in order. Log entries are collected until the next change of state."""
-        entries: list[Logged] = []
-        for output in outputs:
-            if isinstance(output, Entry | Entries):
-                entries.append(output)
-                continue
-            if entries and isinstance(output, Changed):
-                self._log(entries)
-                entries = []
-            self._apply_one(output)
-        if entries:
-            self._log(entries)
-
-    def _apply_one(self, output: Output) -> None:
+    def _apply_one(self, output: _Applied) -> None:
         match output:
             case ToActor(index, message):
                 self._actors[index][0].send(message)
             case ToEnvironment() | GiveActions() | EndEnvironment():
-                self._held.give(output, is_last=isinstance(output, EndEnvironment))
-            case Entry() | Entries():
-                self._log([output])
+                if self._held is None:
+                    self._give(output)
+                else:
+                    self._held.give(output, is_last=isinstance(output, EndEnvironment))
             case Show(view):
                 self.lookers.show(view)
             case EndActor(index):
@@ -275,18 +252,15 @@ class TrialTask:
         self._actors[index] = sender, receiver
 
     def _called_environment(self) -> Sender[EnvRunTrialInput]:
-        params, receiver = self.trial.params.environment, EnvironmentReceiver(self)
-        hosted = self.trial.hosted
-        if hosted is None:
+        params, end = self.trial.params.environment, EnvironmentEnd(self)
+        if self.trial.hosted is None:
             endpoint = TrialEndpoint.parse(params.endpoint)
-            return self._callers.environment(
-                endpoint, params.implementation, self.trial.id, receiver
-            )
+            return self._callers.environment(endpoint, params.implementation, self.trial.id, end)
         assert self._hosting is not None
         try:
-            self._hosted = self._hosting.open(HostedEnd(self, hosted))
+            self._hosted = self._hosting.open(end)
         except TrialError as error:
-            return refused(receiver, error)
+            return refused(end, error)
         return Passing(self._hosted, "the trial ended the stream")
 
     def _set_timer(self) -> None:
@@ -300,7 +274,7 @@ class TrialTask:
         elif timer is None or deadline < timer.when():
             if timer is not None:
                 timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._elapse)
+            self._timer = self.loop.call_at(deadline, self._elapse)
 
     def _elapse(self) -> None:
         self._timer = None
@@ -321,8 +295,10 @@ class ActorReceiver:
 
     def receive(self, message: ActorRunTrialOutput) -> None:
         """Pass a message to the trial."""
-        if self._task is not None:
-            self._task.from_actor(self._index, message)
+        task = self._task
+        if task is not None:
+            task.trial.from_actor(self._index, message, task.loop.time())
+            task.apply()
 
     def lose(self, reason: str) -> None:
         """Report the end of the stream to the trial."""
@@ -334,53 +310,38 @@ class ActorReceiver:
         self._task = None
 
 
-class EnvironmentReceiver:
-    """The Receiver of an environment's messages."""
+class EnvironmentEnd:
+    """
+    The Receiver of an environment's messages.
+
+    It is also the trial as a hosted environment sees it; see HostedTrial.
+    """
 
     def __init__(self, task: TrialTask) -> None:
         self._task = task
-
-    def receive(self, message: EnvRunTrialOutput) -> None:
-        """Pass a message to the trial."""
-        self._task.from_environment(message)
-
-    def lose(self, reason: str) -> None:
-        """Report the end of the stream to the trial."""
-        self._task.lose_environment(reason)
-
-
-class HostedEnd:
-    """A hosted trial as its environment uses it; see HostedTrial."""
-
-    def __init__(self, task: TrialTask, hosted: HostedSide) -> None:
-        self._task = task
-        self._hosted = hosted
 
     @property
     def trial_id(self) -> str:
         """Id of the trial."""
         return self._task.trial.id
 
-    def stand_in(self, stand_ins: Sequence[StandIn]) -> None:
-        """Offer one action for each actor, for the tick of the next observations."""
-        self._hosted.stand_in(stand_ins)
+    def receive(self, message: EnvRunTrialOutput) -> None:
+        """Pass a message to the trial."""
+        task = self._task
+        task.trial.from_environment(message, task.loop.time())
+        task.apply()
 
-    def reward(self, rewards: HostedRewards) -> None:
-        """Give rewards for the present tick, before the next message is sent."""
-        self._hosted.reward(rewards)
+    def observe(self, tick: HostedTick) -> None:
+        """Pass the next tick of a hosted environment to the trial."""
+        task = self._task
+        task.trial.take_tick(tick, task.loop.time())
+        task.apply()
 
-    def take_played(self, played: PlayedTick) -> None:
-        """Report a tick that was played ahead, before the next message is sent."""
-        self._task.take_played(self._hosted, played)
+    def pass_over(self, tick: HostedTick) -> None:
+        """Pass a tick that was played ahead to the trial; the next tick or message follows."""
+        task = self._task
+        task.trial.take_tick(tick, task.loop.time(), is_ahead=True)
 
-    def send(self, message: EnvRunTrialOutput) -> None:
-        """Send a message of the environment."""
-        self._task.from_environment(message)
-
-    def send_all(self, messages: Sequence[EnvRunTrialOutput]) -> None:
-        """Send several messages at once, which is faster than one by one."""
-        self._task.from_environment(*messages)
-
-    def close(self) -> None:
-        """End the stream after the messages that were sent."""
-        self._task.lose_environment("the environment ended its stream")
+    def lose(self, reason: str) -> None:
+        """Report the end of the stream to the trial."""
+        self._task.lose_environment(reason)

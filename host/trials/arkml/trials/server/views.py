@@ -35,9 +35,12 @@ class Lookers:
 
     async def look(self) -> AsyncGenerator[View, None]:
         """Iterate over the present tick and the following ones until the trial ends."""
+        hosted = self._trial.hosted
+        assert hosted is not None
         looker = _Looker()
         looker.take(self._trial.view())
-        self._add(looker)
+        self._lookers.add(looker)
+        hosted.is_shown = True
         try:
             while True:
                 await looker.arrived.wait()
@@ -45,15 +48,8 @@ class Lookers:
                 if looker.view is None and self._trial.is_over:
                     return
         finally:
-            self._remove(looker)
-
-    def _add(self, looker: _Looker) -> None:
-        self._lookers.add(looker)
-        self._trial.is_shown = True
-
-    def _remove(self, looker: _Looker) -> None:
-        self._lookers.discard(looker)
-        self._trial.is_shown = bool(self._lookers)
+            self._lookers.discard(looker)
+            hosted.is_shown = bool(self._lookers)
 
 
 class _Looker:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from arkml.base.host_names import HostRule
-from arkml.trials.core.endpoints import CLIENT, TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import CLIENT, TrialEndpoint
 from arkml.trials.server.web.frames import CallRefused, CallStatus
 from arkml.trials.server.web.options import WebOptions
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput

@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from arkml.base.host_names import host_in, is_loopback
-from arkml.trials.core.endpoints import TrialEndpoint
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import TrialEndpoint
 
 _LAST_PORT: Final = 65_535
 

@@ -1,16 +1,103 @@
-"""The start of a trial: actors that join by themselves, and actors that the trial calls."""
+"""The participants of a trial, their phases, and how actors come into it before its first tick."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Self
 
 from arkml.trials.core.error import ActorTaken, TrialError
-from arkml.trials.core.outgoing import Outgoing
-from arkml.trials.core.places import ActorPlace, EnvironmentPlace
-from arkml.trials.core.states import Move, Phase
+from arkml.trials.core.hosting import is_left_to_stand_in
+from arkml.trials.core.outputs import Outgoing
+from arkml.trials.core.parameters import CLIENT, TrialEndpoint
+from arkml.trials.core.states import ACTOR, HOSTED_ACTOR, PENDING, RUNNING, Move, Phase
 from arkml.trials.wire.actor_pb2 import ActorInitialInput, ActorInitialOutput, ActorRunTrialInput
-from arkml.trials.wire.common_pb2 import CommunicationState, EnvironmentParams, TrialActor
+from arkml.trials.wire.common_pb2 import (
+    ActorParams,
+    CommunicationState,
+    EnvironmentParams,
+    TrialActor,
+    TrialState,
+)
 from arkml.trials.wire.environment_pb2 import EnvInitialInput, EnvRunTrialInput
+
+ENVIRONMENT_LEAVES: Final = 60.0
+"""Seconds that an environment has for its last observations and its LAST_ACK."""
+
+ACTOR_LEAVES: Final = 30.0
+"""Seconds that actors have for their LAST_ACK."""
+
+
+class Breach(Exception):
+    """A message that the protocol does not allow now."""
+
+    @classmethod
+    def of(cls, state: CommunicationState, kind: str | None) -> Self:
+        """Return the error for a state and data that do not fit together."""
+        if state not in CommunicationState.values():
+            return cls(f"it sent the unknown state {state}")
+        return cls(f"it sent {CommunicationState.Name(state)} with {kind or 'no data'}")
+
+
+class TrialPlace:
+    """A participant of a trial, the environment or an actor, whose phase follows a table."""
+
+    __slots__ = ("_table", "name", "phase")
+
+    def __init__(self, name: str, table: Mapping[Phase, Mapping[Move, Phase]]) -> None:
+        self.name = name
+        self.phase = Phase.ABSENT
+        self._table = table
+
+    def take(self, step: Move) -> None:
+        """Move to the next phase. Raises Breach if the table has no such step."""
+        phase = self._table[self.phase].get(step)
+        if phase is None:
+            raise Breach(f"{step.value} while it is {self.phase.value}")
+        self.phase = phase
+
+    @property
+    def is_present(self) -> bool:
+        """True from its first message to its last."""
+        return self.phase not in (Phase.ABSENT, Phase.STANDBY, Phase.OVER)
+
+
+class ActorPlace(TrialPlace):
+    """
+    An actor of a trial.
+
+    Attributes:
+        joins: Whether it joins by itself.
+        action: Its action in the present tick, None until it is known.
+        is_missing: Whether the trial waits for its action.
+
+    """
+
+    __slots__ = ("action", "index", "is_missing", "joins", "params")
+
+    def __init__(
+        self, index: int, params: ActorParams, table: Mapping[Phase, Mapping[Move, Phase]] = ACTOR
+    ) -> None:
+        super().__init__(params.name, table)
+        self.index = index
+        self.params = params
+        self.joins = TrialEndpoint.parse(params.endpoint).scheme == CLIENT
+        self.action: bytes | None = None
+        self.is_missing = False
+        if table is HOSTED_ACTOR and is_left_to_stand_in(params):
+            self.take(Move.STAND_BY)
+
+    @property
+    def is_awaited(self) -> bool:
+        """True until it takes part, or is given up."""
+        return self.phase in (Phase.ABSENT, Phase.CALLED)
+
+
+def late_by(
+    deadlines: Sequence[tuple[ActorPlace, float]], now: float
+) -> tuple[list[ActorPlace], float | None]:
+    """Return the actors whose deadline has passed, and the next of the other deadlines."""
+    late = [actor for actor, due in deadlines if due <= now]
+    return late, min((due for _, due in deadlines if due > now), default=None)
 
 
 class Admission:
@@ -27,7 +114,7 @@ class Admission:
         self,
         trial_id: str,
         actors: Sequence[ActorPlace],
-        environment: EnvironmentPlace,
+        environment: TrialPlace,
         outgoing: Outgoing,
         now: float,
     ) -> None:
@@ -35,10 +122,11 @@ class Admission:
         self._actors = actors
         self._environment = environment
         self._outgoing = outgoing
-        self._began = now
-        self.awaited = sum(actor.is_awaited for actor in actors)
-        self.due: float | None = None
-        self._set_due()
+        awaited = [actor for actor in actors if actor.is_awaited]
+        timeouts = [(actor, actor.params.initial_connection_timeout) for actor in awaited]
+        self._deadlines = [(actor, now + seconds) for actor, seconds in timeouts if seconds > 0]
+        self.awaited = len(awaited)
+        self.due = min((due for _, due in self._deadlines), default=None)
 
     def call_actors(self) -> None:
         """Call each actor that does not join by itself."""
@@ -48,12 +136,15 @@ class Admission:
                 self._outgoing.call_actor(actor.index)
                 self._introduce(actor)
 
-    def slot(self, selection: ActorInitialOutput) -> int:
+    def slot(self, selection: ActorInitialOutput, state: TrialState) -> int:
         """
         Return the index of the free slot that an actor asks for, by name or by class.
 
-        Raises TrialError if there is none.
+        Raises TrialError if there is none, or the trial is not PENDING.
         """
+        if state != PENDING:
+            name = TrialState.Name(state)
+            raise TrialError(f"trial {self._trial_id} is {name}: actors join while it is PENDING")
         what, named = self._selected(selection)
         for actor in named:
             if actor.joins and actor.phase is Phase.ABSENT:
@@ -63,14 +154,18 @@ class Admission:
         )
 
     def slot_to_take_over(
-        self, selection: ActorInitialOutput, is_away: Callable[[int], bool]
+        self, selection: ActorInitialOutput, state: TrialState, is_away: Callable[[int], bool]
     ) -> int:
         """
         Return the index of the actor that a person asks for, by name or by class.
 
         Actors without a player come first, then actors for which `is_away` is true. Raises
-        ActorTaken if all have a player, and TrialError for an unknown name.
+        ActorTaken if all have a player, and TrialError for an unknown name, or in another state
+        than PENDING and RUNNING.
         """
+        if state not in (PENDING, RUNNING):
+            name = TrialState.Name(state)
+            raise TrialError(f"trial {self._trial_id} is {name}: people play while it is RUNNING")
         what, named = self._selected(selection)
         standing_by = [actor for actor in named if actor.phase is Phase.STANDBY]
         away = [actor for actor in named if is_away(actor.index)]
@@ -84,7 +179,7 @@ class Admission:
         """Admit an actor that joined by itself to the slot that was returned for it."""
         actor = self._actors[index]
         actor.take(move)
-        self._outgoing.admit_actor(index)
+        self._outgoing.open_actors.add(index)
         self._introduce(actor)
 
     def settle(self) -> bool:
@@ -116,13 +211,12 @@ class Admission:
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
         """Return each actor that is late by now, with a reason, and set `due` for the next."""
-        late = [
+        awaited = [(actor, due) for actor, due in self._deadlines if actor.is_awaited]
+        late, self.due = late_by(awaited, now)
+        return [
             (actor, f"it did not join within {actor.params.initial_connection_timeout:g} s")
-            for actor, due in self._timed()
-            if due <= now
+            for actor in late
         ]
-        self._set_due(after=now)
-        return late
 
     def _selected(self, selection: ActorInitialOutput) -> tuple[str, list[ActorPlace]]:
         """Return the actors that a selection means, at least one, and a description of it."""
@@ -140,18 +234,6 @@ class Admission:
         if not named:
             raise TrialError(f"trial {self._trial_id} has no {what}")
         return what, named
-
-    def _set_due(self, after: float = 0.0) -> None:
-        self.due = min((due for _, due in self._timed() if due > after), default=None)
-
-    def _timed(self) -> list[tuple[ActorPlace, float]]:
-        """Return the awaited actors that have a timeout, each with its deadline."""
-        timed = [
-            (actor, actor.params.initial_connection_timeout)
-            for actor in self._actors
-            if actor.is_awaited
-        ]
-        return [(actor, self._began + seconds) for actor, seconds in timed if seconds > 0]
 
     def _introduce(self, actor: ActorPlace) -> None:
         params = actor.params
