@@ -295,13 +295,13 @@ async def test_steps_that_are_awaited_do_not_wait_for_those_of_other_trials(host
     order, has_begun, is_free = [], threading.Event(), threading.Event()
     delivered = asyncio.Queue()
 
-    def held(_):
+    def held():
         has_begun.set()
         assert is_free.wait(300)
         return TickResult(error="none")
 
     def step(name, *, is_awaited):
-        def run(_):
+        def run():
             order.append(name)
             return TickResult(error="none")
 

@@ -56,6 +56,10 @@ class ClassSide:
         key: The key of the first slot; the keys of the other slots follow.
         environment: The name of the environment, which its rewards carry.
 
+    Attributes:
+        rewards: The rewards of the last submit.
+        is_waiting: Whether agents of the last submit wait for an action.
+
     """
 
     def __init__(
@@ -68,8 +72,10 @@ class ClassSide:
     ) -> None:
         self.actor_class: GuestClass = actor_class
         self.slots: ClassSlots = ClassSlots(actor_class)
+        self.rewards = HostedRewards((), (), ())
+        self.is_waiting = False
         self._writer = ObservationWriter(self.slots)
-        self._rewards = RewardWriter(actors, environment)
+        self._reward_writer = RewardWriter(actors, environment)
         self._rule = ActionRule(actor_class.behavior.spec.actions)
         self._actors = actors
         self._count = count
@@ -80,8 +86,12 @@ class ClassSide:
         self._allowed: Marks | None = None
         self._offer: Offer | None = None
 
-    def check(self, decision: Decision) -> None:
-        """Raise GuestError for a submit whose widths differ from the class's."""
+    def take(self, decision: Decision) -> list[bytes]:
+        """
+        Apply a submit of the class; return the observation of each slot.
+
+        Raises GuestError for a submit whose widths differ from the class's.
+        """
         behavior, known = decision.behavior, self.actor_class.behavior
         if behavior is not known and (
             (behavior.num_features, behavior.num_actions) != (known.num_features, known.num_actions)
@@ -91,28 +101,16 @@ class ClassSide:
                 f" {behavior.num_actions} actions, where it had {known.num_features} and"
                 f" {known.num_actions} when its slots were counted"
             )
-
-    def take(self, decision: Decision) -> list[bytes]:
-        """Apply a submit of the class; return the observation of each slot."""
         rows = self.slots.take(decision)
         allowed = allowed_choices(decision)
         self._decision, self._rows, self._allowed = decision, rows, allowed
+        self.rewards = self._reward_writer.write(rows, decision)
+        self.is_waiting = bool(rows.deciding)
         return self._writer.write(rows, decision, allowed)
 
     def absent(self) -> list[bytes]:
         """Return the observation of each slot in a submit of another class."""
         return self._writer.absent()
-
-    def rewards(self) -> HostedRewards:
-        """Return the rewards of the last submit."""
-        assert self._rows is not None
-        assert self._decision is not None
-        return self._rewards.write(self._rows, self._decision)
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if agents of the last submit of the class wait for an action."""
-        return self._rows is not None and bool(self._rows.deciding)
 
     def waiting(self) -> StandInRows:
         """Return the agents that wait for an action."""

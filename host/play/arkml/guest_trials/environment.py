@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -89,9 +90,8 @@ class GuestEnvironment:
         if guest is not None and not self._is_over:
             self._messages = self._bytes = 0
             most = 0 if self._is_ending else most_ahead
-            self._worker.step(
-                guest, lambda _: guest.step(acted), self._deliver, most, is_awaited=not most
-            )
+            step = partial(guest.step, acted)
+            self._worker.step(guest, step, self._deliver, most, is_awaited=not most)
 
     def lose(self, reason: str) -> None:
         """Free the guest; see HostedEnvironment."""
@@ -105,7 +105,7 @@ class GuestEnvironment:
             self._fail(str(error))
             return
         self._trial.receive(EnvRunTrialOutput(state=_NORMAL, init_output=EnvInitialOutput()))
-        self._worker.step(guest, guest.begin, self._deliver)
+        self._worker.step(guest, partial(guest.begin, self._worker.resources), self._deliver)
 
     def _tell(self, message: Message) -> None:
         """Pass a message on to the guest; messages of other types are not for it."""
@@ -137,6 +137,7 @@ class GuestEnvironment:
 
     def _deliver(self, results: Sequence[TickResult]) -> None:
         """Send the results of a step, and of earlier steps that were played ahead."""
+        trial, last = self._trial, results[-1]
         for result in results:
             if self._is_over:
                 return
@@ -144,20 +145,16 @@ class GuestEnvironment:
                 self._fail(result.error)
                 return
             tick = HostedTick(result.rewards, result.observations, result.stand_ins)
-            if result is not results[-1]:
-                self._trial.pass_over(tick)
-        self._observe(tick, results[-1])
-
-    def _observe(self, tick: HostedTick, result: TickResult) -> None:
-        """Send a tick that the trial's actors play."""
-        for answer in result.answers:
-            self._trial.receive(answer)
-        is_last = result.is_last or self._is_ending
+            if result is not last:
+                trial.pass_over(tick)
+        for answer in last.answers:
+            trial.receive(answer)
+        is_last = last.is_last or self._is_ending
         if is_last and not self._is_ending:
-            self._trial.receive(EnvRunTrialOutput(state=_LAST))  # the observations are the last
-        self._trial.observe(tick)
+            trial.receive(EnvRunTrialOutput(state=_LAST))  # the observations are the last
+        trial.observe(tick)
         if is_last and not self._is_over:
-            self._trial.receive(EnvRunTrialOutput(state=_LAST_ACK))
+            trial.receive(EnvRunTrialOutput(state=_LAST_ACK))
             self._end()
 
     def _fail(self, reason: str) -> None:

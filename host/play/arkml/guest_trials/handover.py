@@ -58,21 +58,16 @@ class Handover:
     def _take_turn(self) -> None:
         self._is_due = False  # before the queues are read: more calls may be added meanwhile
         until = time.monotonic() + _TURN
-        while self._awaited:
-            _make(self._awaited.popleft())
-        while self._others:
-            _make(self._others.popleft())
-            if time.monotonic() > until:
-                break
+        has_time = True
+        while self._awaited or (self._others and has_time):
+            queue = self._awaited or self._others
+            try:
+                queue.popleft()()
+            except Exception:
+                log.exception("the step of a guest could not be delivered, a bug of the host")
+            has_time = queue is self._awaited or time.monotonic() <= until
         if not (self._awaited or self._others):
-            self.release()
+            self._released.set()
         elif not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._take_turn)
-
-
-def _make(call: Callable[[], object]) -> None:
-    try:
-        call()
-    except Exception:
-        log.exception("the step of a guest could not be delivered, a bug of the host")

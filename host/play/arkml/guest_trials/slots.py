@@ -79,10 +79,11 @@ class ClassSlots:
         Raises GuestError if there are more of them than slots.
         """
         agents = decision.agents.tobytes()
-        flags = decision.started, decision.terminated, decision.truncated
-        is_steady = not any(
-            _SET in marks.tobytes() for marks in flags
-        )  # `any` takes thrice as long
+        is_steady = not (  # `any` of an array takes thrice as long
+            _SET in decision.started.tobytes()
+            or _SET in decision.terminated.tobytes()
+            or _SET in decision.truncated.tobytes()
+        )
         if is_steady and self._steady is not None and self._steady[0] == agents:
             return self._steady[1]
         rows = self._assigned(decision)

@@ -33,7 +33,7 @@ _QUIET: Final = 1.0  # seconds without one, after which there are none
 _PAUSE: Final = 0.001  # seconds between turns of guests that gave way, where nothing else is to do
 _CANCEL_EVERY: Final = 0.02  # seconds, while a thread that is to end is in a guest
 
-GuestStep = Callable[[SharedResources], TickResult]
+GuestStep = Callable[[], TickResult]
 """Runs a guest to its next submit, in the thread of its worker."""
 
 Deliver = Callable[[Sequence[TickResult]], object]
@@ -71,8 +71,8 @@ class GuestWorker(Closing):
 
     Waiting steps are run together, and a Handover delivers their results. Guests without players
     play a few steps ahead first. Steps that players or clocks wait for come before others. A guest
-    that runs for long, or waits, takes turns with the others. `resources` are the resources of its
-    guests, and `stand_ins` the policies for their slots.
+    that runs for long, or waits, takes turns with the others. `stand_ins` are the policies for the
+    slots of its guests.
     """
 
     def __init__(
@@ -84,8 +84,9 @@ class GuestWorker(Closing):
     ) -> None:
         self.guests: int = 0
         """The number of its guests, for the event loop to count."""
+        self.resources: SharedResources = resources
+        """The resources of its guests."""
         self._handover = Handover(loop)
-        self._resources = resources
         self._stand_ins = stand_ins
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._awaited: deque[_Job] = deque()  # jobs that come first: each has a None in `_jobs`
@@ -136,7 +137,7 @@ class GuestWorker(Closing):
         self._jobs.put(None)
         self._handover.release()
         while self._thread.is_alive():
-            self._resources.call_guard.cancel()
+            self.resources.call_guard.cancel()
             self._thread.join(_CANCEL_EVERY)
 
     # The thread
@@ -155,7 +156,9 @@ class GuestWorker(Closing):
     def _drain(self) -> None:
         """Run waiting steps and hand their results over; then continue one guest that gave way."""
         job = self._next(timeout=_PAUSE if self._held else None)
-        until = time.monotonic() + self._drain_seconds()
+        now = time.monotonic()  # the event loop is kept from Python until steps are handed over
+        has_people = now - self._awaited_at < _QUIET
+        until = now + (_SHORT_DRAIN_SECONDS if has_people else _DRAIN_SECONDS)
         drained: list[_Played] = []
         steps, is_due = 0, False
         while job is not None and not self._is_closing:
@@ -177,15 +180,10 @@ class GuestWorker(Closing):
         if self._held and not self._awaited:
             self._take_turn(self._held.popleft())
 
-    def _drain_seconds(self) -> float:
-        """Return how long steps may be run: the event loop is kept from Python meanwhile."""
-        has_people = time.monotonic() - self._awaited_at < _QUIET
-        return _SHORT_DRAIN_SECONDS if has_people else _DRAIN_SECONDS
-
     def _step(self, played: _Played, step: GuestStep) -> bool:
         """Run a step of a guest; return False if it gave way."""
         try:
-            result = step(self._resources)
+            result = step()
         except GaveWay:
             self._held.append(played)
             return False
@@ -198,7 +196,7 @@ class GuestWorker(Closing):
 
     def _take_turn(self, played: _Played) -> None:
         """Continue a guest that gave way."""
-        if self._step(played, _run_on(played.job.guest)):
+        if self._step(played, played.job.guest.run_on):
             self._offer([played])
             self._hand_over([played])
 
@@ -215,7 +213,7 @@ class GuestWorker(Closing):
                 is_due = bool(self._awaited) or self._is_closing or time.monotonic() > until
                 if is_due:
                     break
-                if self._step(one, _play_on(one.job.guest)):
+                if self._step(one, partial(one.job.guest.step, None)):
                     stepped.append(one)
             self._offer(stepped)
             drained = [one for one in drained if one not in self._held]
@@ -239,29 +237,26 @@ class GuestWorker(Closing):
 
     def _offer(self, stepped: Sequence[_Played]) -> None:
         """Fill in the stand-ins of the last results."""
-        ticks = [(one.job.guest, one.results[-1]) for one in stepped]
-        ticks = [(guest, result) for guest, result in ticks if not result.error]
-        if self._stand_ins is None:
-            for guest, result in ticks:
-                guest.offer(result, None)
-            return
-        waiting = [(place, guest.waiting()) for place, (guest, _) in enumerate(ticks)]
-        rows = {place: one for place, one in waiting if one is not None}
-        acted: list[StandInActions | None] = [None] * len(rows)
-        if rows:
-            try:
-                acted = act_together(self._stand_ins, list(rows.values()))
-            except Exception as error:  # noqa: BLE001  trials survive their policies
-                self._note_refusal(error)
-        given = dict(zip(rows, acted, strict=True))
-        for place, (guest, result) in enumerate(ticks):
-            guest.offer(result, given.get(place))
+        given = {} if self._stand_ins is None else self._acted(self._stand_ins, stepped)
+        for played in stepped:
+            result = played.results[-1]
+            if not result.error:
+                played.job.guest.offer(result, given.get(played))
 
-    def _note_refusal(self, error: Exception) -> None:
-        """Log that policies failed, unless the last failure was the same."""
-        if str(error) != self._refusal:
-            self._refusal = str(error)
-            log.error("policies failed: default actions stand in", exc_info=error)
+    def _acted(
+        self, policies: StandInPolicies, stepped: Sequence[_Played]
+    ) -> dict[_Played, StandInActions | None]:
+        """Return the actions of policies for the guests that wait; none if the policies fail."""
+        waiting = [(one, one.job.guest.waiting()) for one in stepped if not one.results[-1].error]
+        rows = {one: found for one, found in waiting if found is not None}
+        try:
+            acted = act_together(policies, list(rows.values())) if rows else []
+        except Exception as error:
+            if str(error) != self._refusal:
+                self._refusal = str(error)
+                log.exception("policies failed: default actions stand in")
+            return {}
+        return dict(zip(rows, acted, strict=True))
 
     def _end(self, guest: TrialGuest) -> None:
         if guest in self._live:
@@ -281,14 +276,6 @@ def _free(guest: TrialGuest) -> None:
         guest.close()
     except GuestError:
         log.exception("a guest could not be freed")
-
-
-def _play_on(guest: TrialGuest) -> GuestStep:
-    return lambda _: guest.step(None)
-
-
-def _run_on(guest: TrialGuest) -> GuestStep:
-    return lambda _: guest.run_on()
 
 
 def _drop(results: Sequence[TickResult]) -> None:

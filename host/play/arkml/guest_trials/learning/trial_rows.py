@@ -124,8 +124,6 @@ def _applied(rule: ActionRule) -> Applied:
     def applied(content: bytes, observed: Observation) -> Floats:
         if len(observed.allowed) not in (0, choices):
             raise TrialError(f"an observation masks {len(observed.allowed)} of {choices} choices")
-        allowed = np.array(observed.allowed, bool)[None] if observed.allowed else None
-        floats: Floats = rule.settled(rule.parse(content)[None], allowed)[0]
-        return floats
+        return rule.applied(content, np.array(observed.allowed, bool) if observed.allowed else None)
 
     return applied
