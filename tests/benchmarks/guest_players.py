@@ -16,11 +16,11 @@ import numpy as np
 from tests.benchmarks.companion import Companion, serve
 from tests.benchmarks.guest_ticks import GUEST, HostedTicks, configuration, hosted, hosted_params
 from tests.benchmarks.trial_wire import ACTORS, HOST, NORMAL, act, serve_ticks, serving
+from tests.generated_stubs import actor_pb2_grpc, players_pb2_grpc
 
 from arkml.guest_trials.hosting import GuestHosting
 from arkml.guest_trials.options import GuestTrialsOptions
 from arkml.trials import Server
-from arkml.trials.wire import actor_pb2_grpc, players_pb2_grpc
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialInput,
     ActorInitialOutput,

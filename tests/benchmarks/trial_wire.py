@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import grpc
 from tests.benchmarks.companion import serve
+from tests.generated_stubs import actor_pb2_grpc, environment_pb2_grpc, lifecycle_pb2_grpc
 
 from arkml.trials.server.options import TrialsOptions
 from arkml.trials.server.server import Server
-from arkml.trials.wire import actor_pb2_grpc, environment_pb2_grpc, lifecycle_pb2_grpc
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialInput,
     ActorInitialOutput,

@@ -8,6 +8,7 @@ from functools import partial
 
 import grpc
 from tests.driven_trial import LAST, LAST_ACK, observations, ready
+from tests.generated_stubs import datalog_pb2_grpc
 from tests.integration.trial_programs import (
     PATIENCE,
     play_actor,
@@ -18,7 +19,6 @@ from tests.integration.trial_programs import (
 )
 
 from arkml.trials.server.options import TrialLimits, TrialsOptions
-from arkml.trials.wire import datalog_pb2_grpc
 from arkml.trials.wire.common_pb2 import DatalogParams, TrialState
 from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput

@@ -17,6 +17,7 @@ from tests.driven_trial import (
     trial_params,
     word,
 )
+from tests.generated_stubs import lifecycle_pb2_grpc
 from tests.integration.trial_programs import (
     PATIENCE,
     Programs,
@@ -34,7 +35,6 @@ from arkml.trials.server.server import Server
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
 from arkml.trials.wire.common_pb2 import Message, VersionRequest
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
-from arkml.trials.wire.lifecycle_pb2_grpc import TrialLifecycleSPStub
 
 
 async def reason_of(controls, trial_id, caplog):
@@ -265,7 +265,7 @@ async def test_metadata_above_the_limit_is_refused(size, is_refused):
     async with Server() as server:
         port, _ = await server.listen("127.0.0.1", 0)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            call = TrialLifecycleSPStub(channel).Version(
+            call = lifecycle_pb2_grpc.TrialLifecycleSPStub(channel).Version(
                 VersionRequest(), metadata=(("note", "x" * size),), timeout=PATIENCE
             )
             code = await call.code()

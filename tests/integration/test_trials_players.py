@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from tests.driven_trial import actor, trial_params
+from tests.generated_stubs import players_pb2_grpc
 from tests.integration.hand_driven import STANDING, hosting_by_hand, observation
 from tests.waiting import PATIENCE
 
@@ -25,7 +26,6 @@ from arkml.trials.wire.common_pb2 import CommunicationState, TrialState
 from arkml.trials.wire.guest_pb2 import Action, Observation
 from arkml.trials.wire.lifecycle_pb2 import TrialStartRequest
 from arkml.trials.wire.players_pb2 import LookRequest, PlayerKind
-from arkml.trials.wire.players_pb2_grpc import PlayersSPStub
 
 NAME = "Jörg, 100%"
 SETTINGS = SimpleNamespace(
@@ -71,7 +71,7 @@ async def stub(game):
     """The raw service over gRPC."""
     endpoint = await at_a_port(game)
     async with grpc.aio.insecure_channel(endpoint.removeprefix("grpc://")) as channel:
-        yield PlayersSPStub(channel)
+        yield players_pb2_grpc.PlayersSPStub(channel)
 
 
 class Part:

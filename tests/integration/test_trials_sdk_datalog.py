@@ -6,6 +6,7 @@ import contextlib
 import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from tests.generated_stubs import datalog_pb2_grpc
 from tests.trials_sdk_parts import SETTINGS, parameters
 from tests.waiting import PATIENCE
 
@@ -20,7 +21,6 @@ from arkml.trials import (
     TrialParameters,
     TrialState,
 )
-from arkml.trials.wire import datalog_pb2_grpc
 from arkml.trials.wire.datalog_pb2 import DatalogSample, RunTrialDatalogInput
 
 TICKS = 3

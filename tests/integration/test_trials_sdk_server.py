@@ -6,6 +6,7 @@ import contextlib
 import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import Int32Value, Int64Value, StringValue
+from tests.generated_stubs import actor_pb2_grpc
 from tests.trials_sdk_parts import (
     END,
     HEARTBEAT,
@@ -38,7 +39,6 @@ from arkml.trials.wire.actor_pb2 import (
     ActorRunTrialInput,
     ActorRunTrialOutput,
 )
-from arkml.trials.wire.actor_pb2_grpc import ServiceActorSPStub
 from arkml.trials.wire.common_pb2 import StatusRequest, VersionRequest
 
 CLIENT = "cogment://client"
@@ -552,7 +552,7 @@ async def test_a_served_context_says_its_versions_and_its_load():
         serving = asyncio.create_task(context.serve_all_registered())
         await asyncio.sleep(0)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{context.served_port}") as channel:
-            stub = ServiceActorSPStub(channel)
+            stub = actor_pb2_grpc.ServiceActorSPStub(channel)
             info = await stub.Version(VersionRequest(), wait_for_ready=True)
             everything = await stub.Status(StatusRequest(names=["*"]))
             one = await stub.Status(StatusRequest(names=["nb_sessions", "unheard"]))

@@ -17,15 +17,15 @@ from tests.driven_trial import (
     trial_params,
     word,
 )
-from tests.waiting import PATIENCE
-
-from arkml.trials.server.server import Server
-from arkml.trials.wire import (
+from tests.generated_stubs import (
     actor_pb2_grpc,
     environment_pb2_grpc,
     hooks_pb2_grpc,
     lifecycle_pb2_grpc,
 )
+from tests.waiting import PATIENCE
+
+from arkml.trials.server.server import Server
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import TrialState
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput

@@ -14,15 +14,16 @@ from arkml.base.host_names import grpc_proxy_options, proxy_note
 from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import ActorTaken, TrialError
 from arkml.trials.grpc_aio import insecure_channel
+from arkml.trials.grpc_methods import stub
 from arkml.trials.grpc_streams import QueuedSender, cancel, read_all
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.user_ids import USER_ID, encoded_user_id
+from arkml.trials.wire import actor_pb2, lifecycle_pb2, players_pb2
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialOutput,
     ActorRunTrialInput,
     ActorRunTrialOutput,
 )
-from arkml.trials.wire.actor_pb2_grpc import ClientActorSPStub
 from arkml.trials.wire.common_pb2 import CommunicationState, VersionRequest
 from arkml.trials.wire.lifecycle_pb2 import (
     TerminateTrialRequest,
@@ -33,15 +34,9 @@ from arkml.trials.wire.lifecycle_pb2 import (
     TrialStartReply,
     TrialStartRequest,
 )
-from arkml.trials.wire.lifecycle_pb2_grpc import TrialLifecycleSPStub
 from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequest, View
-from arkml.trials.wire.players_pb2_grpc import PlayersSPStub
 
 _log = SafeLogger(__name__)
-
-_client_actor_stub: Any = ClientActorSPStub
-_lifecycle_stub: Any = TrialLifecycleSPStub
-_players_stub: Any = PlayersSPStub
 
 LEAVING_SECONDS: Final = 10.0
 """Seconds that a server has to end a stream after this program has left it."""
@@ -76,15 +71,13 @@ class GrpcTrials:
     async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
         """Request the end of trials."""
         request = TerminateTrialRequest(hard_termination=is_hard)
-        stub = self._lifecycle()
         metadata = (*self._metadata, *_metadata(trial_ids))
-        await self._asked(stub.TerminateTrial(request, metadata=metadata))
+        await self._asked(self._lifecycle().TerminateTrial(request, metadata=metadata))
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
         """Return the details of trials, of all trials without an id."""
-        stub = self._lifecycle()
         metadata = (*self._metadata, *_metadata(trial_ids))
-        call = stub.GetTrialInfo(request, metadata=metadata)
+        call = self._lifecycle().GetTrialInfo(request, metadata=metadata)
         reply: TrialInfoReply = await self._asked(call)
         return reply
 
@@ -113,13 +106,13 @@ class GrpcTrials:
             sender: Stream to the actor.
 
         """
-        method = _client_actor_stub(self._opened()).RunTrial
+        method = stub(self._opened(), actor_pb2.DESCRIPTOR, "ClientActorSP").RunTrial
         return await self._enter(method, trial_id, slot, sender)
 
     async def describe(self) -> Description:
         """Return a description of the guest that trials of the server play, and the live trials."""
-        stub = _players_stub(self._opened())
-        description: Description = await self._asked(stub.Describe(DescribeRequest()))
+        call = self._players().Describe(DescribeRequest())
+        description: Description = await self._asked(call)
         return description
 
     async def take_over(
@@ -139,16 +132,14 @@ class GrpcTrials:
             sender: Stream to the person.
 
         """
-        method = _players_stub(self._opened()).TakeOver
+        method = self._players().TakeOver
         user = (USER_ID, encoded_user_id(user_id))
         return await self._enter(method, trial_id, slot, sender, user)
 
     def look(self, trial_id: str) -> AsyncIterator[View]:
         """Iterate over the ticks of a trial until it ends."""
         metadata = _metadata([trial_id])
-        return self._streamed(
-            lambda: _players_stub(self._opened()).Look(LookRequest(), metadata=metadata)
-        )
+        return self._streamed(lambda: self._players().Look(LookRequest(), metadata=metadata))
 
     async def close(self) -> None:
         """Close the connection and all its streams."""
@@ -262,7 +253,10 @@ class GrpcTrials:
         return TrialError(error.details() or f"the server refused with {error.code().name}")
 
     def _lifecycle(self) -> Any:
-        return _lifecycle_stub(self._opened())
+        return stub(self._opened(), lifecycle_pb2.DESCRIPTOR, "TrialLifecycleSP")
+
+    def _players(self) -> Any:
+        return stub(self._opened(), players_pb2.DESCRIPTOR, "PlayersSP")
 
     def _opened(self) -> Any:
         if self._channel is None:

@@ -15,24 +15,15 @@ from arkml.base.host_names import authority_of, bare_host
 from arkml.base.release import RELEASE
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_aio import new_server
+from arkml.trials.grpc_methods import serve
 from arkml.trials.grpc_streams import QueuedSender, read_all
 from arkml.trials.sdk.addresses import ServedEndpoint
 from arkml.trials.sdk.datalog_session import DatalogSession
 from arkml.trials.sdk.implementations import RegisteredImplementations
 from arkml.trials.streams import Receiver, Sender
-from arkml.trials.wire import (
-    actor_pb2_grpc,
-    datalog_pb2_grpc,
-    environment_pb2_grpc,
-    hooks_pb2_grpc,
-)
+from arkml.trials.wire import actor_pb2, datalog_pb2, environment_pb2, hooks_pb2
 from arkml.trials.wire.common_pb2 import StatusReply, StatusRequest, VersionInfo, VersionRequest
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
-
-_add_actors: Any = actor_pb2_grpc.add_ServiceActorSPServicer_to_server
-_add_environments: Any = environment_pb2_grpc.add_EnvironmentSPServicer_to_server
-_add_datalog: Any = datalog_pb2_grpc.add_DatalogSPServicer_to_server
-_add_hook: Any = hooks_pb2_grpc.add_TrialHooksSPServicer_to_server
 
 STOPPING_SECONDS: Final = 1.0
 """Seconds that the streams of cancelled sessions have to end."""
@@ -73,13 +64,13 @@ class ServedImplementations:
     def _add_services(self) -> None:
         parts, server = self._implementations, self._server
         if parts.actors:
-            _add_actors(_Actors(parts), server)
+            serve(server, actor_pb2.DESCRIPTOR, "ServiceActorSP", _Actors(parts))
         if parts.environments:
-            _add_environments(_Environments(parts), server)
+            serve(server, environment_pb2.DESCRIPTOR, "EnvironmentSP", _Environments(parts))
         if parts.has_hook:
-            _add_hook(_Hook(parts), server)
+            serve(server, hooks_pb2.DESCRIPTOR, "TrialHooksSP", _Hook(parts))
         if parts.has_datalog:
-            _add_datalog(_Datalog(parts), server)
+            serve(server, datalog_pb2.DESCRIPTOR, "DatalogSP", _Datalog(parts))
 
 
 class _Service:
@@ -107,19 +98,19 @@ class _Service:
         return StatusReply(statuses=wanted)
 
 
-class _Actors(_Service, actor_pb2_grpc.ServiceActorSPServicer):
+class _Actors(_Service):
     async def RunTrial(self, requests: Any, context: Any) -> None:  # noqa: ARG002, N802
         """Take part in a trial as an actor."""
         await _run(context, self._implementations.open_actor)
 
 
-class _Environments(_Service, environment_pb2_grpc.EnvironmentSPServicer):
+class _Environments(_Service):
     async def RunTrial(self, requests: Any, context: Any) -> None:  # noqa: ARG002, N802
         """Take part in a trial as its environment."""
         await _run(context, self._implementations.open_environment)
 
 
-class _Hook(_Service, hooks_pb2_grpc.TrialHooksSPServicer):
+class _Hook(_Service):
     async def OnPreTrial(self, request: PreTrialParams, context: Any) -> PreTrialParams:  # noqa: N802
         """Call the hook."""
         user_id = dict(context.invocation_metadata()).get("user-id", "")
@@ -131,7 +122,7 @@ class _Hook(_Service, hooks_pb2_grpc.TrialHooksSPServicer):
             raise
 
 
-class _Datalog(_Service, datalog_pb2_grpc.DatalogSPServicer):
+class _Datalog(_Service):
     async def RunTrialDatalog(self, requests: Any, context: Any) -> None:  # noqa: ARG002, N802
         """Receive the samples of a trial."""
         user_id = dict(context.invocation_metadata()).get("user-id", "")

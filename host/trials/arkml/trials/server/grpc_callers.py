@@ -14,16 +14,12 @@ from arkml.base.host_names import grpc_proxy_options, proxy_note
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.grpc_aio import insecure_channel
+from arkml.trials.grpc_methods import stub
 from arkml.trials.grpc_streams import ENDED, cancel, failure, read_all
 from arkml.trials.server.bounded_sender import FAREWELL, BoundedSender
 from arkml.trials.server.options import TrialLimits, grpc_options
 from arkml.trials.streams import PacedSender, Receiver, Sender
-from arkml.trials.wire import (
-    actor_pb2_grpc,
-    datalog_pb2_grpc,
-    environment_pb2_grpc,
-    hooks_pb2_grpc,
-)
+from arkml.trials.wire import actor_pb2, datalog_pb2, environment_pb2, hooks_pb2
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
 from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput, RunTrialDatalogOutput
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
@@ -31,11 +27,6 @@ from arkml.trials.wire.hooks_pb2 import PreTrialParams
 
 DATALOG_SECONDS: Final = 600.0
 """Seconds that a datalog has after a trial to read its samples and end its stream."""
-
-_environment_stub: Any = environment_pb2_grpc.EnvironmentSPStub  # generated without types
-_actor_stub: Any = actor_pb2_grpc.ServiceActorSPStub
-_hooks_stub: Any = hooks_pb2_grpc.TrialHooksSPStub
-_datalog_stub: Any = datalog_pb2_grpc.DatalogSPStub
 
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
@@ -90,8 +81,12 @@ class GrpcCallers:
         receiver: Receiver[EnvRunTrialOutput],
     ) -> Sender[EnvRunTrialInput]:
         """Open a stream to an environment; see Callers."""
+        file = environment_pb2.DESCRIPTOR
         return self._open(
-            lambda channel: _environment_stub(channel).RunTrial, endpoint, trial_id, receiver
+            lambda channel: stub(channel, file, "EnvironmentSP").RunTrial,
+            endpoint,
+            trial_id,
+            receiver,
         )
 
     def actor(
@@ -102,8 +97,12 @@ class GrpcCallers:
         receiver: Receiver[ActorRunTrialOutput],
     ) -> Sender[ActorRunTrialInput]:
         """Open a stream to an actor; see Callers."""
+        file = actor_pb2.DESCRIPTOR
         return self._open(
-            lambda channel: _actor_stub(channel).RunTrial, endpoint, trial_id, receiver
+            lambda channel: stub(channel, file, "ServiceActorSP").RunTrial,
+            endpoint,
+            trial_id,
+            receiver,
         )
 
     def datalog(
@@ -114,8 +113,9 @@ class GrpcCallers:
         receiver: Receiver[RunTrialDatalogOutput],
     ) -> PacedSender[RunTrialDatalogInput]:
         """Open a stream to a datalog; see Callers."""
+        file = datalog_pb2.DESCRIPTOR
         return self._open(
-            lambda channel: _datalog_stub(channel).RunTrialDatalog,
+            lambda channel: stub(channel, file, "DatalogSP").RunTrialDatalog,
             endpoint,
             trial_id,
             receiver,
@@ -130,7 +130,8 @@ class GrpcCallers:
         metadata = (("trial-id", trial_id), ("user-id", _printable(user_id)))
         try:
             async with self._channels.use(endpoint) as channel:
-                reply = await _hooks_stub(channel).OnPreTrial(params, metadata=metadata)
+                hooks = stub(channel, hooks_pb2.DESCRIPTOR, "TrialHooksSP")
+                reply = await hooks.OnPreTrial(params, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise TrialError(_noted(endpoint, failure(error))) from error
         assert isinstance(reply, PreTrialParams)

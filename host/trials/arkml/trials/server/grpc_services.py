@@ -19,7 +19,6 @@ from arkml.trials.service import PlayersService
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.user_ids import USER_ID, user_id_in
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
-from arkml.trials.wire.actor_pb2_grpc import ClientActorSPServicer
 from arkml.trials.wire.common_pb2 import StatusReply, StatusRequest, VersionInfo, VersionRequest
 from arkml.trials.wire.lifecycle_pb2 import (
     TerminateTrialReply,
@@ -31,9 +30,7 @@ from arkml.trials.wire.lifecycle_pb2 import (
     TrialStartReply,
     TrialStartRequest,
 )
-from arkml.trials.wire.lifecycle_pb2_grpc import TrialLifecycleSPServicer
 from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequest, View
-from arkml.trials.wire.players_pb2_grpc import PlayersSPServicer
 
 HANDSHAKE_SECONDS: Final = 10.0
 """Seconds that an actor has to send its first message."""
@@ -70,7 +67,7 @@ class _Described:
         return StatusReply(statuses=self._trials.statuses(request.names))
 
 
-class LifecycleService(_Described, TrialLifecycleSPServicer):
+class LifecycleService(_Described):
     """The service TrialLifecycleSP, which starts, ends and describes trials."""
 
     async def StartTrial(  # noqa: N802
@@ -107,7 +104,7 @@ class LifecycleService(_Described, TrialLifecycleSPServicer):
                 yield entry
 
 
-class ClientActorService(_Described, ClientActorSPServicer):
+class ClientActorService(_Described):
     """The service ClientActorSP, by which actors join trials."""
 
     async def RunTrial(self, _: Any, context: Any) -> None:  # noqa: N802
@@ -115,7 +112,7 @@ class ClientActorService(_Described, ClientActorSPServicer):
         await _carry(context, self._trials.options.limits, self._trials.join)
 
 
-class PlayersServicer(PlayersSPServicer):
+class PlayersServicer:
     """The service PlayersSP, by which people take over actors and watch."""
 
     def __init__(self, players: PlayersService, limits: TrialLimits) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 
@@ -13,6 +13,7 @@ from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting
 from arkml.trials.grpc_aio import new_server
+from arkml.trials.grpc_methods import serve
 from arkml.trials.server.grpc_callers import GrpcCallers
 from arkml.trials.server.grpc_services import (
     ClientActorService,
@@ -24,13 +25,9 @@ from arkml.trials.server.options import TrialsOptions, grpc_options
 from arkml.trials.server.orchestrator import Orchestrator, TrialLog
 from arkml.trials.server.players import TrialPlayers
 from arkml.trials.service import PlayersService, TrialService
-from arkml.trials.wire import actor_pb2_grpc, lifecycle_pb2_grpc, players_pb2_grpc
+from arkml.trials.wire import actor_pb2, lifecycle_pb2, players_pb2
 
 log = SafeLogger(__name__)
-
-_add_lifecycle: Any = lifecycle_pb2_grpc.add_TrialLifecycleSPServicer_to_server
-_add_actors: Any = actor_pb2_grpc.add_ClientActorSPServicer_to_server
-_add_players: Any = players_pb2_grpc.add_PlayersSPServicer_to_server
 
 ENDING_SECONDS = 5.0
 """Seconds that trials have to end softly when their server closes."""
@@ -122,12 +119,15 @@ class Server(Sealed):
         actor_port = lifecycle_port if actor_port is None else actor_port
         is_shared = actor_port == lifecycle_port
         first = self._new_port()
-        _add_lifecycle(LifecycleService(self._orchestrator), first)
+        lifecycle_service = LifecycleService(self._orchestrator)
+        serve(first, lifecycle_pb2.DESCRIPTOR, "TrialLifecycleSP", lifecycle_service)
         second = first if is_shared else self._new_port()
-        _add_actors(ClientActorService(self._orchestrator), second)
+        actors = ClientActorService(self._orchestrator)
+        serve(second, actor_pb2.DESCRIPTOR, "ClientActorSP", actors)
         ports = [first] if is_shared else [first, second]
+        players = PlayersServicer(self._players, self._orchestrator.options.limits)
         for port in ports:
-            _add_players(PlayersServicer(self._players, self._orchestrator.options.limits), port)
+            serve(port, players_pb2.DESCRIPTOR, "PlayersSP", players)
         try:
             lifecycle = _bind(first, host, lifecycle_port)
             actor = lifecycle if is_shared else _bind(second, host, actor_port)
