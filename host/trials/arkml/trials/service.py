@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.streams import PacedSender, Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.common_pb2 import VersionInfo
 from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput, RunTrialDatalogOutput
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
 from arkml.trials.wire.hooks_pb2 import PreTrialParams
@@ -174,3 +175,9 @@ class Callers(Protocol):
 
     async def close(self) -> None:
         """End all streams."""
+
+
+def version_info(versions: Mapping[str, str]) -> VersionInfo:
+    """Return the message with the version of each component, by name."""
+    listed = [VersionInfo.Version(name=name, version=one) for name, one in versions.items()]
+    return VersionInfo(versions=listed)

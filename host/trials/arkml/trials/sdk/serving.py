@@ -20,6 +20,7 @@ from arkml.trials.grpc_streams import QueuedSender, read_all
 from arkml.trials.sdk.addresses import ServedEndpoint
 from arkml.trials.sdk.datalog_session import DatalogSession
 from arkml.trials.sdk.implementations import RegisteredImplementations
+from arkml.trials.service import version_info
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.wire import actor_pb2, datalog_pb2, environment_pb2, hooks_pb2
 from arkml.trials.wire.common_pb2 import StatusReply, StatusRequest, VersionInfo, VersionRequest
@@ -81,10 +82,7 @@ class _Service:
 
     async def Version(self, request: VersionRequest, context: Any) -> VersionInfo:  # noqa: ARG002, N802
         """Return the versions of this program's components."""
-        info = VersionInfo()
-        info.versions.add(name="arkml", version=RELEASE)
-        info.versions.add(name="grpc", version=grpc.__version__)
-        return info
+        return version_info({"arkml": RELEASE, "grpc": grpc.__version__})
 
     async def Status(self, request: StatusRequest, context: Any) -> StatusReply:  # noqa: ARG002, N802
         """Return the requested statuses."""

@@ -15,7 +15,7 @@ from arkml.trials.grpc_streams import UNREADABLE, read_all
 from arkml.trials.server.bounded_sender import BoundedSender
 from arkml.trials.server.options import TrialLimits
 from arkml.trials.server.orchestrator import Orchestrator
-from arkml.trials.service import PlayersService
+from arkml.trials.service import PlayersService, version_info
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.user_ids import USER_ID, user_id_in
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
@@ -54,13 +54,7 @@ class _Described:
 
     async def Version(self, _: VersionRequest, __: Any) -> VersionInfo:  # noqa: N802
         """Return the versions of the server's components."""
-        versions = await self._trials.versions()
-        return VersionInfo(
-            versions=[
-                VersionInfo.Version(name=name, version=version)
-                for name, version in versions.items()
-            ]
-        )
+        return version_info(await self._trials.versions())
 
     async def Status(self, request: StatusRequest, _: Any) -> StatusReply:  # noqa: N802
         """Return the requested statuses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,16 +16,14 @@ from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access
 from arkml.trials.server.web.actor_calls import ActorCalls, ActorOpening
-from arkml.trials.server.web.calls import running
+from arkml.trials.server.web.calls import Method, ServiceCalls, running
 from arkml.trials.server.web.gate import Gate
 from arkml.trials.server.web.lifecycle_calls import LifecycleMethods
 from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.page_files import PageFiles, to_folder
 from arkml.trials.server.web.player_calls import PlayerMethods
 from arkml.trials.server.web.rates import ReadingPaces
-from arkml.trials.server.web.stream_calls import StreamCalls
-from arkml.trials.server.web.unary_calls import UnaryCalls
-from arkml.trials.service import PlayersService, TrialService, TrialServices
+from arkml.trials.service import TrialService, TrialServices
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import TrialState
@@ -41,57 +39,41 @@ PAGE = "/play"
 
 def make_web_app(services: TrialServices, options: WebOptions, access: Access) -> ASGIApp:
     """Return the ASGI application that makes a server's services available to browsers."""
-    trials = services.trials
-    paces = ReadingPaces(options.limits)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with running(_end_tokens(trials, access)):
+        async with running(_end_tokens(services.trials, access)):
             yield
 
-    routes = [
-        *_trial_routes(trials, options, access, paces),
-        *_player_routes(services.players, options, paces),
-        WebSocketRoute("/{path:path}", _unknown),
-    ]
-    return Gate(Starlette(routes=routes, lifespan=lifespan), access)
+    return Gate(Starlette(routes=_routes(services, options, access), lifespan=lifespan), access)
 
 
-def _trial_routes(
-    trials: TrialService, options: WebOptions, access: Access, paces: ReadingPaces
-) -> list[BaseRoute]:
-    limits = options.limits
-    methods = LifecycleMethods(trials, limits, access)
-    unary = UnaryCalls(methods.unary, limits, paces)
-    watch = StreamCalls(methods.watch, limits, paces)
+def _routes(services: TrialServices, options: WebOptions, access: Access) -> list[BaseRoute]:
+    trials, limits = services.trials, options.limits
+    paces = ReadingPaces(limits)
+    players = PlayerMethods(services.players)
 
     async def join(
         opening: ActorOpening, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
         return await trials.join(opening.trial_id, opening.slot, sender)
 
-    return [
-        WebSocketRoute(f"{ACTORS}/RunTrial", ActorCalls(join, limits, paces)),
-        Route(f"{LIFECYCLE}/WatchTrials", watch, methods=["POST"]),
-        Route(f"{LIFECYCLE}/{{method}}", unary, methods=["POST"]),
-        Route(f"{ACTORS}/{{method}}", unary, methods=["POST"]),
-    ]
+    def service(path: str, methods: Mapping[str, Method]) -> Route:
+        calls = ServiceCalls(methods, limits, paces)
+        return Route(f"{path}/{{method}}", calls, methods=["POST"])
 
-
-def _player_routes(
-    players: PlayersService, options: WebOptions, paces: ReadingPaces
-) -> list[BaseRoute]:
-    limits = options.limits
-    methods = PlayerMethods(players)
+    lifecycle = LifecycleMethods(trials, limits, access).by_name
     routes: list[BaseRoute] = [
-        WebSocketRoute(f"{PLAYERS}/TakeOver", ActorCalls(methods.take_over, limits, paces)),
-        Route(f"{PLAYERS}/Look", StreamCalls(methods.look, limits, paces), methods=["POST"]),
-        Route(f"{PLAYERS}/{{method}}", UnaryCalls(methods.unary, limits, paces), methods=["POST"]),
+        WebSocketRoute(f"{ACTORS}/RunTrial", ActorCalls(join, limits, paces)),
+        WebSocketRoute(f"{PLAYERS}/TakeOver", ActorCalls(players.take_over, limits, paces)),
+        service(LIFECYCLE, lifecycle),
+        service(ACTORS, lifecycle),
+        service(PLAYERS, players.by_name),
     ]
     if options.page is not None:
         page = PageFiles(options.page, paces)
         routes += [Route(PAGE, to_folder), Route(f"{PAGE}/{{path:path}}", page, methods=["GET"])]
-    return routes
+    return [*routes, WebSocketRoute("/{path:path}", _unknown)]
 
 
 async def _unknown(socket: WebSocket) -> None:

@@ -1,18 +1,28 @@
-"""Common parts of all web calls: request messages, errors and tasks."""
+"""Calls of grpc-web, with one answer or a stream of answers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, TypeVar
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import ActorTaken, TrialError
+from arkml.trials.server.web.access import Grant
 from arkml.trials.server.web.connections import connection_in
 from arkml.trials.server.web.frames import (
     CONTENT_TYPE,
@@ -20,12 +30,18 @@ from arkml.trials.server.web.frames import (
     CallRefused,
     CallStatus,
     FrameDecoder,
+    data_frame,
+    ids_in,
     parsed,
+    trailers_frame,
 )
+from arkml.trials.server.web.gate import grant_in
 from arkml.trials.server.web.options import WebLimits
 from arkml.trials.server.web.rates import ReadingPaces
 
 log = SafeLogger(__name__)
+
+_ENDING: Final = (CallStatus.UNAVAILABLE, "the server is ending")
 
 M = TypeVar("M", bound=Message)
 
@@ -34,15 +50,137 @@ class Stalled(Exception):
     """A client that has left data unread for too long."""
 
 
-def content_refusal(request: Request) -> Response | None:
-    """Return the answer to a request that is not grpc-web, None if it is."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in CONTENT_TYPES:
-        return None
-    return PlainTextResponse(f"the content type is {kind!r}, not {CONTENT_TYPE}\n", status_code=415)
+class Call(NamedTuple):
+    """A call with its request message, the trials in its metadata, and its client's rights."""
+
+    method: str
+    request: Any
+    trial_ids: Sequence[str]
+    grant: Grant
 
 
-async def read_message(
+class Method(NamedTuple):
+    """
+    A method of a service.
+
+    Attributes:
+        takes: Type of its request message.
+        answer: Returns the answer, or the generator of a stream of them, which is asked for the
+            next message as soon as the client has read the last one.
+        admit: Raises CallRefused for a call that is not permitted, before its message is read.
+
+    """
+
+    takes: type[Message]
+    answer: Callable[[Call], Awaitable[Message] | AsyncGenerator[Message, None]]
+    admit: Callable[[Grant, Sequence[str]], object] = lambda _, __: None
+
+
+class ServiceCalls:
+    """The ASGI application of the methods of a service, which the path names."""
+
+    def __init__(
+        self, methods: Mapping[str, Method], limits: WebLimits, paces: ReadingPaces
+    ) -> None:
+        self._methods = methods
+        self._limits = limits
+        self._paces = paces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in CONTENT_TYPES:
+            text = f"the content type is {kind!r}, not {CONTENT_TYPE}\n"
+            await PlainTextResponse(text, status_code=415)(scope, receive, send)
+            return
+        try:
+            answer = await self._answer(request)
+            if isinstance(answer, Message):
+                content = data_frame(answer) + trailers_frame(CallStatus.OK)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - the client gets a status for any
+            answer, content = None, trailers_frame(*status_of(error))
+        if isinstance(answer, AsyncGenerator):
+            try:
+                await _stream(answer, scope, receive, _Writer(send, self._limits.stalled_seconds))
+            except Stalled:
+                connection_in(scope).abort()
+        else:
+            await Response(content, media_type=CONTENT_TYPE)(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Message | AsyncGenerator[Message, None]:
+        name = request.path_params["method"]
+        method = self._methods.get(name)
+        if method is None:
+            raise CallRefused(f"there is no method {name!r} here", CallStatus.UNIMPLEMENTED)
+        grant = grant_in(request.scope)
+        trial_ids = ids_in(request.headers.getlist("trial-id"))
+        method.admit(grant, trial_ids)
+        message = await _read_message(request, method.takes, self._limits, self._paces)
+        answer = method.answer(Call(name, message, trial_ids, grant))
+        return answer if isinstance(answer, AsyncGenerator) else await answer
+
+
+async def _stream(
+    messages: AsyncGenerator[Message, None], scope: Scope, receive: Receive, writer: _Writer
+) -> None:
+    """Send messages until there are none left, the client has gone, or the server stops."""
+    await writer.begin()
+    async with running(
+        _send_all(messages, writer), _gone(receive), connection_in(scope).ending.wait()
+    ) as (sending, leaving, ending):
+        await asyncio.wait((sending, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done():
+            return
+        end = sending.result() if sending.done() else _ENDING
+    await writer.end(*end)
+
+
+class _Writer:
+    """Writes the answer to one call in parts. Raises Stalled if the client does not read."""
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send = send
+        self._seconds = seconds
+
+    async def begin(self) -> None:
+        headers = [(b"content-type", CONTENT_TYPE.encode())]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def write(self, part: bytes, *, is_last: bool = False) -> None:
+        message = {"type": "http.response.body", "body": part, "more_body": not is_last}
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(message)
+        except TimeoutError:
+            raise Stalled(f"it left what it was sent unread for {self._seconds:g} s") from None
+
+    async def end(self, status: CallStatus, message: str) -> None:
+        await self.write(trailers_frame(status, message), is_last=True)
+
+
+async def _send_all(
+    messages: AsyncGenerator[Message, None], writer: _Writer
+) -> tuple[CallStatus, str]:
+    """Send messages, and return the status and message of their end. Raises Stalled."""
+    try:
+        async with contextlib.aclosing(messages):
+            async for message in messages:
+                await writer.write(data_frame(message))
+    except Stalled:
+        raise
+    except Exception as error:  # noqa: BLE001 - the client gets a status for any
+        return status_of(error)
+    return CallStatus.OK, ""
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read_message(
     request: Request, kind: type[M], limits: WebLimits, paces: ReadingPaces
 ) -> M:
     """Return the one message of a request. Raises CallRefused for an invalid body."""

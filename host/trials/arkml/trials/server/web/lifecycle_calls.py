@@ -9,13 +9,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from arkml.trials.server.web.access import Access
-from arkml.trials.server.web.calls import running
+from arkml.trials.server.web.calls import Call, Method, running
 from arkml.trials.server.web.entry_queue import EntryQueue
 from arkml.trials.server.web.options import WebLimits
-from arkml.trials.server.web.stream_calls import StreamCall, StreamMethod
-from arkml.trials.server.web.unary_calls import UnaryCall, UnaryMethod
-from arkml.trials.service import TrialService
-from arkml.trials.wire.common_pb2 import TrialState, VersionInfo, VersionRequest
+from arkml.trials.service import TrialService, version_info
+from arkml.trials.wire.common_pb2 import TrialState, VersionRequest
 from arkml.trials.wire.lifecycle_pb2 import (
     TerminateTrialReply,
     TerminateTrialRequest,
@@ -34,40 +32,36 @@ class LifecycleMethods:
         self._access = access
 
     @property
-    def unary(self) -> Mapping[str, UnaryMethod]:
-        """Methods with one answer, by name."""
+    def by_name(self) -> Mapping[str, Method]:
+        """The methods by name."""
         return {
-            "StartTrial": UnaryMethod(TrialStartRequest, self._start),
-            "TerminateTrial": UnaryMethod(TerminateTrialRequest, self._terminate),
-            "GetTrialInfo": UnaryMethod(TrialInfoRequest, self._info),
-            "Version": UnaryMethod(VersionRequest, self._version),
+            "StartTrial": Method(TrialStartRequest, self._start),
+            "TerminateTrial": Method(TerminateTrialRequest, self._terminate),
+            "GetTrialInfo": Method(TrialInfoRequest, self._info),
+            "Version": Method(VersionRequest, self._version),
+            "WatchTrials": Method(
+                TrialListRequest, self._watch, lambda grant, _: grant.watched(())
+            ),
         }
 
-    @property
-    def watch(self) -> StreamMethod:
-        """The method WatchTrials."""
-        return StreamMethod(TrialListRequest, lambda grant, _: grant.watched(()), self._watch)
-
-    async def _start(self, call: UnaryCall) -> Message:
+    async def _start(self, call: Call) -> Message:
         call.grant.require_all(call.method)
         if call.request.WhichOneof("start_data") == "params":
             self._access.check_params(call.request.params)
         return await self._trials.start(call.request)
 
-    async def _terminate(self, call: UnaryCall) -> Message:
+    async def _terminate(self, call: Call) -> Message:
         call.grant.require_all(call.method)
         await self._trials.terminate(call.trial_ids, is_hard=call.request.hard_termination)
         return TerminateTrialReply()
 
-    async def _info(self, call: UnaryCall) -> Message:
+    async def _info(self, call: Call) -> Message:
         return await self._trials.info(call.grant.watched(call.trial_ids), call.request)
 
-    async def _version(self, _: UnaryCall) -> Message:
-        versions = await self._trials.versions()
-        pairs = [VersionInfo.Version(name=name, version=one) for name, one in versions.items()]
-        return VersionInfo(versions=pairs)
+    async def _version(self, _: Call) -> Message:
+        return version_info(await self._trials.versions())
 
-    async def _watch(self, call: StreamCall) -> AsyncGenerator[Message, None]:
+    async def _watch(self, call: Call) -> AsyncGenerator[Message, None]:
         """Yield states; a token for one trial sees only it, and only until it ends."""
         queue = EntryQueue(self._limits.queued_entries)
         async with running(self._feed(call, queue)) as (feeding,):
@@ -75,7 +69,7 @@ class LifecycleMethods:
                 yield entry
             await feeding
 
-    async def _feed(self, call: StreamCall, queue: EntryQueue) -> None:
+    async def _feed(self, call: Call, queue: EntryQueue) -> None:
         entries: Any = self._trials.watch(call.request)
         own = call.grant.trial_id
         try:

@@ -11,9 +11,8 @@ from google.protobuf.message import Message
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Grant
 from arkml.trials.server.web.actor_calls import ActorOpening
+from arkml.trials.server.web.calls import Call, Method
 from arkml.trials.server.web.frames import CallRefused
-from arkml.trials.server.web.stream_calls import StreamCall, StreamMethod
-from arkml.trials.server.web.unary_calls import UnaryCall, UnaryMethod
 from arkml.trials.service import PlayersService
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.user_ids import USER_ID, user_id_in
@@ -28,14 +27,12 @@ class PlayerMethods:
         self._players = players
 
     @property
-    def unary(self) -> Mapping[str, UnaryMethod]:
-        """The method Describe, by name."""
-        return {"Describe": UnaryMethod(DescribeRequest, self._describe)}
-
-    @property
-    def look(self) -> StreamMethod:
-        """The method Look."""
-        return StreamMethod(LookRequest, _admit_look, self._look)
+    def by_name(self) -> Mapping[str, Method]:
+        """The methods that are not of actors, by name."""
+        return {
+            "Describe": Method(DescribeRequest, self._describe),
+            "Look": Method(LookRequest, self._look, _admit_look),
+        }
 
     async def take_over(
         self, opening: ActorOpening, sender: Sender[ActorRunTrialInput]
@@ -48,7 +45,7 @@ class PlayerMethods:
             raise CallRefused(str(error)) from error
         return await self._players.take_over(opening.trial_id, opening.slot, user_id, sender)
 
-    async def _describe(self, call: UnaryCall) -> Message:
+    async def _describe(self, call: Call) -> Message:
         """Return the description, limited to trials that the client may see."""
         whole = await self._players.describe()
         description = Description()
@@ -57,7 +54,7 @@ class PlayerMethods:
         description.trials.extend(one for one in whole.trials if call.grant.covers(one.trial_id))
         return description
 
-    async def _look(self, call: StreamCall) -> AsyncGenerator[Message, None]:
+    async def _look(self, call: Call) -> AsyncGenerator[Message, None]:
         views: Any = self._players.look(call.trial_ids[0])
         async with contextlib.aclosing(views):
             async for view in views:
