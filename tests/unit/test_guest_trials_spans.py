@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
 from arkml.guest_trials.learning.spans import SpanRules, Spans
-from arkml.guest_trials.learning.ticks import SlotAction, SlotTick
+from arkml.guest_trials.learning.ticks import SlotTick
 from arkml.hive.protocol.rows import RowKind
 from arkml.trials.core.hosting import Acted, ActionNote
+from arkml.trials.datalog.samples import LoggedAction
 from arkml.trials.wire.guest_pb2 import RUNS_ON, TERMINATED, TRUNCATED, Observation
 
 INITIAL, RUNNING, TERMINAL, INTERRUPTED = (
@@ -25,7 +26,7 @@ INITIAL, RUNNING, TERMINAL, INTERRUPTED = (
 
 def acted(note, origin="ann", idle=0.0, content=b"\x05"):
     made = Acted(content, ActionNote(note), origin, idle)
-    return SlotAction(made.content, made.noted, made.origin)
+    return LoggedAction(made.content, made.noted, made.origin)
 
 
 GIVEN = acted("given")

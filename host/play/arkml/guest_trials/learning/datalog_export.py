@@ -24,9 +24,10 @@ from arkml.demonstrations.dataset import (
 )
 from arkml.guest_trials.learning.vectors import Vectors
 from arkml.trials.core.error import TrialError
+from arkml.trials.core.hosting import ActionNote
 from arkml.trials.datalog.message_types import Spaces
 from arkml.trials.datalog.reader import DatalogReader, TrialRecord
-from arkml.trials.datalog.samples import GIVEN, TickSample, samples
+from arkml.trials.datalog.samples import TickSample, observation_in, samples
 from arkml.trials.wire.common_pb2 import ActorParams, TrialState
 
 _TERMINATING = TrialState.Name(TrialState.TERMINATING)
@@ -115,13 +116,13 @@ class DemonstrationExport:
     ) -> None:
         """Add the row of an actor in one tick, the last one if it did not act in it."""
         given = sample.actions.get(actor.name)
-        action = given.content if given is not None and given.note == GIVEN else None
+        action = given.content if given is not None and given.note == ActionNote.GIVEN else None
         if action is None:
             actor.last_tick = sample.tick
             if not actor.features:
                 return
         observations, actions = vectors
-        content = _observation(sample, actor.index, where)
+        content = observation_in(sample.observations, actor.index, where)
         actor.features.append(observations.row(content, f"the observation {where}"))
         reward = earlier.rewards.get(actor.name) if earlier is not None else None
         is_first = len(actor.features) == 1
@@ -152,15 +153,6 @@ class DemonstrationExport:
             self._class = name
             self._vectors = Vectors(spaces.observation), Vectors(spaces.action, has_choices=True)
         return self._vectors
-
-
-def _observation(sample: TickSample, index: int, where: str) -> bytes:
-    observed = sample.observations
-    if observed is not None and index < len(observed.actors_map):
-        place = observed.actors_map[index]
-        if 0 <= place < len(observed.observations):
-            return observed.observations[place]
-    raise TrialError(f"the log is damaged: there is no observation {where}")
 
 
 def _columns(agent: int, rows: _ActorRows, width: int) -> dict[str, npt.NDArray[Any]]:

@@ -18,9 +18,10 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
-from arkml.guest_trials.learning.ticks import SlotAction, SlotTick
+from arkml.guest_trials.learning.ticks import SlotTick
 from arkml.hive.protocol.rows import RowKind
 from arkml.trials.core.hosting import ActionNote
+from arkml.trials.datalog.samples import LoggedAction
 from arkml.trials.wire.guest_pb2 import EpisodeEnd, Observation
 
 HOLD: Final = 0.25
@@ -75,7 +76,7 @@ class SpanRules:
     is_aggregated: bool = False
     run: str = ""
 
-    def source(self, action: SlotAction | None) -> Source | None:
+    def source(self, action: LoggedAction | None) -> Source | None:
         """Return the source of an action that is learned from, None for any other action."""
         if action is None:
             return None
@@ -142,7 +143,7 @@ class Spans:
         return [last._replace(state=EpisodeState.INTERRUPTED, action=np.zeros_like(last.action))]
 
     def _continue(
-        self, span: _Span, observed: Observation, action: SlotAction | None
+        self, span: _Span, observed: Observation, action: LoggedAction | None
     ) -> list[SpanRow]:
         if observed.final_end != _RUNS_ON:
             return self._end(span, observed.final_values, _ENDS[observed.final_end])
@@ -158,7 +159,7 @@ class Spans:
         floats = self.applied(action.content, observed)
         return self._push(span, EpisodeState.RUNNING, observed.values, floats)
 
-    def _begin(self, observed: Observation, action: SlotAction | None) -> None:
+    def _begin(self, observed: Observation, action: LoggedAction | None) -> None:
         source = self.rules.source(action)
         if source is None:
             return

@@ -22,24 +22,12 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.core.mail import Receivers, aggregate
 from arkml.trials.core.outputs import Entry, EntryKind
 from arkml.trials.datalog.reader import LoggedEntry
+from arkml.trials.datalog.samples import LoggedAction, observation_in
 from arkml.trials.wire.common_pb2 import RewardSource, TrialParams
 from arkml.trials.wire.environment_pb2 import ObservationSet
 from arkml.trials.wire.guest_pb2 import Observation
 
 M = TypeVar("M", ObservationSet, RewardSource, Observation)
-
-
-class SlotAction(NamedTuple):
-    """
-    The action of a slot in one tick, as it was logged.
-
-    `content` is a serialized arkmlTrials.Action, `note` is `Acted.noted`, and `origin` the user or
-    the policy version, for example "reach@12".
-    """
-
-    content: bytes
-    note: str
-    origin: str
 
 
 class SlotTick(NamedTuple):
@@ -59,7 +47,7 @@ class SlotTick(NamedTuple):
     observation: Observation
     own: float
     aggregated: float
-    action: SlotAction | None
+    action: LoggedAction | None
 
 
 class TrialTicks:
@@ -78,7 +66,7 @@ class TrialTicks:
         self._receivers = Receivers(params.actors)
         self._tick = -1
         self._observed: ObservationSet | None = None
-        self._actions: dict[int, SlotAction] = {}
+        self._actions: dict[int, LoggedAction] = {}
         self._sources: dict[int, list[RewardSource]] = {}
         self._led: dict[int, list[RewardSource]] = {}  # rewards that led to the observations
 
@@ -96,7 +84,7 @@ class TrialTicks:
         if entry.tick != self._tick:  # rewards of earlier ticks are for the log alone
             return []
         if entry.kind == EntryKind.ACTION and entry.name in self._indices:
-            action = SlotAction(entry.content, entry.note, entry.origin)
+            action = LoggedAction(entry.content, entry.note, entry.origin)
             self._actions[self._indices[entry.name]] = action
         elif entry.kind == EntryKind.REWARD:
             source = _parsed(RewardSource(), entry.content)
@@ -114,13 +102,17 @@ class TrialTicks:
         return [
             SlotTick(
                 actor,
-                _observation(observed, actor),
+                self._observation(observed, actor),
                 self._reward(actor, [one for one in led.get(actor, ()) if self._is_own(one)]),
                 self._reward(actor, led.get(actor, ())),
                 actions.get(actor),
             )
             for actor in self._actors
         ]
+
+    def _observation(self, observed: ObservationSet, actor: int) -> Observation:
+        where = f"of actor {self._names[actor]!r} in tick {self._tick}"
+        return _parsed(Observation(), observation_in(observed, actor, where))
 
     def _is_own(self, source: RewardSource) -> bool:
         return source.sender_name == self._environment
@@ -142,14 +134,6 @@ def in_order(entries: Iterable[LoggedEntry]) -> Iterator[LoggedEntry]:
         yield from (one for one in earlier if not observed or one.number < observed[0])
         earlier = present
     yield from earlier
-
-
-def _observation(observed: ObservationSet, actor: int) -> Observation:
-    if actor < len(observed.actors_map):
-        place = observed.actors_map[actor]
-        if 0 <= place < len(observed.observations):
-            return _parsed(Observation(), observed.observations[place])
-    raise TrialError(f"the log is damaged: there is no observation of actor {actor}")
 
 
 def _parsed(message: M, content: bytes) -> M:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from arkml.trials.core.error import TrialError
@@ -31,17 +33,10 @@ def remove(
     running = [record.id for record in chosen if record.ended_ns is None]
     if running:
         raise TrialError(f"trial {running[0]!r} is running: end it first")
-    path = directory / FILE
-    try:
-        connection = connect(path, "rw", _LOCKED)
-        try:
-            mark(connection, [record.number for record in chosen])
-            while remove_some(connection):
-                continue
-        finally:
-            connection.close()
-    except FAILURES as error:
-        raise TrialError(problem(path, error)) from None
+    with _opened(directory / FILE) as connection:
+        mark(connection, [record.number for record in chosen])
+        while remove_some(connection):
+            continue
     return chosen
 
 
@@ -56,12 +51,17 @@ def _end_those_of_a_killed_server(directory: Path) -> None:
     except TrialError:
         return
     try:
-        connection = connect(directory / FILE, "rw", _LOCKED)
-        try:
+        with _opened(directory / FILE) as connection:
             cut_off(connection)
-        finally:
-            connection.close()
-    except FAILURES as error:
-        raise TrialError(problem(directory / FILE, error)) from None
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a file to write, and turn its failures into a TrialError."""
+    try:
+        with closing(connect(path, "rw", _LOCKED)) as connection:
+            yield connection
+    except FAILURES as error:
+        raise TrialError(problem(path, error)) from None

@@ -18,9 +18,6 @@ from arkml.trials.datalog.reader import MOST_SAMPLE, DatalogReader, LoggedEntry,
 from arkml.trials.wire.common_pb2 import Message, Reward, RewardSource, TrialParams
 from arkml.trials.wire.environment_pb2 import ObservationSet
 
-GIVEN = "given"
-"""Note of an action that its actor sent."""
-
 
 class LoggedAction(NamedTuple):
     """
@@ -117,3 +114,16 @@ def document(params: TrialParams) -> dict[str, Any]:
     """Return parameters as a JSON object, with the field names of the .proto file."""
     made: dict[str, Any] = MessageToDict(params, preserving_proto_field_name=True)
     return made
+
+
+def observation_in(observed: ObservationSet | None, actor: int, where: str) -> bytes:
+    """
+    Return the observation of an actor, given by index.
+
+    Raises TrialError, with `where` it is missing, for damaged observations.
+    """
+    if observed is not None and actor < len(observed.actors_map):
+        place = observed.actors_map[actor]
+        if 0 <= place < len(observed.observations):
+            return observed.observations[place]
+    raise TrialError(f"the log is damaged: there is no observation {where}")

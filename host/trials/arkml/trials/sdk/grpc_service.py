@@ -97,15 +97,7 @@ class GrpcTrials:
     async def join(
         self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
-        """
-        Join a trial as an actor, and return once it is admitted.
-
-        Args:
-            trial_id: Id of the trial.
-            slot: Name or class of the actor.
-            sender: Stream to the actor.
-
-        """
+        """Join a trial as an actor, and return once it is admitted; see TrialService."""
         method = stub(self._opened(), actor_pb2.DESCRIPTOR, "ClientActorSP").RunTrial
         return await self._enter(method, trial_id, slot, sender)
 
@@ -122,16 +114,7 @@ class GrpcTrials:
         user_id: str,
         sender: Sender[ActorRunTrialInput],
     ) -> Receiver[ActorRunTrialOutput]:
-        """
-        Take over an actor, and return once the person is admitted.
-
-        Args:
-            trial_id: Id of the trial.
-            slot: Name or class of the actor.
-            user_id: Name of the person.
-            sender: Stream to the person.
-
-        """
+        """Take over an actor, and return once the person is admitted; see PlayersService."""
         method = self._players().TakeOver
         user = (USER_ID, encoded_user_id(user_id))
         return await self._enter(method, trial_id, slot, sender, user)

@@ -11,7 +11,20 @@ from arkml.trials.core.error import TrialError
 T = TypeVar("T", str, int, float, bool)
 
 
-class RawField(Generic[T]):
+class _RawPath:
+    """A field of the message `raw_params`, by its path."""
+
+    def __init__(self, path: str) -> None:
+        *self._parents, self._name = path.split(".")
+
+    def _parent(self, owner: Any) -> Any:
+        parent = owner.raw_params
+        for name in self._parents:
+            parent = getattr(parent, name)
+        return parent
+
+
+class RawField(_RawPath, Generic[T]):
     """
     An attribute that reads and writes the field `path` of the message `raw_params`.
 
@@ -19,8 +32,8 @@ class RawField(Generic[T]):
     """
 
     def __init__(self, kind: type[T], path: str) -> None:
+        super().__init__(path)
         self._kind: type[T] = kind
-        *self._parents, self._name = path.split(".")
 
     @overload
     def __get__(self, owner: None, owners: Any) -> RawField[T]: ...
@@ -45,18 +58,9 @@ class RawField(Generic[T]):
         except ValueError as error:
             raise TrialError(f"{value!r} cannot be {self._name}: {error}") from error
 
-    def _parent(self, owner: Any) -> Any:
-        parent = owner.raw_params
-        for name in self._parents:
-            parent = getattr(parent, name)
-        return parent
 
-
-class RawContent:
+class RawContent(_RawPath):
     """An attribute with the `content` of the field `path`, None if it is not set."""
-
-    def __init__(self, path: str) -> None:
-        *self._parents, self._name = path.split(".")
 
     @overload
     def __get__(self, owner: None, owners: Any) -> RawContent: ...
@@ -79,12 +83,6 @@ class RawContent:
             getattr(parent, self._name).content = value
         else:
             raise TrialError(f"Wrong type [{type(value)}] for {self._name}: not bytes")
-
-    def _parent(self, owner: Any) -> Any:
-        parent = owner.raw_params
-        for name in self._parents:
-            parent = getattr(parent, name)
-        return parent
 
 
 def decoded(content: bytes | None, kind: type[Message] | None) -> Message | None:
