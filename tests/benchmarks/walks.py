@@ -73,7 +73,7 @@ MEASURED: Mapping[str, Walk] = {
     "vector step, agents of one guest": Walk(87, 30),
     "single Gymnasium step": Walk(113, 30),
     "POST of rows at the server": Walk(198, 31),
-    "tick of a trial with a person": Walk(196, 48),
+    "tick of a trial with a person": Walk(146, 42),
     "policy version reaching a host": Walk(88, 15),
     "policy version with choices": Walk(95, 15),
     "step of a learner": Walk(283, 28),

@@ -87,8 +87,8 @@ class EnumNode:
     descriptor: EnumDescriptorProto
 
 
-class _Module:
-    """The text of one .proto file's module."""
+class ModuleText:
+    """A text about the types of one .proto file, with the imports that it needs."""
 
     def __init__(
         self, file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto], runtime: str
@@ -102,6 +102,19 @@ class _Module:
             for kind in types_in(other)
         }
         self._imports: list[str] = []
+
+    def _home(self, field: FieldDescriptorProto) -> tuple[str, FileDescriptorProto, Sequence[str]]:
+        """Return the import of a field's type, empty for an own one, its file and its name."""
+        home, parts = self._homes[field.type_name.removeprefix(".")]
+        if home is self._file:
+            return "", home, parts
+        if home.name not in self._imports:
+            self._imports.append(home.name)
+        return f"$${self._imports.index(home.name)}", home, parts
+
+
+class _Module(ModuleText):
+    """The text of one .proto file's module."""
 
     def text(self, notice: str) -> str:
         """Return the whole text, imports first."""
@@ -141,12 +154,8 @@ class _Module:
     def _type(self, field: FieldDescriptorProto) -> str:
         if field.type != MESSAGE:
             return json.dumps(SCALARS[field.type])
-        home, parts = self._homes[field.type_name.removeprefix(".")]
-        if home is self._file:
-            return local_name(parts)
-        if home.name not in self._imports:
-            self._imports.append(home.name)
-        return f"$${self._imports.index(home.name)}.{exported(home.package, parts)}"
+        alias, home, parts = self._home(field)
+        return f"{alias}.{exported(home.package, parts)}" if alias else local_name(parts)
 
     def _import_lines(self) -> list[str]:
         own = module_path(self._file.name)

@@ -12,17 +12,16 @@ from arkml.trials.generate.javascript_codecs import (
     SCALARS,
     EnumNode,
     MessageNode,
+    ModuleText,
     by_number,
     exported,
     field_name,
-    full_name,
     import_path,
     label_of,
     local_name,
     map_entries,
     module_path,
     safe_name,
-    types_in,
 )
 
 if TYPE_CHECKING:
@@ -45,21 +44,8 @@ def declaration_text(
     return _Declarations(files[proto], files, runtime).text(notice)
 
 
-class _Declarations:
+class _Declarations(ModuleText):
     """The declarations of one .proto file's module."""
-
-    def __init__(
-        self, file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto], runtime: str
-    ) -> None:
-        self._file = file
-        self._runtime = runtime
-        self._types = list(types_in(file))
-        self._homes = {
-            full_name(other, kind.parts): (other, kind.parts)
-            for other in files.values()
-            for kind in types_in(other)
-        }
-        self._imports: list[str] = []
 
     def text(self, notice: str) -> str:
         """Return the whole text, imports first."""
@@ -140,16 +126,14 @@ class _Declarations:
     def _type(self, field: FieldDescriptorProto, prefix: str = "") -> str:
         scalar = SCALARS.get(field.type)
         if field.type_name:
-            home, parts = self._homes[field.type_name.removeprefix(".")]
+            alias, home, parts = self._home(field)
             before = prefix if field.type == MESSAGE else ""
-            if home is self._file:
+            if not alias:
                 return before + local_name(parts)
-            if home.name not in self._imports:
-                self._imports.append(home.name)
             place = exported(home.package, parts)
             if before:
                 place = f"{'.'.join(place.split('.')[:-1])}.I{safe_name(parts[-1])}".lstrip(".")
-            return f"$${self._imports.index(home.name)}.{place}"
+            return f"{alias}.{place}"
         return _LONG if scalar in _LONGS else _WORDS.get(str(scalar), "number")
 
     def _exports(self) -> str:
