@@ -16,7 +16,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access
 from arkml.trials.server.web.actor_calls import ActorCalls, ActorOpening
-from arkml.trials.server.web.calls import Method, ServiceCalls, running
+from arkml.trials.server.web.calls import ServiceCalls, WebMethod, running
 from arkml.trials.server.web.gate import Gate
 from arkml.trials.server.web.lifecycle_calls import LifecycleMethods
 from arkml.trials.server.web.options import WebOptions
@@ -58,7 +58,7 @@ def _routes(services: TrialServices, options: WebOptions, access: Access) -> lis
     ) -> Receiver[ActorRunTrialOutput]:
         return await trials.join(opening.trial_id, opening.slot, sender)
 
-    def service(path: str, methods: Mapping[str, Method]) -> Route:
+    def service(path: str, methods: Mapping[str, WebMethod]) -> Route:
         calls = ServiceCalls(methods, limits, paces)
         return Route(f"{path}/{{method}}", calls, methods=["POST"])
 

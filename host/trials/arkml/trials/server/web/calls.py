@@ -50,7 +50,7 @@ class Stalled(Exception):
     """A client that has left data unread for too long."""
 
 
-class Call(NamedTuple):
+class WebCall(NamedTuple):
     """A call with its request message, the trials in its metadata, and its client's rights."""
 
     method: str
@@ -59,7 +59,7 @@ class Call(NamedTuple):
     grant: Grant
 
 
-class Method(NamedTuple):
+class WebMethod(NamedTuple):
     """
     A method of a service.
 
@@ -72,7 +72,7 @@ class Method(NamedTuple):
     """
 
     takes: type[Message]
-    answer: Callable[[Call], Awaitable[Message] | AsyncGenerator[Message, None]]
+    answer: Callable[[WebCall], Awaitable[Message] | AsyncGenerator[Message, None]]
     admit: Callable[[Grant, Sequence[str]], object] = lambda _, __: None
 
 
@@ -80,7 +80,7 @@ class ServiceCalls:
     """The ASGI application of the methods of a service, which the path names."""
 
     def __init__(
-        self, methods: Mapping[str, Method], limits: WebLimits, paces: ReadingPaces
+        self, methods: Mapping[str, WebMethod], limits: WebLimits, paces: ReadingPaces
     ) -> None:
         self._methods = methods
         self._limits = limits
@@ -118,7 +118,7 @@ class ServiceCalls:
         trial_ids = ids_in(request.headers.getlist("trial-id"))
         method.admit(grant, trial_ids)
         message = await _read_message(request, method.takes, self._limits, self._paces)
-        answer = method.answer(Call(name, message, trial_ids, grant))
+        answer = method.answer(WebCall(name, message, trial_ids, grant))
         return answer if isinstance(answer, AsyncGenerator) else await answer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from arkml.trials.server.web.access import Access
-from arkml.trials.server.web.calls import Call, Method, running
+from arkml.trials.server.web.calls import WebCall, WebMethod, running
 from arkml.trials.server.web.entry_queue import EntryQueue
 from arkml.trials.server.web.options import WebLimits
 from arkml.trials.service import TrialService, version_info
@@ -32,36 +32,36 @@ class LifecycleMethods:
         self._access = access
 
     @property
-    def by_name(self) -> Mapping[str, Method]:
+    def by_name(self) -> Mapping[str, WebMethod]:
         """The methods by name."""
         return {
-            "StartTrial": Method(TrialStartRequest, self._start),
-            "TerminateTrial": Method(TerminateTrialRequest, self._terminate),
-            "GetTrialInfo": Method(TrialInfoRequest, self._info),
-            "Version": Method(VersionRequest, self._version),
-            "WatchTrials": Method(
+            "StartTrial": WebMethod(TrialStartRequest, self._start),
+            "TerminateTrial": WebMethod(TerminateTrialRequest, self._terminate),
+            "GetTrialInfo": WebMethod(TrialInfoRequest, self._info),
+            "Version": WebMethod(VersionRequest, self._version),
+            "WatchTrials": WebMethod(
                 TrialListRequest, self._watch, lambda grant, _: grant.watched(())
             ),
         }
 
-    async def _start(self, call: Call) -> Message:
+    async def _start(self, call: WebCall) -> Message:
         call.grant.require_all(call.method)
         if call.request.WhichOneof("start_data") == "params":
             self._access.check_params(call.request.params)
         return await self._trials.start(call.request)
 
-    async def _terminate(self, call: Call) -> Message:
+    async def _terminate(self, call: WebCall) -> Message:
         call.grant.require_all(call.method)
         await self._trials.terminate(call.trial_ids, is_hard=call.request.hard_termination)
         return TerminateTrialReply()
 
-    async def _info(self, call: Call) -> Message:
+    async def _info(self, call: WebCall) -> Message:
         return await self._trials.info(call.grant.watched(call.trial_ids), call.request)
 
-    async def _version(self, _: Call) -> Message:
+    async def _version(self, _: WebCall) -> Message:
         return version_info(await self._trials.versions())
 
-    async def _watch(self, call: Call) -> AsyncGenerator[Message, None]:
+    async def _watch(self, call: WebCall) -> AsyncGenerator[Message, None]:
         """Yield states; a token for one trial sees only it, and only until it ends."""
         queue = EntryQueue(self._limits.queued_entries)
         async with running(self._feed(call, queue)) as (feeding,):
@@ -69,7 +69,7 @@ class LifecycleMethods:
                 yield entry
             await feeding
 
-    async def _feed(self, call: Call, queue: EntryQueue) -> None:
+    async def _feed(self, call: WebCall, queue: EntryQueue) -> None:
         entries: Any = self._trials.watch(call.request)
         own = call.grant.trial_id
         try:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Grant
 from arkml.trials.server.web.actor_calls import ActorOpening
-from arkml.trials.server.web.calls import Call, Method
+from arkml.trials.server.web.calls import WebCall, WebMethod
 from arkml.trials.server.web.frames import CallRefused
 from arkml.trials.service import PlayersService
 from arkml.trials.streams import Receiver, Sender
@@ -27,11 +27,11 @@ class PlayerMethods:
         self._players = players
 
     @property
-    def by_name(self) -> Mapping[str, Method]:
+    def by_name(self) -> Mapping[str, WebMethod]:
         """The methods that are not of actors, by name."""
         return {
-            "Describe": Method(DescribeRequest, self._describe),
-            "Look": Method(LookRequest, self._look, _admit_look),
+            "Describe": WebMethod(DescribeRequest, self._describe),
+            "Look": WebMethod(LookRequest, self._look, _admit_look),
         }
 
     async def take_over(
@@ -45,7 +45,7 @@ class PlayerMethods:
             raise CallRefused(str(error)) from error
         return await self._players.take_over(opening.trial_id, opening.slot, user_id, sender)
 
-    async def _describe(self, call: Call) -> Message:
+    async def _describe(self, call: WebCall) -> Message:
         """Return the description, limited to trials that the client may see."""
         whole = await self._players.describe()
         description = Description()
@@ -54,7 +54,7 @@ class PlayerMethods:
         description.trials.extend(one for one in whole.trials if call.grant.covers(one.trial_id))
         return description
 
-    async def _look(self, call: Call) -> AsyncGenerator[Message, None]:
+    async def _look(self, call: WebCall) -> AsyncGenerator[Message, None]:
         views: Any = self._players.look(call.trial_ids[0])
         async with contextlib.aclosing(views):
             async for view in views:
