@@ -29,7 +29,7 @@ from tests.integration.trial_programs import (
 from tests.mutated_messages import of_actor, of_environment
 from tests.waiting import tasks_left
 
-from arkml.trials.server.bounded_sender import BoundedSender
+from arkml.trials.grpc_streams import QueuedSender
 from arkml.trials.server.options import TrialLimits, TrialsOptions
 from arkml.trials.server.server import Server
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
@@ -403,7 +403,7 @@ async def test_an_environment_that_sends_what_is_not_a_message_ends_the_trial(ca
 
 async def test_a_sender_gives_up_an_end_that_reads_nothing_of_the_end():
     lost = []
-    sender = BoundedSender(TrialLimits(queued_messages=2), lost.append)
+    sender = QueuedSender(lost.append, TrialLimits(queued_messages=2).queued)
     stuck = asyncio.Event()
 
     async def write(_):

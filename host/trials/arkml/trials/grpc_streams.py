@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 import grpc.aio
@@ -27,23 +28,42 @@ MOST_WAITING_BYTES = 256 << 20
 """Bytes of those messages."""
 
 
+FAREWELL = 5.0
+"""Seconds that a peer has to read the last messages after the end of its stream."""
+
+
 class QueuedSender(Generic[M]):
     """
-    A Sender whose messages wait until the stream asks for them, by iteration.
+    A Sender whose messages wait until the stream asks for them, by `pump` or iteration.
 
     The stream is over, and `overflow` called with the reason, once more messages or bytes wait than
     `most`: an end that asks without reading the answers cannot fill the memory of this one.
+
+    Args:
+        overflow: Called with the reason.
+        most: Maximum number of messages that wait, and of their bytes; by default MOST_WAITING and
+            MOST_WAITING_BYTES.
+        farewell: Seconds that `pump` gives the other end for what was sent before the end; None
+            for as long as it takes.
+
     """
 
     def __init__(
-        self, overflow: Callable[[str], object], most: tuple[int, int] | None = None
+        self,
+        overflow: Callable[[str], object],
+        most: tuple[int, int] | None = None,
+        farewell: float | None = None,
     ) -> None:
         self._queue: deque[M] = deque()
         self._bytes = 0
         self._most_messages, self._most_bytes = most or (MOST_WAITING, MOST_WAITING_BYTES)
         self._overflow = overflow
-        self._is_closed = False
+        self._farewell = farewell
+        self._timeout: asyncio.Timeout | None = None  # of the pump
+        self._is_closed = self._is_writing = False
         self._arrived = asyncio.Event()
+        self._written = asyncio.Event()
+        self._written.set()
 
     def send(self, message: M) -> None:
         """Queue a message. Does nothing once the stream is closed."""
@@ -52,20 +72,58 @@ class QueuedSender(Generic[M]):
         self._queue.append(message)
         self._bytes += message.ByteSize()
         self._arrived.set()
+        self._written.clear()
         if len(self._queue) > self._most_messages or self._bytes > self._most_bytes:
             reason = f"it left {len(self._queue)} messages of {self._bytes} bytes unread"
             self._queue.clear()
-            self._cut()
+            self._end(within=0.0)
             self._overflow(reason)
 
     def close(self) -> None:
         """End the stream after the queued messages. Idempotent."""
+        if not self._is_closed:
+            self._end(within=self._farewell)
+
+    def _end(self, within: float | None) -> None:
         self._is_closed = True
         self._arrived.set()
+        if self._timeout is not None and within is not None:
+            self._timeout.reschedule(asyncio.get_running_loop().time() + within)
 
-    def _cut(self) -> None:
-        """End the stream, of which nothing is queued."""
-        self.close()
+    @property
+    def waiting(self) -> int:
+        """Number of messages that are not written yet."""
+        return len(self._queue) + self._is_writing
+
+    @property
+    def is_full(self) -> bool:
+        """True while a quarter of what may wait does."""
+        return 4 * len(self._queue) > self._most_messages or 4 * self._bytes > self._most_bytes
+
+    async def written(self) -> None:
+        """Wait until all messages so far are written, or the stream has ended."""
+        await self._written.wait()
+
+    async def pump(self, write: Callable[[M], Awaitable[object]]) -> None:
+        """
+        Write the queued messages until the stream is closed and empty.
+
+        Raises TimeoutError if the peer has not read all messages within `farewell` seconds after
+        the end, or at once if the queue exceeds its limits.
+        """
+        try:
+            async with asyncio.timeout(self._farewell if self._is_closed else None) as timeout:
+                self._timeout = timeout
+                async with contextlib.aclosing(aiter(self)) as messages:
+                    async for message in messages:
+                        self._is_writing = True
+                        await write(message)
+                        self._is_writing = False
+                        if not self._queue:
+                            self._written.set()
+        finally:
+            self._timeout = None
+            self._written.set()
 
     async def __aiter__(self) -> AsyncGenerator[M, None]:
         while True:

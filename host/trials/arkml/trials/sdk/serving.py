@@ -142,20 +142,12 @@ async def _run(context: Any, open_stream: Callable[[str, str, Sender[Any]], Rece
     """Connect a gRPC stream with an implementation's stream until it ends."""
     trial_id = await _trial_id(context)
     lost: list[str] = []
-    writing = asyncio.timeout(None)
-
-    def give_up(reason: str) -> None:
-        lost.append(reason)
-        writing.reschedule(asyncio.get_running_loop().time())
-
-    outgoing: QueuedSender[Any] = QueuedSender(give_up)
+    outgoing: QueuedSender[Any] = QueuedSender(lost.append)
     receiver = open_stream("", trial_id, outgoing)
     reader = asyncio.create_task(_read(context, receiver))
     try:
         with contextlib.suppress(TimeoutError):
-            async with writing:
-                async for message in outgoing:
-                    await context.write(message)
+            await outgoing.pump(context.write)
         if lost:
             receiver.lose(lost[0])
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, lost[0])

@@ -15,8 +15,7 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.grpc_aio import insecure_channel
 from arkml.trials.grpc_methods import stub
-from arkml.trials.grpc_streams import ENDED, cancel, failure, read_all
-from arkml.trials.server.bounded_sender import FAREWELL, BoundedSender
+from arkml.trials.grpc_streams import ENDED, FAREWELL, QueuedSender, cancel, failure, read_all
 from arkml.trials.server.options import TrialLimits, grpc_options
 from arkml.trials.streams import PacedSender, Receiver, Sender
 from arkml.trials.wire import actor_pb2, datalog_pb2, environment_pb2, hooks_pb2
@@ -153,15 +152,16 @@ class GrpcCallers:
         receiver: Receiver[Any],
         *metadata: tuple[str, str],
         farewell: float = FAREWELL,
-    ) -> BoundedSender[Any]:
+    ) -> QueuedSender[Any]:
         """
         Open a stream by a function that returns the method of a channel.
 
         `farewell` is the time in seconds that the peer has to read the last messages.
         """
-        sender: BoundedSender[Any] = BoundedSender(self._limits, receiver.lose, farewell)
+        sender: QueuedSender[Any]
+        sender = QueuedSender(receiver.lose, self._limits.queued, farewell)
         given = (("trial-id", trial_id), *metadata)
-        work = self._run(method, endpoint, given, receiver, sender)
+        work = self._run(method, endpoint, given, receiver, sender, farewell)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -173,19 +173,22 @@ class GrpcCallers:
         endpoint: TrialEndpoint,
         metadata: tuple[tuple[str, str], ...],
         receiver: Receiver[Any],
-        sender: BoundedSender[Any],
+        sender: QueuedSender[Any],
+        farewell: float,
     ) -> None:
         """Transfer the messages of one stream, and report its end to the receiver."""
         reason = "did not end its stream"
         try:
             async with self._channels.use(endpoint) as channel:
                 call = method(channel)(metadata=metadata)
-                reason = await _converse(call, receiver, sender)
+                reason = await _converse(call, receiver, sender, farewell)
         finally:
             receiver.lose(_noted(endpoint, reason))
 
 
-async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[Any]) -> str:
+async def _converse(
+    call: Any, receiver: Receiver[Any], sender: QueuedSender[Any], farewell: float
+) -> str:
     """
     Transfer messages until both sides have ended the stream.
 
@@ -196,7 +199,7 @@ async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[An
         with contextlib.suppress(TimeoutError):
             await sender.pump(call.write)
             await call.done_writing()
-            await asyncio.sleep(sender.farewell)
+            await asyncio.sleep(farewell)
         call.cancel()
 
     writing = asyncio.create_task(write())

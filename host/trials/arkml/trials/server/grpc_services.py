@@ -11,8 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from arkml.trials.core.error import ActorTaken, TrialError
-from arkml.trials.grpc_streams import UNREADABLE, read_all
-from arkml.trials.server.bounded_sender import BoundedSender
+from arkml.trials.grpc_streams import FAREWELL, UNREADABLE, QueuedSender, read_all
 from arkml.trials.server.options import TrialLimits
 from arkml.trials.server.orchestrator import Orchestrator
 from arkml.trials.service import PlayersService, version_info
@@ -151,7 +150,8 @@ async def _carry(context: Any, limits: TrialLimits, admit: _Admit) -> None:
     a moment.
     """
     lost: list[str] = []
-    sender: BoundedSender[ActorRunTrialInput] = BoundedSender(limits, lost.append)
+    sender: QueuedSender[ActorRunTrialInput]
+    sender = QueuedSender(lost.append, limits.queued, FAREWELL)
     try:
         trial_id = _one_trial(context, "an actor joins")
         first = await _first_message(context)

@@ -46,6 +46,11 @@ class TrialLimits:
             if not getattr(self, name) > 0:
                 raise TrialError(f"{name} is {getattr(self, name)}: it must be more than 0")
 
+    @property
+    def queued(self) -> tuple[int, int]:
+        """The messages that may wait, and their bytes."""
+        return self.queued_messages, self.queued_bytes
+
 
 def grpc_options(limits: TrialLimits) -> list[tuple[str, int]]:
     """Return the gRPC options that enforce the limits of messages and metadata."""

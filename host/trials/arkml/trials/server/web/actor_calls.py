@@ -11,8 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from arkml.trials.server.bounded_sender import BoundedSender
-from arkml.trials.server.options import TrialLimits
+from arkml.trials.grpc_streams import FAREWELL, QueuedSender
 from arkml.trials.server.web.calls import Stalled, running, status_of
 from arkml.trials.server.web.connections import connection_in
 from arkml.trials.server.web.frames import (
@@ -151,11 +150,9 @@ class _ActorCall:
         self._browser = browser
         self._limits = limits
         self._overflow: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        waiting = TrialLimits(
-            queued_messages=limits.queued_messages, queued_bytes=limits.queued_bytes
-        )
-        self._queue: BoundedSender[ActorRunTrialInput]
-        self._queue = BoundedSender(waiting, self._overflow.set_result)
+        most = limits.queued_messages, limits.queued_bytes
+        self._queue: QueuedSender[ActorRunTrialInput]
+        self._queue = QueuedSender(self._overflow.set_result, most, FAREWELL)
         self._receiver: Receiver[ActorRunTrialOutput] | None = None
         self._early: list[ActorRunTrialOutput] = []
         self._lost = ""
