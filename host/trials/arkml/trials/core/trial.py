@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from arkml.trials.core.actors import (
     ACTOR_LEAVES,
@@ -15,7 +15,7 @@ from arkml.trials.core.actors import (
 )
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosted_turn import LATE, HostedTurn
-from arkml.trials.core.hosting import HostedTick, Pacing
+from arkml.trials.core.hosting import HostedRewards, HostedTick, Pacing
 from arkml.trials.core.mail import Mail
 from arkml.trials.core.observations import PresentObservations
 from arkml.trials.core.outputs import Changed, EntryKind, Outgoing, Output, Show, shortened
@@ -223,12 +223,9 @@ class Trial:
         hosted = self.hosted
         assert hosted is not None
         self._note_activity(now)
-        if self.environment.is_present:
-            for rewards in tick.rewards:
-                self._mail.take_hosted(rewards)
         hosted.offered = tick.stand_ins
         try:
-            self._observe(tick.observations)
+            self._observe(tick.observations, tick.rewards)
             if is_ahead:
                 self._is_observing = True
                 hosted.pass_over()
@@ -319,8 +316,8 @@ class Trial:
 
     # Ticks
 
-    def _observe(self, observed: ObservationSet) -> None:
-        """Handle the observations of the next tick. Raises Breach if they are not due."""
+    def _observe(self, observed: ObservationSet, rewards: Sequence[HostedRewards] = ()) -> None:
+        """Handle the rewards of a tick and the observations of the next. Raises Breach."""
         outgoing, observations = self._outgoing, self._observations
         if not (self._is_observing or self._is_last_due):
             tick = outgoing.tick
@@ -329,6 +326,8 @@ class Trial:
         if self.hosted is not None and not self._is_last_due:
             self.hosted.check()
         self.environment.take(Move.OBSERVE)
+        for one in rewards:
+            self._mail.take_hosted(one)
         self._mail.deliver_rewards()
         self._is_observing = False
         observations.take(observed)
