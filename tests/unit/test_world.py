@@ -136,18 +136,19 @@ def test_experiments_are_named_and_dated_by_the_world():
 
 
 class Loop:
-    """Counts frames as the shim's loop does."""
+    """Counts frames as the shim's loop does, in a word."""
 
     def __init__(self, ended=0):
         self.ended = ended
 
-    def __call__(self):
+    def __getitem__(self, index):
+        assert index == 5
         return self.ended & 0xFFFF_FFFF
 
 
 def followed(loop):
     found = world(frame_seconds=1.0)
-    found.follow(loop)
+    found.follow(loop, 5)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import gymnasium
@@ -21,6 +22,15 @@ from arkml.errors import UsageError
 from arkml.host import Source
 
 _WHO = "a Gymnasium environment"
+
+
+@dataclass(slots=True)
+class _Latest:
+    """What the last step showed, float32, [num_features], and its action, [num_actions]."""
+
+    seen: Floats | None = None
+    action: Floats | None = None
+    reward: float = 0.0
 
 
 class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
@@ -73,9 +83,7 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         self.action_space = spaces.action_space(self._spec)
         self._picture = plane_of(self._spec) or Bars(self._spec)
         self.metadata = {**self.metadata, "seedable": self._agent.env.seedable}
-        self._seen: Floats | None = None
-        self._action: Floats | None = None
-        self._reward = 0.0
+        self._latest = _Latest()
 
     @property
     def guest_env(self) -> GuestEnv:
@@ -87,9 +95,9 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Return the first observation of an episode, and its info. Raises GuestError."""
         super().reset(seed=seed, options=options)
-        self._seen, info = self._agent.reset(seed)
-        self._action, self._reward = None, 0.0
-        return spaces.shown_one(self._spec, self._seen), {**info, **self._allowed()}
+        seen, info = self._agent.reset(seed)
+        self._latest = _Latest(seen)
+        return spaces.shown_one(self._spec, seen), {**info, **self._allowed()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """
@@ -106,14 +114,15 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
             ResetNeeded: The episode has ended, or none has begun (an error of Gymnasium).
 
         """
-        if not self._agent.is_playing:
+        if self._agent.number is None:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
-        row = self._action = spaces.taken(self._spec, action, None, _WHO)
-        self._seen, self._reward, terminated, truncated, info = self._agent.step(row)
-        info = {**info, **self._allowed()}
-        return (
-            spaces.shown_one(self._spec, self._seen), self._reward, terminated, truncated, info
-        )  # fmt: skip
+        latest = self._latest
+        latest.action = spaces.taken(self._spec, action, None, _WHO)
+        seen, reward, terminated, truncated, info = self._agent.step(latest.action)
+        latest.seen, latest.reward = seen, reward
+        if self._agent.masks:
+            info.update(self._allowed())
+        return spaces.shown_one(self._spec, seen), reward, terminated, truncated, info
 
     def action_masks(self) -> Marks:
         """
@@ -122,7 +131,7 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         Raises UsageError for an agent without branches, and before the first reset.
         """
         spaces.require_branches(self._spec, _WHO)
-        if self._seen is None:
+        if self._latest.seen is None:
             raise UsageError("reset the environment before its masks are asked for")
         return spaces.choices_allowed(self._allowed()["action_mask"])
 
@@ -133,17 +142,17 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         The picture is uint8, [256, 256, 3]: the agent in its plane or, if the spec declares no
         positions, bars of its features and of its last action. None without a render_mode.
         """
-        if self.render_mode is None or self._seen is None:
+        latest = self._latest
+        if self.render_mode is None or latest.seen is None:
             return None
         if self.render_mode == "rgb_array":
-            return self._picture.draw([Shown(self._seen, self._action, 0)])
-        features = "  ".join(f"{value:9.4f}" for value in self._seen)
-        return f"observation {features}   reward {self._reward:9.4f}\n"
+            return self._picture.draw([Shown(latest.seen, latest.action, 0)])
+        features = "  ".join(f"{value:9.4f}" for value in latest.seen)
+        return f"observation {features}   reward {latest.reward:9.4f}\n"
 
     def close(self) -> None:
         """Close the environment."""
         self._agent.close()
 
     def _allowed(self) -> dict[str, Any]:
-        assert self._agent.shown is not None
-        return spaces.allowed(*self._agent.shown)
+        return spaces.allowed(self._spec, self._agent.masks)

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.base.closing import Closing
 from arkml.batches import Floats
 from arkml.envs import showing
-from arkml.envs.core.decisions import Behavior, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.options import GuestEnvOptions
@@ -25,8 +26,10 @@ class _Kept(NamedTuple):
     """The state to which `give_up` returns; `instance` is None between episodes."""
 
     instance: EnvInstance | None
-    agent: int | None
-    shown: tuple[Decision, int] | None
+    number: int | None
+    masks: tuple[Marks, ...]
+    agents: Ids | None
+    row: int
 
 
 class OneAgent(Closing):
@@ -40,9 +43,13 @@ class OneAgent(Closing):
         self._who = who
         self.env: GuestEnv = GuestEnv(module, **options)
         """The environment that is stepped."""
-        self.shown: tuple[Decision, int] | None = None
-        """The decision of the last step, and the agent's row in it."""
-        self._agent: int | None = None
+        self.number: int | None = None
+        """The number of the agent during an episode, else None."""
+        self._core = core_of(self.env)
+        self.masks: tuple[Marks, ...] = ()
+        """The masks of the agent's last row, for each branch bool, [choices]."""
+        self._agents: Ids | None = None  # of the last step, in which it has the row
+        self._row = 0
         self._is_unfit = False  # the guest submitted rows that this interface does not take
         self._kept: _Kept | None = None
         try:
@@ -51,11 +58,6 @@ class OneAgent(Closing):
         except BaseException:
             self.env.close()
             raise
-
-    @property
-    def is_playing(self) -> bool:
-        """True during an episode."""
-        return self._agent is not None
 
     def reset(self, seed: int | None = None) -> tuple[Floats, dict[str, Any]]:
         """
@@ -74,10 +76,10 @@ class OneAgent(Closing):
         `begin` enters the prepared episode. Then `settle` drops the one before, or `give_up`
         returns to it. Raises as `reset`; the present episode continues then.
         """
-        self._kept = _Kept(None, self._agent, self.shown)
+        self._kept = _Kept(None, self.number, self.masks, self._agents, self._row)
         try:
-            if self.is_playing:
-                self._kept = self._kept._replace(instance=core_of(self.env).set_aside())
+            if self.number is not None:
+                self._kept = self._kept._replace(instance=self._core.set_aside())
             self._fresh = self._next(seed)
         except BaseException:
             self.give_up()
@@ -100,11 +102,12 @@ class OneAgent(Closing):
         if kept is None:
             return
         if kept.instance is not None:
-            core_of(self.env).take_back(kept.instance)
+            self._core.take_back(kept.instance)
             self._fresh, self._is_unfit = None, False
         elif not self.is_ready:
             self._is_unfit = True  # it is in the middle of the episode that was given up
-        self._agent, self.shown = kept.agent, kept.shown
+        self.number, self.masks = kept.number, kept.masks
+        self._agents, self._row = kept.agents, kept.row
 
     @property
     def is_ready(self) -> bool:
@@ -117,11 +120,8 @@ class OneAgent(Closing):
         assert step is not None
         decision = step.decisions[0]
         row = int(np.flatnonzero(~decision.ended)[0])
-        self._agent = int(decision.agents[row])
-        self.shown = decision, row
-        info: dict[str, Any] = {
-            **showing.metadata_of(decision, row), **showing.guest_info(self.env, step)
-        }  # fmt: skip
+        self.number = int(decision.agents[row])
+        info = self._shown(decision, row, step)
         if reward := float(decision.rewards[row]):
             info["reward"] = reward
         return decision.observations[row], info
@@ -137,30 +137,58 @@ class OneAgent(Closing):
         Raises UsageError if the guest no longer has one agent; the next reset makes a new instance.
         """
         try:
-            step = self.env.step(action[None])
-            decision = self._decision(step, self.behavior)
-            row = self._row(decision)
+            rows, row, step = self._stepped(action[None])
         except InvalidActions:
             raise  # nothing has moved
         except UsageError:
-            self._agent, self._is_unfit = None, True
+            self.number, self._is_unfit = None, True
             raise
-        self.shown = decision, row
-        ended = bool(decision.terminated[row]), bool(decision.truncated[row])
-        if any(ended):
-            self._agent = None
-        info = {**showing.metadata_of(decision, row), **showing.guest_info(self.env, step)}
-        return decision.observations[row], float(decision.rewards[row]), *ended, info
+        info = self._shown(rows, row, step)
+        terminated, truncated = bool(rows.terminated[row]), bool(rows.truncated[row])
+        if terminated or truncated:
+            self.number = None
+        return rows.observations[row].copy(), float(rows.rewards[row]), terminated, truncated, info
 
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
 
-    def _row(self, decision: Decision) -> int:
-        rows = np.flatnonzero(decision.agents == self._agent)
-        if not len(rows):
+    def _stepped(self, actions: Floats) -> tuple[Decision | InPlace, int, Step | None]:
+        """
+        Act, and return the rows of the next submit, and which of them is the agent's.
+
+        They come with their step, unless they continue the rows of before one by one: the agent has
+        the same row then, and no other begins. Raises as `step`.
+        """
+        core = self._core
+        pending = None if core.instance is None else core.instance.pending
+        if pending is not None and pending.rows.agents is self._agents:
+            rows = core.step_rows(actions)
+        else:
+            rows = self.env.step(actions)  # which checks that one agent waits
+        if isinstance(rows, InPlace):
+            if rows.before is self._agents and not len(rows.begun):
+                return rows, self._row, None
+            step = Step((rows.decision(),))
+        else:
+            step = rows
+        decision = self._decision(step, self.behavior)
+        found = np.flatnonzero(decision.agents == self.number)
+        if not len(found):
             raise UsageError(f"the guest continues with another agent: {self._who} has one")
-        return int(rows[0])
+        return decision, int(found[0]), step
+
+    def _shown(self, rows: Decision | InPlace, row: int, step: Step | None) -> dict[str, Any]:
+        """Note the row of the agent with its masks, and return its info."""
+        self._agents, self._row = rows.agents, row
+        if rows.masks:
+            self.masks = tuple(masks[row] for masks in rows.masks)
+        info: dict[str, Any] = showing.metadata_of(rows, row) if len(rows.metadata.rows) else {}
+        instance = self._core.instance
+        assert instance is not None
+        if step is not None or instance.experiments.given:
+            info.update(showing.guest_info(self.env, step))
+        return info
 
     def _next(self, seed: int | None) -> Step:
         """Return the first step of the next episode, checked. Raises GuestError and UsageError."""
@@ -168,7 +196,7 @@ class OneAgent(Closing):
         if seed is not None:
             step = self.env.reset(seed)
         elif step is None:
-            is_between = not self.is_playing and not self._is_unfit
+            is_between = self.number is None and not self._is_unfit
             step = (self._next_episode() if is_between else None) or self.env.reset()
         self._is_unfit = True
         self._decision(step, self.behavior)

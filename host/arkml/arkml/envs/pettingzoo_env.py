@@ -346,8 +346,9 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
             if row >= 0:
                 infos[names[row]] = {**said, **guest_info}
         if decision.masks:
+            spec = decision.behavior.spec
             for row, name in enumerate(names):
-                infos[name].update(allowed(decision, row))
+                infos[name].update(allowed(spec, [masks[row] for masks in decision.masks]))
         infos.pop(_HIDDEN, None)
         return infos
 

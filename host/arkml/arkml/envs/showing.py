@@ -8,8 +8,9 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Behavior, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.id_search import positions_in
 from arkml.envs.core.specs import Actions
 from arkml.errors import InvalidActions, UsageError
 
@@ -61,16 +62,16 @@ def guest_info(env: GuestEnv, step: Step | None) -> dict[str, Any]:
     return info
 
 
-def metadata_of(decision: Decision, row: int) -> dict[str, float]:
+def metadata_of(rows: Decision | InPlace, row: int) -> dict[str, float]:
     """Return the metadata of one row by name."""
-    return metadata_by_row(decision).get(row, {})
+    return metadata_by_row(rows).get(row, {})
 
 
-def metadata_by_row(decision: Decision) -> dict[int, dict[str, float]]:
+def metadata_by_row(rows: Decision | InPlace) -> dict[int, dict[str, float]]:
     """Return the metadata of the rows that have any, by row and name."""
     by_row: dict[int, dict[str, float]] = {}
-    if log := decision.metadata:
-        rows = decision.rows_of(log.rows).tolist()
-        for row, code, value in zip(rows, log.codes.tolist(), log.values.tolist(), strict=True):
+    if log := rows.metadata:
+        having = positions_in(rows.places, log.rows).tolist()
+        for row, code, value in zip(having, log.codes.tolist(), log.values.tolist(), strict=True):
             by_row.setdefault(row, {})[log.names[code]] = value
     return by_row

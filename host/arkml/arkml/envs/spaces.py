@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Decision, require_masks
+from arkml.envs.core.decisions import require_masks
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidActions, UsageError
 
@@ -82,19 +82,19 @@ def action_space(spec: Spec) -> Space:
 
 def shown(spec: Spec, features: Floats) -> Any:
     """Return features, float32, [n, num_features], as observations: [n, *shape], or by part."""
+    if len(spec.observations) == 1:
+        shape = spec.observations[0].shape
+        return features if len(shape) == 1 else features.reshape(len(features), *shape)
     parts = spec.parts(features)
-    if len(parts) == 1:
-        return parts[0]
     names = (part.name for part in spec.observations)
     return dict(zip(names, parts, strict=True))
 
 
 def shown_one(spec: Spec, features: Floats) -> Any:
     """Return the observation of one agent from its features, float32, [num_features]."""
-    observation = shown(spec, features[None])
-    if isinstance(observation, dict):
-        return {name: part[0] for name, part in observation.items()}
-    return observation[0]
+    if len(spec.observations) == 1:
+        return features.reshape(spec.observations[0].shape)
+    return {name: part[0] for name, part in shown(spec, features[None]).items()}
 
 
 def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArray[Any]:
@@ -139,12 +139,11 @@ def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
         InvalidActions: The action has a wrong shape, type or value.
 
     """
-    actions = spec.actions
+    actions, lead = spec.actions, () if count is None else (count,)
     is_array = type(action) is np.ndarray and action.dtype == _FLOAT  # else it is converted
-    if is_array and action.shape == (count, actions.width) and actions.accept(action):
+    if is_array and action.shape == (*lead, actions.continuous) and actions.accept(action):
         rows: Floats = action
         return rows
-    lead = () if count is None else (count,)
     if not actions.branches:
         values = _numbers(action, (*lead, actions.continuous), who)
     elif actions.continuous:
@@ -157,14 +156,14 @@ def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
     return values
 
 
-def allowed(decision: Decision, row: int) -> dict[str, Any]:
+def allowed(spec: Spec, masks: Iterable[Marks]) -> dict[str, Any]:
     """
     Return the info `action_mask` of an agent: int8, [choices], as `sample(mask)` takes it.
 
-    Agents with branches have it in every info, agents without branches never.
+    `masks` are those of its row, for each branch bool, [choices]. Agents with branches have it in
+    every info, agents without branches never.
     """
-    allowances = tuple((~masks[row]).astype(np.int8) for masks in decision.masks)
-    return _of_one(decision.behavior.spec, allowances)
+    return _of_one(spec, tuple((~masked).astype(np.int8) for masked in masks))
 
 
 def unmasked(spec: Spec) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.interrupts import Task
 from arkml.runtime.linker import error_code
 from arkml.runtime.module.startup import COMMAND
+from arkml.runtime.shim import control as at
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
@@ -78,6 +79,9 @@ class CallLoop:
         self.name = instance.name
         self.fiber, self.services = instance.fiber, instance.services
         self.control, self.place = instance.control, instance.place
+        self.frames: int = (instance.control + at.FRAMES) >> 2
+        """The index of the number of frames that have ended in the loop, u32, in the words."""
+        self._frames_ahead = (instance.control + at.FRAMES_AHEAD) >> 2
         self._touched = instance.lockstep.touched
         self._entries = instance.entries
         self._regions = instance.regions
@@ -160,6 +164,21 @@ class CallLoop:
             (self._touched.add if data else self._touched.discard)(self.place)
         return entry
 
+    def begin_frame(self, function: str) -> ExportedFunction:
+        """Start a frame, in the shim's loop if the loop can call the export; see `begin`."""
+        instance = self.instance
+        if (refusal := instance.refusal()) is not None:
+            raise refusal
+        loop = instance.loop(function)
+        if loop is None:
+            return self.begin(function)
+        self._words[self._frames_ahead] = 0
+        self.fiber.start(loop, (), self._run_seconds, self._call_seconds)
+        if self.place in self._touched:
+            self.forget_call()
+            self._touched.discard(self.place)
+        return loop
+
     def forget_call(self, data: bytes = b"") -> None:
         """Forget the results of the previous call; `data` is the input of the new one."""
         self.account.extra = 0.0
@@ -174,6 +193,7 @@ class CallLoop:
         entry: ExportedFunction,
         is_driven: Callable[[Session], bool],
         *,
+        ahead: int = 0,
         is_suspended: bool = False,
         gives_way: bool = False,
     ) -> Session | None:
@@ -186,6 +206,9 @@ class CallLoop:
         Args:
             entry: The function of the call.
             is_driven: Returns True for a session whose submits the caller answers.
+            ahead: Frames that it may run after the present one, if it is resumed in the loop. It
+                stops at the end of a frame in which it calls an import that the host answers, or of
+                the present one if it called any in the loop: their remains are forgotten there.
             is_suspended: True if the guest is suspended in a request, which is served first.
             gives_way: True raises GaveWay when the guest has run for a turn or waits. Call this
                 method again to continue, with the rest of the budget.
@@ -207,7 +230,10 @@ class CallLoop:
         turn_began = began if gives_way else None
         if fiber.is_parked:
             if not fiber.is_between_turns:
-                self.services.pending_polls = 0
+                is_touched = self.place in self._touched
+                self._words[self._frames_ahead] = 0 if is_touched else ahead
+                if is_touched:
+                    self.services.pending_polls = 0
             fiber.unpark()
         try:
             if event is None:
@@ -237,7 +263,7 @@ class CallLoop:
 
     def submitted(self) -> Session:
         """Return the session whose submit the guest is suspended in."""
-        record = self.fiber.record
+        record = self._words[self.fiber.record]
         try:
             return self._sessions[record]
         except KeyError:
@@ -248,7 +274,7 @@ class CallLoop:
         """Return the rows of the submit that the guest is suspended in. Raises GuestFailed."""
         if self.instance.is_closed and (refusal := self.instance.refusal()):
             raise refusal
-        return self._regions[self.fiber.record]
+        return self._regions[self._words[self.fiber.record]]
 
     def count_features(self) -> None:
         """Count the non-finite features of the submit that the guest is suspended in."""

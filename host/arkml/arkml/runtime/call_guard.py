@@ -92,9 +92,11 @@ class CallGuard:
         self._ticker.running.discard(self._token)
         main, self._owner = self._owner == MAIN_THREAD, None
         self._gate.release()
-        if main:  # last, as in `_open`, which costs a call more in every frame
+        if main:  # last, as in `_open`; that and `disarm` cost a call more in every frame
             self._is_mains = False
-            GUARD.disarm()
+            GUARD.armed -= GUARD.armed > 0
+            if GUARD.requested and not GUARD.armed:
+                GUARD.disarm()
 
     def belongs_to(self, task: weakref.ref[Task]) -> None:
         """Note that the call in progress belongs to a coroutine, between whose turns others run."""

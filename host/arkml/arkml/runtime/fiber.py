@@ -104,11 +104,10 @@ class Fiber:
 
     __slots__ = (  # attributes of a dict are slower from 30 on
         "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_deadline",
-        "_error", "_frame",
-        "_frames", "_frames_ahead", "_futures", "_handlers", "_is_closed", "_name", "_numbers",
-        "_reason", "_record", "_room", "_sandbox", "_ticks", "_trap", "_turn", "_used", "_value",
-        "_wait", "_waits_since", "_whole_turn", "_words", "account", "call_guard",
-        "is_between_turns", "is_low", "is_parked", "lockstep", "place", "suspended_at",
+        "_error", "_frame", "_frames", "_frames_ahead", "_futures", "_handlers", "_is_closed",
+        "_name", "_numbers", "_reason", "_room", "_sandbox", "_ticks", "_trap", "_turn", "_used",
+        "_value", "_wait", "_waits_since", "_whole_turn", "_words", "account", "call_guard",
+        "is_between_turns", "is_low", "is_parked", "lockstep", "place", "record", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -152,17 +151,13 @@ class Fiber:
         self._frames_ahead = (control + at.FRAMES_AHEAD) >> 2
         self._answer = (control + at.ANSWER) >> 2
         self._value = (control + at.VALUE) >> 2
-        self._record = (control + at.RECORD) >> 2
+        self.record: int = (control + at.RECORD) >> 2
+        """The index, in the words, of the number of the session record that was submitted."""
         self._numbers = arena.numbers
         self._trap = (control + at.TRAP) >> 3
         self._error = (control + at.ERROR) >> 3
         self._deadline = (control + at.DEADLINE) >> 3
         self._ticks = (control + at.TURN) >> 2
-
-    @property
-    def record(self) -> int:
-        """Index of the session record that the guest submitted."""
-        return self._words[self._record]
 
     def start(
         self,
@@ -188,7 +183,8 @@ class Fiber:
             UsageError: The arguments do not fit `entry`.
 
         """
-        self._enter()
+        if (failed := self.call_guard.begin(self._name)) is not None:
+            self._require_whole(failed)
         if self.is_parked:
             self.call_guard.end()
             if self._is_closed:
@@ -236,7 +232,8 @@ class Fiber:
 
         After a submit the guest has the whole budget of the call, between turns the rest of it.
         """
-        self._enter()
+        if (failed := self.call_guard.begin(self._name)) is not None:
+            self._require_whole(failed)
         if self._is_closed:
             self.call_guard.end()
             raise GuestFailed(f"{self._name} is closed")
@@ -400,10 +397,9 @@ class Fiber:
         if self._used[self.place] > self._alert:
             self._take_turns(1)
 
-    def _enter(self) -> None:
-        """Begin the call guard. Raises GuestBusy, and GuestFailed for a call that was cut off."""
-        failed = self.call_guard.begin(self._name)
-        if failed is not None and self.place in failed:
+    def _require_whole(self, failed: frozenset[int]) -> None:
+        """End the call guard and raise GuestFailed if the guest is among these failed ones."""
+        if self.place in failed:
             self.call_guard.end()
             raise GuestFailed(
                 f"{self._name} failed before: an exception of a signal handler cut its call off"
@@ -504,7 +500,7 @@ class Fiber:
 
     def _grow(self) -> None:
         words, sandbox = self._words, self._sandbox
-        control, region = sandbox.control, sandbox.regions[self.record]
+        control, region = sandbox.control, sandbox.regions[self._words[self.record]]
         try:
             region.grow(
                 words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]

@@ -110,7 +110,7 @@ class TrialGuest(Closing):
             instance = self._instance = self._factory.make(self._plan.seed, resources)
         except GuestError as error:
             return self._failed(error)
-        instance.stepping.gives_way = True
+        instance.gives_way = True
         instance.calls.fiber.shorten_turns()
         return self._ran(instance, instance.run)
 

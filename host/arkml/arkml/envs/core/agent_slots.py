@@ -69,16 +69,6 @@ class AgentSlots:
             self.waiting[index],
         )  # fmt: skip
 
-    def follow(self, begun: Places, ids: GuestIds, numbers: Ids, observations: Floats) -> None:
-        """
-        Take over a submit whose rows follow the slots one by one, but for `absent` and `waiting`.
-
-        begun: intp, [m], the rows that start, with their ids. numbers, observations: of all rows.
-        """
-        self.ids[begun] = ids
-        self.numbers = numbers
-        self.observations[...] = observations
-
     def joined(self, more: AgentSlots) -> AgentSlots:
         """
         Return these slots, followed by others; this object if nothing follows.

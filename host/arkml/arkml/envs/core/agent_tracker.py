@@ -80,6 +80,10 @@ class AgentTracker:
 
     def __init__(self, numbers: AgentNumbers, behavior: Behavior, kept: KeptBytes) -> None:
         self.behavior: Behavior = behavior
+        self.is_repeating: bool = behavior.spec.decision_period > 1
+        """True if agents decide in some submits only, and repeat their actions in the others."""
+        self.highest: int | None = None
+        """The highest id up to now, None if one came twice in the latest submit."""
         self._numbers = numbers
         self._kept = kept
         self.held = 0
@@ -88,8 +92,9 @@ class AgentTracker:
         self._slot_bytes = _SLOT_BYTES + observation
         self._report_bytes = _REPORT_BYTES + observation + sum(spec.actions.branches)
         self._row_bytes = self._slot_bytes + self._report_bytes
-        if spec.decision_period > 1:
+        if self.is_repeating:
             self._row_bytes += 4 * behavior.num_actions
+        self._has_choices = bool(spec.actions.branches)
         self._has_closed = False  # the latest decision reported more than its rows
         self._actions: Floats = np.zeros((0, behavior.num_actions), np.float32)
         self.forget_all()
@@ -107,11 +112,6 @@ class AgentTracker:
     def acting_count(self) -> int:
         """The number of rows of the latest submit that take an action."""
         return len(self._rows) - len(self._over)
-
-    @property
-    def highest(self) -> int | None:
-        """The highest id up to now, None if one came twice in the latest submit."""
-        return self._highest
 
     @property
     def running_agents(self) -> Ids | None:
@@ -136,8 +136,8 @@ class AgentTracker:
         agents have higher ids than `highest`. Raises GuestMemoryFull, and Unavailable for more than
         MOST_AWAY live agents without a row, in which case the agents are unchanged.
         """
-        masks, rest = metadata.split(PREFIX) if metadata else (metadata, metadata)
-        if listed is not None and self._highest is not None:
+        masks, rest = metadata.split(PREFIX) if len(metadata.rows) else (metadata, metadata)
+        if listed is not None and self.highest is not None:
             return self._follow(listed, batch, rest, masks)
         ids, slots = batch.rows["id"].copy(), self._settled().joined(self._away)
         moves = match(ids, batch.rows["state"], slots)
@@ -145,7 +145,7 @@ class AgentTracker:
 
     def keep_actions(self, actions: Floats) -> None:
         """Keep the actions of a decision, float32, [rows, num_actions], if they are to repeat."""
-        if self._is_steady and self.behavior.spec.decision_period > 1:
+        if self._is_steady and self.is_repeating:
             self._actions = actions.copy()
 
     def repeat_actions(self, batch: Batch) -> bool:
@@ -191,7 +191,7 @@ class AgentTracker:
         self._rows = none  # of the latest submit, in its order
         self._is_behind = False  # its `absent` is not that of the latest submit
         self._away = none  # LIVE, without a row in it
-        self._highest: int | None = None
+        self.highest = None
         self._order: Places = np.arange(0)
         self._over = NOWHERE  # rows of the latest submit that take no action
         self._is_steady = False
@@ -253,14 +253,17 @@ class AgentTracker:
             self._repeats = 0
         if self._has_closed:
             self._make_room(len(batch), len(self._away), 0)
-        slots.follow(begun, batch.rows["id"][begun], numbers, batch.features)
+        if len(begun):
+            slots.ids[begun] = batch.rows["id"][begun]
+        slots.numbers = numbers
+        slots.observations[...] = batch.features
         self._is_behind = True
         self._over, self._is_steady = over, not len(over)
-        self._highest = listed.highest
+        self.highest = listed.highest
         return InPlace(
             self.behavior, before, numbers, begun, over, listed.is_rewarded, batch.features,
             rewards, listed.started, listed.terminated, listed.truncated, self._order, rest,
-            self._choice_masks(masks, self._order),
+            self._choice_masks(masks, self._order) if self._has_choices else (),
         )  # fmt: skip
 
     def _advance(
@@ -284,7 +287,7 @@ class AgentTracker:
         begun, over = events[begins], events[is_over]
         numbers = moves.numbers(slots, begun, self._numbers.take(len(begun)))
         numbers.setflags(write=False)
-        if self.behavior.spec.decision_period > 1:
+        if self.is_repeating:
             known, places = moves.known()
             rewards[known] += slots.waiting[places]
         if len(self._order) != count:
@@ -296,7 +299,7 @@ class AgentTracker:
         )  # fmt: skip
         is_distinct = moves.earlier is None
         self._over, self._is_steady = over, is_distinct and not len(closed) and not len(over)
-        self._highest = highest_of(ids, slots.ids) if is_distinct else None
+        self.highest = highest_of(ids, slots.ids) if is_distinct else None
         if len(closed):
             decision = self._with_ends(decision, closed, moves, slots, masks)
         self._settle(moves, slots, ids, numbers, features)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 
 import numpy as np
@@ -13,8 +15,37 @@ from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
 from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.instance_factory import InstanceFactory
-from arkml.envs.core.non_reentrant import NonReentrant
-from arkml.errors import GuestStalled, InvalidActions, UsageError
+from arkml.errors import GuestBusy, GuestStalled, InvalidActions, UsageError
+from arkml.runtime.interrupts import MAIN_THREAD, runs_below
+
+
+class NonReentrant:
+    """
+    A context manager that refuses a second entry, from any thread: a call of an environment.
+
+    An exception of a signal handler, on the main thread, may keep `__exit__` from running: an entry
+    that is lost like that is forgotten by the next one.
+    """
+
+    __slots__ = ("_name", "_thread")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: int | None = None  # that has entered
+
+    def __enter__(self) -> None:
+        """Enter. Raises GuestBusy, without effect, if a call is in progress."""
+        thread = threading.get_ident()
+        if self._thread is not None and not self._is_lost(thread):
+            raise GuestBusy(f"the environment of {self._name} is in a call: one call at a time")
+        self._thread = thread
+
+    def __exit__(self, *error: object) -> None:
+        self._thread = None
+
+    def _is_lost(self, thread: int) -> bool:
+        is_mains = self._thread == thread == MAIN_THREAD
+        return is_mains and not runs_below(sys._getframe(1))  # noqa: SLF001
 
 
 class EnvCore(Closing):
@@ -28,6 +59,7 @@ class EnvCore(Closing):
         """Seconds that the last reset took, up to the first submit."""
         self._random = np.random.default_rng()
         self._call = NonReentrant(factory.module.name)
+        self._is_limited = factory.settings.max_episode_steps is not None
 
     @property
     def decision(self) -> Decision | None:
@@ -58,7 +90,7 @@ class EnvCore(Closing):
             self._end_instance()
             before = time.perf_counter()
             self.instance = self.factory.make(drawn, self.factory.shared())
-            step = self.instance.limited(_run(self.instance))
+            step = _run(self.instance)
             self.reset_seconds = time.perf_counter() - before
             if step.error is not None:
                 self.factory.require_behavior(self.instance)
@@ -72,7 +104,7 @@ class EnvCore(Closing):
         with self._call:
             instance, pending = self._waiting()
             instance.answer(_checked(actions, pending.decision, pending.tracker.acting_count))
-            return instance.limited(_run(instance))
+            return _run(instance)
 
     def step_rows(self, actions: Floats) -> Step | InPlace:
         """
@@ -84,8 +116,8 @@ class EnvCore(Closing):
         with self._call:
             instance, _ = self._waiting()
             instance.answer_rows(actions)
-            if self.factory.settings.max_episode_steps is not None:
-                return instance.limited(_run(instance))
+            if self._is_limited:
+                return _run(instance)
             ended = instance.run_to_pending()
             if ended is not None:
                 return _passed(instance, ended)
@@ -113,9 +145,9 @@ class EnvCore(Closing):
 
     def _waiting(self) -> tuple[EnvInstance, Pending]:
         """Return the instance, and the submit that it waits in. Raises UsageError for none."""
-        self.factory.require_open()
         instance = self.instance
-        if instance is None or instance.pending is None:
+        if instance is None or instance.pending is None or self.factory.is_closed:
+            self.factory.require_open()
             raise UsageError("nothing waits for actions: reset the environment first")
         return instance, instance.pending
 
@@ -127,7 +159,7 @@ class EnvCore(Closing):
 
 def _run(instance: EnvInstance) -> Step:
     """Run to the next submit. Raises InvalidSpec if the guest contradicts the declared specs."""
-    return _passed(instance, instance.run())
+    return instance.limited(_passed(instance, instance.run()))
 
 
 def _passed(instance: EnvInstance, step: Step) -> Step:

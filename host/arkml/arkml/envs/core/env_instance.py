@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from arkml.base.closing import Closing
@@ -13,20 +13,29 @@ from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.episode_limit import EpisodeLimit
 from arkml.envs.core.experiments import Experiments
-from arkml.envs.core.submit_loop import Calls, SubmitLoop
+from arkml.envs.core.messages import Messages
 from arkml.envs.core.transitions import LISTING
-from arkml.envs.core.world import SeededWorld
-from arkml.errors import AbiError, GuestError
+from arkml.envs.core.world import Calls, SeededWorld, frames_between
+from arkml.errors import AbiError, GuestError, GuestStalled
 from arkml.guests.calls import CallLoop, GaveWay
-from arkml.guests.frame_loop import FrameCount
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.account import WorkKind
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
+_AHEAD = 16  # frames: many guests submit in each second or fourth one alone
+
+_ALL = slice(None)
 _clock = time.perf_counter
 
 
+def frames_ahead(idle: int, seconds: float | None) -> int:
+    """Return how many frames a guest runs after the present one before anything is looked at."""
+    return min(_AHEAD, idle) if seconds is None else 1
+
+
+@dataclass(slots=True)
 class Pending:
     """
     The submit that a guest is suspended in.
@@ -34,13 +43,10 @@ class Pending:
     `rows` holds the rows if they continue the previous submit one by one, or its decision.
     """
 
-    __slots__ = ("_decision", "batch", "rows", "tracker")
-
-    def __init__(self, batch: Batch, tracker: AgentTracker, rows: InPlace | Decision) -> None:
-        self.batch = batch
-        self.tracker = tracker
-        self.rows = rows
-        self._decision: Decision | None = None
+    batch: Batch
+    tracker: AgentTracker
+    rows: InPlace | Decision
+    _decision: Decision | None = field(default=None, init=False)
 
     @property
     def decision(self) -> Decision:
@@ -55,18 +61,22 @@ class EnvInstance(Closing):
     """
     An instance between two submits.
 
+    A guest that makes `idle` calls in a step, or as many submits without a decision, or takes
+    `seconds`, has stalled. With `gives_way` the methods that run the guest raise GaveWay when it
+    has run for a turn, or waits; `run_on` continues it then.
+
     Args:
         calls: The loop that serves the guest's calls.
         script: The calls of the guest, from its initializers to its frames.
+        messages: Messages for the guest; frames run ahead while none waits.
         experiments: The experiments that the guest has started.
         world: The clock and random numbers.
         declarations: The declarations of its behaviors.
         agents: Gives the agents their numbers.
         frame: The function that is called repeatedly, None if a single call runs everything.
-        may_run_ahead: Returns True if there is nothing to do before the next call.
         inference: True if sessions of inference are stepped, None if only without an experiment.
-        idle: Calls without a submit that a step may take, see `SubmitLoop`.
-        seconds: Seconds that a step may take, see `SubmitLoop`.
+        idle: Calls without a submit that a step may take.
+        seconds: Seconds that a step may take, None for no limit.
         most_steps: The limit of an episode, None for no limit.
 
     """
@@ -75,13 +85,13 @@ class EnvInstance(Closing):
         self,
         calls: CallLoop,
         script: Calls,
+        messages: Messages,
         experiments: Experiments,
         world: SeededWorld,
         declarations: Declarations,
         agents: AgentNumbers,
         *,
         frame: str | None,
-        may_run_ahead: Callable[[], bool],
         inference: bool | None,
         idle: int,
         seconds: float | None,
@@ -93,44 +103,78 @@ class EnvInstance(Closing):
         self.pending: Pending | None = None
         self.world = world
         self.is_one_call: bool = frame is None
+        self.gives_way: bool = False
         self._declarations = declarations
         self._agents = agents
         self._inference = inference
         self._trackers: dict[int, AgentTracker] = {}
         self._limit = None if most_steps is None else EpisodeLimit(most_steps)
-        world.follow(FrameCount(calls))
-        self.stepping: SubmitLoop = SubmitLoop(
-            calls,
-            world.framed(script),
-            self.is_driven,
-            idle=idle,
-            seconds=seconds,
-            is_over=lambda: frame is not None and experiments.has_ended,
-            may_run_ahead=may_run_ahead,
-        )
+        world.follow(calls.instance.words, calls.frames)
+        self._words, self._frames = calls.instance.words, calls.frames
+        self._script = world.framed(script)
+        self._messages = messages
+        self._ahead = frames_ahead(idle, seconds)
+        self._idle = self._left = idle
+        self._seconds = seconds
+        self._until: float | None = None
+        self._entry: ExportedFunction | None = None  # the call that the guest is in
+        self._has_submitted = False  # in it: the next to end is the frame of the submit
 
     def answer(self, values: Floats) -> None:
         """Give the agents that decide their actions, float32, [m, num_actions]."""
         assert self.pending is not None
-        self._fill(values, self.pending.tracker.acting_rows)
+        self.answer_rows(values, self.pending.tracker.acting_rows)
 
-    def answer_rows(self, values: Floats) -> None:
-        """Answer all rows, float32, [rows, num_actions]; the shim skips ended ones."""
-        self._fill(values, slice(None))
+    def answer_rows(self, values: Floats, rows: Any = _ALL) -> None:
+        """
+        Answer rows, float32, [rows, num_actions]; the shim skips ended ones.
+
+        Values are zeros, as queues begin: once a policy answers a submit of a session, no later
+        submit of it is a step.
+        """
+        pending = self.pending
+        assert pending is not None
+        batch = pending.batch
+        batch.actions[rows] = values
+        if pending.tracker.is_repeating:
+            pending.tracker.keep_actions(batch.actions)
+        self._answered()
 
     def run(self) -> Step:
         """Run to the next submit with a decision; the previous submit must be answered."""
         return self._shown(self.run_to_pending())
 
-    def run_to_pending(self) -> Step | None:
-        """Run as `run`, but return None if the guest is in a submit, which is then in `pending`."""
-        self.pending = None
-        self.stepping.begin()
-        return self._through(self.stepping.resume)
+    def run_to_pending(self, *, gave_way: bool = False) -> Step | None:
+        """
+        Run as `run`, or, with `gave_way`, as `run_on`.
+
+        Returns None if the guest is in a submit, which is then in `pending`.
+        """
+        is_new = not gave_way
+        if is_new:
+            self.pending = None
+        while True:
+            try:
+                if not gave_way:
+                    self._count(is_new=is_new)
+                session = self._next_submit()
+                self.world.settle()
+                if session is not None and self.show(session):
+                    return None
+            except GuestError as error:
+                return self.fail(error)
+            except GaveWay:
+                raise
+            except BaseException:
+                self._drop_all()
+                raise
+            if session is None:
+                return self.finish()
+            gave_way = is_new = False
 
     def run_on(self) -> Step:
-        """Continue a guest that gave way in `run`, see SubmitLoop."""
-        return self._shown(self._through(self.stepping.run_on))
+        """Continue a guest that gave way in `run`."""
+        return self._shown(self.run_to_pending(gave_way=True))
 
     def look(self) -> Step:
         """Show the submit of a guest that was run, to the session of before, or run on as `run`."""
@@ -145,8 +189,16 @@ class EnvInstance(Closing):
         have ended since its last submit. Returns False if the guest has finished. Raises
         GuestError.
         """
-        stepping = self.stepping
-        session = stepping.end_call(frames) if has_ended else stepping.take_over(frames)
+        self._count(is_new=True)
+        if has_ended:
+            assert self._entry is not None
+            self.calls.fiber.unpark()
+            entry, self._entry = self._entry, None
+            self.calls.end(entry)
+            self._count_frames(frames)
+            session = self._next_submit()
+        else:
+            session = self._next_submit(frames, is_suspended=True)
         self.world.settle()
         return session is not None
 
@@ -160,8 +212,9 @@ class EnvInstance(Closing):
 
         The guest is charged with the time. A submit whose agents are over its limits is refused.
         """
-        batch = session.queue.batch()
-        if not len(batch):
+        queue = self.calls.submitted_region()
+        batch = queue.batch()
+        if not len(batch.rows):
             self._answered()
             return False
         began = _clock()
@@ -169,11 +222,10 @@ class EnvInstance(Closing):
             tracker = self._trackers.get(session.key)
             if tracker is None:
                 tracker = self._tracked(session)
-            said = session.queue.metadata()
-            if said:
+            said = queue.metadata()
+            if len(said.rows):
                 session.note(said)
-            is_repeated = tracker.repeat_actions(batch)
-            queue = self.calls.submitted_region()
+            is_repeated = tracker.is_repeating and tracker.repeat_actions(batch)
             rows = None if is_repeated else tracker.observe(batch, said, queue.listed())
             queue.follow(tracker.highest, LISTING)
         except AbiError as error:
@@ -211,23 +263,53 @@ class EnvInstance(Closing):
         self.pending = None
         self.guest.close()
 
-    def _through(self, resume: Callable[[], Session | None]) -> Step | None:
+    def _next_submit(self, frames: int = 0, *, is_suspended: bool = False) -> Session | None:
+        """
+        Return the session of the next submit that is a step, None where the guest came to its end.
+
+        Its call goes on, or the next one begins. `frames` of it have ended already;
+        `is_suspended` is True in a request that is served first. Raises GuestError.
+        """
         while True:
-            try:
-                session = resume()
-                self.world.settle()
-                if session is not None and self.show(session):
+            if self._entry is None:
+                begin = next(self._script, None)
+                if begin is None or (not self.is_one_call and self.experiments.has_ended):
                     return None
-            except GuestError as error:
-                return self.fail(error)
-            except GaveWay:
-                raise
-            except BaseException:
-                self._drop_all()
-                raise
-            if session is None:
-                return self.finish()
-            resume = self.stepping.resume
+                self._entry, self._has_submitted = begin(), False
+            before = self._words[self._frames] - frames
+            ahead = 0 if is_suspended or self._messages.waiting else self._ahead
+            session = self.calls.run_to_submit(
+                self._entry, self.is_driven, ahead=ahead, is_suspended=is_suspended,
+                gives_way=self.gives_way,
+            )  # fmt: skip
+            if session is not None:
+                self._has_submitted = True
+                return session
+            self._entry, is_suspended, frames = None, False, 0
+            self._count_frames(frames_between(before, self._words[self._frames]))
+
+    def _count_frames(self, frames: int) -> None:
+        """
+        Count a call that has ended, or the frames of it that have ended in a loop.
+
+        The frame of the submit is not among them: it was counted when the guest was resumed.
+        """
+        self._count(max(1, frames) - self._has_submitted)
+
+    def _count(self, calls: int = 1, *, is_new: bool = False) -> None:
+        """
+        Count calls, or a submit that was answered, and look at the time, which a new step has anew.
+
+        Raises GuestStalled for too many, or too much.
+        """
+        if is_new:
+            self._left = self._idle
+            self._until = None if self._seconds is None else time.monotonic() + self._seconds
+        if self._left < calls:
+            raise GuestStalled(f"{self.guest.name} submitted nothing in {self._idle} calls")
+        self._left -= calls
+        if self._until is not None and time.monotonic() > self._until:
+            raise GuestStalled(f"{self.guest.name} submitted nothing in {self._seconds:g} s")
 
     def _shown(self, ended: Step | None) -> Step:
         """Return the step of a guest that is in a submit, or the one with which it ended."""
@@ -248,29 +330,13 @@ class EnvInstance(Closing):
         if tracker is not None and not tracker.held:
             del self._trackers[session.key]
         self.calls.refuse(error)
-        self._tick()
-
-    def _fill(self, values: Floats, rows: Any) -> None:
-        """
-        Answer these rows of the submit, without ended or unsent rows.
-
-        Values are zeros, as queues begin: once a policy answers a submit of a session, no later
-        submit of it is a step.
-        """
-        pending = self.pending
-        assert pending is not None
-        batch = pending.batch
-        batch.actions[rows] = values
-        pending.tracker.keep_actions(batch.actions)
-        self._answered()
+        if self.is_one_call:
+            self.world.tick()
 
     def _answered(self) -> None:
-        self._tick()
-        self.calls.fiber.answer(0)
-
-    def _tick(self) -> None:
         if self.is_one_call:  # what it submits are its frames
             self.world.tick()
+        self.calls.fiber.answer(0)
 
     def _behavior(self, session: Session) -> Behavior:
         run = self.experiments.of(session.policy)

@@ -120,7 +120,8 @@ class Experiments:
         self._behaviors = behaviors
         self._snapshot = snapshot
         self._shape_of = shape_of
-        self._given: deque[Demonstrations] = deque()
+        self.given: deque[Demonstrations] = deque()
+        """Demonstrations and augmented rows since the last `take_given`."""
         self._given_rows = self._given_bytes = 0
         self._kept_rows, self._kept_experiments = KeptBytes(), KeptBytes()
         self._has_warned = False
@@ -189,10 +190,8 @@ class Experiments:
 
     def take_given(self) -> list[Demonstrations]:
         """Return the demonstrations and augmented rows since the last call."""
-        if not self._given:  # as in nearly every step
-            return []
-        taken = list(self._given)
-        self._given.clear()
+        taken = list(self.given)
+        self.given.clear()
         self._kept_rows.change(-self._given_bytes)
         self._given_rows = self._given_bytes = 0
         return taken
@@ -207,14 +206,14 @@ class Experiments:
         self._kept_rows.change(size)
         self._given_rows += len(batch)
         self._given_bytes += size
-        while self._given and self._has_too_many:
-            oldest = self._given.popleft()
+        while self.given and self._has_too_many:
+            oldest = self.given.popleft()
             size = _bytes_given(oldest.rows, oldest.observations, oldest.given)
             self._kept_rows.change(-size)
             self._given_rows -= len(oldest.rows)
             self._given_bytes -= size
         rows, observations = batch.rows.copy(), batch.features.copy()
-        self._given.append(Demonstrations(behavior, origin, rows, observations, given.copy()))
+        self.given.append(Demonstrations(behavior, origin, rows, observations, given.copy()))
 
     def note(self, run: Experiment, name: str, value: float) -> None:
         """Keep the newest value of a metric; a name that is one too many is not kept."""

@@ -14,13 +14,12 @@ from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.batch_stepper import BatchStepper
 from arkml.envs.core.coercion import drawn_seed, seed_of
 from arkml.envs.core.decisions import Behavior, Demonstrations, Step
-from arkml.envs.core.env_instance import EnvInstance
+from arkml.envs.core.env_core import NonReentrant
+from arkml.envs.core.env_instance import EnvInstance, frames_ahead
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Places
-from arkml.envs.core.non_reentrant import NonReentrant
 from arkml.envs.core.options import GuestEnvOptions
-from arkml.envs.core.submit_loop import frames_ahead
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
 from arkml.limits import number_of_guests

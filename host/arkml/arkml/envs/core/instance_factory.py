@@ -100,7 +100,8 @@ class InstanceFactory(Closing):
         except BaseException:
             self.close()
             raise
-        self._is_closed = False
+        self.is_closed: bool = False
+        """True once the environment is closed."""
         self._known: tuple[TrainingRequest, tuple[int, int]] | None = None
         self._unclosed = Unclosed(f"<{owner} of {self.module.name}>")
         if self._owns_host:
@@ -122,18 +123,17 @@ class InstanceFactory(Closing):
             settings.snapshot, self._shape_of, self.declarations, settings.behaviors, world
         )
         shared = resources._replace(gateway=experiments, world=world)
-        messages = self.script.messages
         calls = loader_of(self.host).load(self.module, self.module.name, shared)
         experiments.count_in(calls.account)
         return EnvInstance(
             calls,
             self.script.calls(calls, seed),
+            self.script.messages,
             experiments,
             world,
             self.declarations,
             self.numbers,
             frame=self.script.frame,
-            may_run_ahead=lambda: messages.is_empty,
             inference=settings.inference,
             idle=settings.idle_calls,
             seconds=settings.seconds,
@@ -170,7 +170,7 @@ class InstanceFactory(Closing):
 
     def require_open(self) -> None:
         """Raise UsageError once the environment is closed."""
-        if self._is_closed:
+        if self.is_closed:
             raise UsageError("the environment is closed")
 
     def _shape_of(self, request: TrainingRequest) -> tuple[int, int]:
@@ -185,7 +185,7 @@ class InstanceFactory(Closing):
 
     def close(self) -> None:
         """Close the host, if it is owned; the instances must be closed before."""
-        self._is_closed = True
+        self.is_closed = True
         if self._owns_host:
             self.host.close()
 

@@ -39,7 +39,8 @@ class Messages:
             raise EntryPointMissing(
                 f"{module.name} exports {EXPORT}, but no ark_alloc and ark_free for its bytes"
             )
-        self._waiting: deque[tuple[bytes, str]] = deque()
+        self.waiting: deque[tuple[bytes, str]] = deque()
+        """Those that wait for the next call, with their senders."""
         self._answers: list[tuple[str, bytes]] = []
         self._answered = 0  # bytes of those
         self._has_dropped = False
@@ -47,13 +48,8 @@ class Messages:
     def add(self, message: bytes, sender: str = "") -> bool:
         """Queue a message for the next call. Returns False if the module has no such export."""
         if self.is_exported:
-            self._waiting.append((message, sender))
+            self.waiting.append((message, sender))
         return self.is_exported
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no message waits for the next call."""
-        return not self._waiting
 
     def take_answers(self) -> list[tuple[str, bytes]]:
         """Return answers and the senders whom they are for, since the last call."""
@@ -64,8 +60,8 @@ class Messages:
 
     def hand_over(self, guest: CallLoop) -> None:
         """Call the export for each message. A refusal is logged. Raises GuestError for a trap."""
-        while self._waiting:
-            message, sender = self._waiting.popleft()
+        while self.waiting:
+            message, sender = self.waiting.popleft()
             reply = guest.invoke(EXPORT, message, RUN_SECONDS)
             if sender and reply.data:
                 self._keep(guest.name, sender, reply.data)

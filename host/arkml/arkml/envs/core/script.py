@@ -10,10 +10,9 @@ from arkml.base.loggers import SafeLogger, notice
 from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
 from arkml.envs.core.messages import Messages
-from arkml.envs.core.submit_loop import Calls
+from arkml.envs.core.world import Calls
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.calls import CallLoop
-from arkml.guests.frame_loop import FrameLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
 from arkml.limits import whole_number
 from arkml.runtime.compiled_module import CompiledModule
@@ -113,10 +112,9 @@ class Script:
             self.messages.hand_over(guest)
             yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
             return
-        frames = FrameLoop(guest)
         while True:
             self.messages.hand_over(guest)
-            yield partial(frames.begin, self._entry)
+            yield partial(guest.begin_frame, self._entry)
 
 
 def _default_entry(module: CompiledModule) -> str:

@@ -95,29 +95,25 @@ class Actions:
         Masks are not checked: a masked choice is for the guest to handle.
         """
         floats = values[..., : self.continuous] if self.branches else values
-        if not self._do_fit(floats):
-            fits = (floats >= self._floors) & (floats <= self._ceilings)
-            place = tuple(np.argwhere(~fits)[0])
-            low, high = self._floors[place[-1]], self._ceilings[place[-1]]
+        fits = (floats >= self._floors) & (floats <= self._ceilings)
+        if not every(fits):
+            position = tuple(np.argwhere(~fits)[0])
+            low, high = self._floors[position[-1]], self._ceilings[position[-1]]
             raise InvalidActions(
-                f"{who} takes actions from {low:g} to {high:g}, not {floats[place]:g}"
+                f"{who} takes actions from {low:g} to {high:g}, not {floats[position]:g}"
             )
         self.check_choices(values, who)
 
     def accept(self, values: Floats) -> bool:
         """Return whether values, [..., width], pass `check`; False if there are branches."""
-        return not self.branches and self._do_fit(values)
-
-    def _do_fit(self, floats: Floats) -> bool:
-        """Return whether all values, [..., continuous], are finite and within the bounds."""
-        if self._bounds is not None and floats.size:  # places cost less than extremes, and that
+        if self.branches:
+            return False
+        if self._bounds is not None and values.size:  # positions cost less than extremes, and that
             low, high = self._bounds  # of a NaN comes first, which is within no bounds
             return bool(
-                floats.item(floats.argmin()) >= low and floats.item(floats.argmax()) <= high
+                values.item(values.argmin()) >= low and values.item(values.argmax()) <= high
             )
-        fits = floats >= self._floors
-        fits &= floats <= self._ceilings
-        return every(fits)
+        return every((values >= self._floors) & (values <= self._ceilings))
 
     def check_choices(self, values: Floats, who: str) -> None:
         """Raise InvalidActions if a choice among values, [..., width], does not exist."""

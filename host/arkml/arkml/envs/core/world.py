@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
-from arkml.envs.core.submit_loop import Calls
 from arkml.errors import UsageError
-from arkml.guests.frame_loop import frames_between
 from arkml.limits import real_number
+from arkml.runtime.exported_function import ExportedFunction
+
+Calls = Iterator[Callable[[], ExportedFunction]]
+"""The calls of an instance, in order; each item begins one."""
 
 ORIGIN = 946_684_800_000_000_000
 """Nanoseconds from the Unix epoch to January 1, 2000, the time at which every instance starts."""
@@ -19,7 +21,13 @@ FRAME = 1 / 60
 """Seconds of a frame by default."""
 
 _MOST = 1e9  # of frame_seconds, time_scale and capture_rate
+_U32 = 0xFFFF_FFFF
 _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
+
+
+def frames_between(before: int, now: int) -> int:
+    """Return how many frames of a guest ended between two numbers of them, which wrap around."""
+    return (now - before) & _U32
 
 
 class Pace(Sealed):
@@ -89,20 +97,22 @@ class SeededWorld:
         self._pace = pace
         self._now = ORIGIN
         self._draws = 0
-        self._frames: Callable[[], int] = int  # none
-        self._counted = 0
+        self._words: Sequence[int] = (0,)  # with the number of frames that have ended: none
+        self._frames = self._counted = 0
 
-    def follow(self, frames: Callable[[], int]) -> None:
+    def follow(self, words: Sequence[int], frames: int) -> None:
         """
-        Count the frames that end in the shim's loop, as u32; a frame begins at the end of another.
+        Count the frames that end in the shim's loop; a frame begins at the end of another.
+
+        `frames` is the index of their number, u32, in `words`.
         """
-        self._frames, self._counted = frames, frames()
+        self._words, self._frames, self._counted = words, frames, words[frames]
 
     def settle(self) -> None:
         """Advance the clock by the frames that the shim ran ahead."""
-        frames = self._frames()
+        frames = self._words[self._frames]
         if frames != self._counted:
-            self._now += frames_between(self._counted, frames) * self._pace.nanoseconds
+            self._now += ((frames - self._counted) & _U32) * self._pace.nanoseconds
             self._counted = frames
 
     def tick(self) -> None:
@@ -145,7 +155,7 @@ class SeededWorld:
 
     def _uncounted(self) -> int:
         """Return the number of frames that have ended in the loop since the last call."""
-        before, self._counted = self._counted, self._frames()
+        before, self._counted = self._counted, self._words[self._frames]
         return frames_between(before, self._counted)
 
     def random(self, size: int) -> bytes:

@@ -97,7 +97,7 @@ class Guests(Sealed, Closing):
     def _play(self, seat: Seat, seen: Floats) -> None:
         """Play the episode that began with `seen`, float32, [num_features], with the policy."""
         assert self._policy is not None
-        while seat.agent.is_playing:
+        while seat.agent.number is not None:
             seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]
 
 

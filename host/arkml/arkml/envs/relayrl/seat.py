@@ -56,10 +56,9 @@ class Seat:
     @property
     def masks(self) -> list[Marks]:
         """The choices that are masked now, for each branch bool, [choices]."""
-        if self.seen is None or self.agent.shown is None:
+        if self.seen is None:
             return [np.zeros(choices, bool) for choices in self.actions.branches]
-        decision, row = self.agent.shown
-        return [masks[row] for masks in decision.masks]
+        return list(self.agent.masks)
 
     def prepare(self) -> None:
         """
@@ -117,17 +116,15 @@ class Seat:
         """Raise EnvironmentError between episodes."""
         if self.seen is None:
             raise checks.refused("reset the environment before its first step")
-        if not self.agent.is_playing:
+        if self.agent.number is None:
             raise checks.refused("the episode has ended: reset the environment")
 
     def _env_info(self, info: dict[str, Any]) -> EnvInfo | None:
         """Return the info of a step, with `mask/BRANCH/CHOICE` for masked choices."""
-        assert self.agent.shown is not None
-        decision, row = self.agent.shown
         masked = [
             (f"mask/{branch}/{choice}", "1.0")
-            for branch, masks in enumerate(decision.masks)
-            for choice in np.flatnonzero(masks[row])
+            for branch, masks in enumerate(self.agent.masks)
+            for choice in np.flatnonzero(masks)
         ]
         return [(name, str(value)) for name, value in info.items()] + masked or None
 

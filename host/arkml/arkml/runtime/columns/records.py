@@ -14,24 +14,21 @@ class RecordPlace:
     """
     The place of one session record, which may move.
 
-    `start` is the index of its first word in the arena's words.
+    In the arena's words `start` is the index of its first word, and `submits` that of the guest's
+    number of answered submits.
     """
 
-    __slots__ = ("_index", "_table", "start")
+    __slots__ = ("_index", "_table", "start", "submits")
 
     def __init__(self, table: Records, index: int) -> None:
         self._table = table
         self._index = index
+        self.submits: int = table.submits
         self.locate()
 
     def locate(self) -> None:
         """Update `start` after the records have moved."""
         self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
-
-    @property
-    def submits(self) -> int:
-        """The index of the guest's number of answered submits in the arena's words."""
-        return self._table.submits
 
     def word(self, field: int) -> int:
         """Return the index of the record's field in the arena's words."""

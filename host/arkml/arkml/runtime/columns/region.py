@@ -112,16 +112,17 @@ class Region:
         if self._list is None:
             self._make_list(rules)
         if self._list is not None:
-            self._list.begin(highest)
+            self._columns.arena.numbers[self._list.highest] = highest
             self._words[start + _LIST] = self._list.offset
         self._words[start + _FOLLOWED] = self._words[start + _COUNT]
 
     def listed(self) -> Listed | None:
-        """Return the list of this submit's rows, None if the shim has not listed them."""
-        count, start = self.count(), self._record.start
-        if self._list is None or self._words[start + _FOLLOWED] != count:
+        """Return the rows of this submit as a list, None if they are not listed."""
+        words, start = self._words, self._record.start
+        count = words[start + _COUNT]
+        if self._list is None or words[start + _FOLLOWED] != count:
             return None
-        return self._list.rows(count, self._words[self._record.submits])
+        return self._list.rows(count, words[self._record.submits])
 
     def end_submit(self) -> None:
         """Empty the queue of a submit that was answered."""

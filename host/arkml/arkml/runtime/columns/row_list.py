@@ -79,6 +79,8 @@ class RowList:
         self._words = arena.words
         self.size: int = list_bytes(capacity)
         self.offset: int = arena.allocate(self.size)
+        self.highest: int = (self.offset + at.LIST_HIGHEST) >> 3
+        """The index, in the arena's numbers, of the id that those of new agents must exceed."""
         self._start = self.offset >> 2
         rewards, begun, over, marks = at.list_columns(capacity)
         self._rewards = arena.array(self.offset + rewards, capacity, np.float32)
@@ -90,10 +92,6 @@ class RowList:
         self._shown: tuple[Floats, Marks, Marks, Marks] = self._rewards, *self._reports
         for field, rule in zip(at.LIST_RULES, rules, strict=True):
             self._words[self._start + (field >> 2)] = rule
-
-    def begin(self, highest: int) -> None:
-        """Have rows listed, if the ids of new agents are higher than `highest`."""
-        self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3] = highest
 
     def rows(self, count: int, submits: int) -> Listed | None:
         """Return the `count` rows of a submit, if they are listed; `submits` were answered."""
@@ -107,7 +105,7 @@ class RowList:
             *self._shown,
             self._begun[: words[start + (at.LIST_BEGUN >> 2)]],
             self._over[: words[start + (at.LIST_OVER >> 2)]],
-            self._arena.numbers[(self.offset + at.LIST_HIGHEST) >> 3],
+            self._arena.numbers[self.highest],
             words[start + (at.LIST_REWARDED >> 2)] != 0,
         )
 
