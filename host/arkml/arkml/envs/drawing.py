@@ -28,7 +28,7 @@ _BARS = 64  # in one strip; of more values every second one is drawn, or every t
 _GAP = 4  # pixels between strips, and between features and actions
 
 
-class Shown(NamedTuple):
+class Figure(NamedTuple):
     """
     An agent to draw.
 
@@ -62,7 +62,7 @@ class Plane:
         columns = self._columns = list(spec.positions)
         self._scale = _Scale(*(bounds[columns] for bounds in _feature_bounds(spec)))
 
-    def draw(self, agents: Sequence[Shown]) -> Pixels:
+    def draw(self, agents: Sequence[Figure]) -> Pixels:
         """Return a picture, uint8, [256, 256, 3]. The second coordinate points up."""
         places = np.array([agent.features[self._columns] for agent in agents], np.float32)
         places = places.reshape(-1, len(self._columns))
@@ -97,11 +97,11 @@ class Bars:
         self._features = _Scale(*_feature_bounds(spec))
         self._actions = _Scale(np.append(low, zeros), np.append(high, last))
 
-    def draw(self, agents: Sequence[Shown]) -> Pixels:
+    def draw(self, agents: Sequence[Figure]) -> Pixels:
         """Return a picture, uint8, [256, 256, 3]; see `draw_bars` for agents of two behaviors."""
         return draw_bars([(self, agent) for agent in agents])
 
-    def strip(self, brush: ImageDraw.ImageDraw, top: int, bottom: int, agent: Shown) -> None:
+    def strip(self, brush: ImageDraw.ImageDraw, top: int, bottom: int, agent: Figure) -> None:
         """Draw one agent between the rows `top` and `bottom` of a picture."""
         color = _COLORS[agent.color % len(_COLORS)]
         middle = 3 * SIDE // 4
@@ -138,7 +138,7 @@ def blank() -> Pixels:
     return draw_bars([])
 
 
-def draw_bars(agents: Sequence[tuple[Bars, Shown]]) -> Pixels:
+def draw_bars(agents: Sequence[tuple[Bars, Figure]]) -> Pixels:
     """Return a picture, uint8, [256, 256, 3], of agents, each with the bars of its behavior."""
     image = Image.new("RGB", (SIDE, SIDE), _PAPER)
     brush = ImageDraw.Draw(image)

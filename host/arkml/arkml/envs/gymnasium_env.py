@@ -14,7 +14,7 @@ from arkml.batches import Floats
 from arkml.envs import spaces
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
-from arkml.envs.drawing import Bars, RenderMode, Shown, plane_of
+from arkml.envs.drawing import Bars, Figure, RenderMode, plane_of
 from arkml.envs.made_spec import MadeSpec
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade
@@ -97,7 +97,7 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         super().reset(seed=seed, options=options)
         seen, info = self._agent.reset(seed)
         self._latest = _Latest(seen)
-        return spaces.shown_one(self._spec, seen), {**info, **self._allowed()}
+        return spaces.observation_of(self._spec, seen), {**info, **self._allowed()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """
@@ -122,7 +122,7 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         latest.seen, latest.reward = seen, reward
         if self._agent.masks:
             info.update(self._allowed())
-        return spaces.shown_one(self._spec, seen), reward, terminated, truncated, info
+        return spaces.observation_of(self._spec, seen), reward, terminated, truncated, info
 
     def action_masks(self) -> Marks:
         """
@@ -146,7 +146,7 @@ class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         if self.render_mode is None or latest.seen is None:
             return None
         if self.render_mode == "rgb_array":
-            return self._picture.draw([Shown(latest.seen, latest.action, 0)])
+            return self._picture.draw([Figure(latest.seen, latest.action, 0)])
         features = "  ".join(f"{value:9.4f}" for value in latest.seen)
         return f"observation {features}   reward {latest.reward:9.4f}\n"
 

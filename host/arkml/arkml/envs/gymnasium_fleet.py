@@ -17,9 +17,9 @@ from arkml.envs.core.decisions import Decision
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.core.id_search import Places
+from arkml.envs.core.id_search import Indices
 from arkml.envs.core.options import GuestEnvOptions
-from arkml.envs.drawing import Shown
+from arkml.envs.drawing import Figure
 from arkml.envs.fleet_reset import Ended, begin_again, mask_of, seeds_of
 from arkml.envs.gymnasium_vector import Restart, mode_of
 from arkml.envs.made_spec import MadeSpec
@@ -27,12 +27,13 @@ from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     action_space,
     all_allowed,
+    copied,
     final_observations,
     observation_space,
-    shown,
+    observations_of,
     taken,
 )
-from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays, copied
+from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -169,7 +170,7 @@ class GuestFleetVectorEnv(
         self._begun = []
         info: dict[str, Any] = {}
         self._inform(info, step, _beginnings(step))
-        return copied(shown(self._spec, self._seen)), info
+        return copied(observations_of(self._spec, self._seen)), info
 
     def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
         """
@@ -213,14 +214,14 @@ class GuestFleetVectorEnv(
                 step.rewards[_begun(step)] = 0  # it is in the info
             if step.steps:
                 self._note_failures(step)
-            rows += self._shown(step)
+            rows += self._rows_now(step)
             if self._is_same and some(step.ended):
                 rows += self._replace(step, info)
             if self._is_disabled:
                 self._over = step.ended
         self._seen = step.observations
         self._inform(info, step, rows)
-        observations = shown(self._spec, self._seen)
+        observations = observations_of(self._spec, self._seen)
         if out is None:
             return copied(observations), step.rewards, step.terminated, step.truncated, info
         return out.filled((observations, step.rewards, step.terminated, step.truncated, info))
@@ -256,12 +257,12 @@ class GuestFleetVectorEnv(
         step.present |= ~mask & self._fleet.alive
         info: dict[str, Any] = {}
         self._inform(info, step, rows)
-        return copied(shown(self._spec, self._seen)), info
+        return copied(observations_of(self._spec, self._seen)), info
 
-    def _agents_shown(self) -> list[Shown | None]:
+    def _figures(self) -> list[Figure | None]:
         actions = self._acted
         return [
-            Shown(self._seen[guest], None if actions is None else actions[guest], guest)
+            Figure(self._seen[guest], None if actions is None else actions[guest], guest)
             if is_alive
             else None
             for guest, is_alive in enumerate(self._fleet.alive.tolist())
@@ -291,20 +292,20 @@ class GuestFleetVectorEnv(
         self._note_failures(fresh)
         return _beginnings(fresh)
 
-    def _shown(self, step: FleetStep) -> list[_Rows]:
+    def _rows_now(self, step: FleetStep) -> list[_Rows]:
         """
         Return the rows for the info of this step, and keep rows of episodes that are shown later.
         """
         if not step.steps or not some(step.replaced):
             return _all(step)
-        shown_rows: list[_Rows] = []
+        now: list[_Rows] = []
         for decision, places in _all(step):
             late = step.replaced[places] & ~decision.ended
             if some(late):
                 self._begun.append((decision, np.where(late, places, -1)))
                 places = np.where(late, -1, places)
-            shown_rows.append((decision, places))
-        return shown_rows
+            now.append((decision, places))
+        return now
 
     def _note_failures(self, step: FleetStep) -> None:
         if self._restart is None:
@@ -366,7 +367,7 @@ class GuestFleetVectorEnv(
             info["_demonstrations"] = given.astype(bool)
 
 
-_Rows = tuple[Decision, Places]
+_Rows = tuple[Decision, Indices]
 """Rows whose metadata and masks are in an info: intp, [n], the guest of each, -1 for none of it."""
 
 
@@ -394,13 +395,13 @@ def _beginnings(step: FleetStep) -> list[_Rows]:
     return [(decision, np.where(decision.ended, -1, places)) for decision, places in _all(step)]
 
 
-def _within(places: Places, guests: Marks) -> Places:
+def _within(places: Indices, guests: Marks) -> Indices:
     """Return places, intp, [n], with -1 for guests that are not among `guests`, bool, [guests]."""
-    kept: Places = np.where((places >= 0) & guests[places], places, -1)
+    kept: Indices = np.where((places >= 0) & guests[places], places, -1)
     return kept
 
 
-def _going(decision: Decision, places: Places) -> tuple[Places, Places]:
+def _going(decision: Decision, places: Indices) -> tuple[Indices, Indices]:
     """Return the rows of agents that have not ended, and their guests: intp, [m] each."""
     rows = ((places >= 0) & ~decision.ended).nonzero()[0]
     return rows, places[rows]

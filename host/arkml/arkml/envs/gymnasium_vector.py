@@ -14,24 +14,25 @@ from arkml.base.closing import Closing
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
-from arkml.envs import showing
-from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
+from arkml.envs import step_infos
+from arkml.envs.core.decisions import Decision, InPlace, Step
 from arkml.envs.core.guest_env import GuestEnv, core_of
-from arkml.envs.core.id_search import Places
+from arkml.envs.core.id_search import Indices
 from arkml.envs.core.options import GuestEnvOptions
-from arkml.envs.drawing import Shown
+from arkml.envs.drawing import Figure
 from arkml.envs.made_spec import MadeSpec
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import (
     action_space,
     all_allowed,
+    copied,
     final_observations,
     observation_space,
-    shown,
+    observations_of,
     taken,
 )
-from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays, owned
+from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -39,6 +40,8 @@ from arkml.host import Source
 from arkml.limits import require_whole
 
 _WHO = "a vector environment"
+_Arrays = tuple[Floats, Floats, Marks, Marks]
+"""Features, rewards, terminated and truncated by env."""
 
 ON_FAILURE = "on-failure"
 Restart = Literal["on-failure"] | None
@@ -122,12 +125,14 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
             "render_mode": render_mode,
         }  # fmt: skip
         self.render_mode = render_mode
-        self._mode = self.autoreset_mode = mode
+        self.autoreset_mode = mode
+        self._is_same = mode is AutoresetMode.SAME_STEP
         self._restart = restart
         self._env = GuestEnv(module, **options)
+        self._core = core_of(self._env)
         try:
             self._fresh: Step | None = self._env.reset()
-            decision = showing.only_decision(self._fresh, _WHO)
+            decision = step_infos.only_decision(self._fresh, _WHO)
         except BaseException:
             self._env.close()
             raise
@@ -146,15 +151,9 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slots = Slots(self.num_envs)
-        self._places: Places | None = None  # of the agents that decide, None for all in order
-        self._has_hidden = False  # some of them have none
-        self._seated: Ids | None = None  # the agents of the last decision, if row k has place k
-        self._hidden: Ids = np.zeros(0, np.int32)
         self._is_over = True
         self._has_failed = False
         self._all = np.ones(self.num_envs, bool)
-        self._acted: Floats | None = None
-        self._in_order = np.arange(self.num_envs)
         self._out = ArrayCheck(self._spec, self.num_envs)
         self._infos = VectorInfos(self.num_envs)
 
@@ -193,9 +192,8 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         if step is None or seed is not None:
             step = self._env.reset(seed)
         self._slots.clear()
-        self._hidden = np.zeros(0, np.int32)
         self._is_over = self._has_failed = False
-        observations, _, _, _, info = owned(self._show(step))
+        observations, _, _, _, info = _owned(self._show(step))
         return observations, info
 
     def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
@@ -219,49 +217,53 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
             self._out.require(out)
-        self._acted = values
+        self._slots.acted = values
         outcome = self._start_over() if self._is_over else self._stepped(values)
-        return owned(outcome) if out is None else out.filled(outcome)
+        return _owned(outcome) if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""
         del kwargs
         self._env.close()
 
-    def _agents_shown(self) -> list[Shown | None]:
-        agents: list[Shown | None] = [None] * self.num_envs
+    def _figures(self) -> list[Figure | None]:
+        figures: list[Figure | None] = [None] * self.num_envs
         decision = self._env.decision
         if decision is not None:
             rows = dict(zip(decision.agents.tolist(), decision.observations, strict=True))
-            for place, agent in enumerate(self._slots.agents.tolist()):
+            acted = self._slots.acted
+            for index, agent in enumerate(self._slots.agents.tolist()):
                 if agent in rows:
-                    action = None if self._acted is None else self._acted[place]
-                    agents[place] = Shown(rows[agent], action, place)
-        return agents
+                    action = None if acted is None else acted[index]
+                    figures[index] = Figure(rows[agent], action, index)
+        return figures
 
     def _stepped(self, values: Floats) -> Outcome:
-        if self._places is not None:
-            step = self._env.step(self._chosen(values))
+        slots = self._slots
+        if slots.acting is not None:
+            step = self._env.step(slots.chosen(values))
+        elif isinstance(rows := self._core.step_rows(values), Step):
+            step = rows
+        elif rows.before is slots.in_order and not (
+            self._is_same and (len(rows.begun) or len(rows.over))
+        ):
+            return self._show_in_order(rows)
         else:
-            rows = core_of(self._env).step_rows(values)
-            if isinstance(rows, Step):
-                step = rows
-            elif rows.before is self._seated and self._shows(rows):
-                return self._show_in_place(rows)
-            else:
-                assert self._env.decision is not None
-                step = Step((self._env.decision,))
+            assert self._env.decision is not None
+            step = Step((self._env.decision,))
         return self._show(step) if step.decisions else self._ended(step)
 
-    def _shows(self, moved: InPlace) -> bool:
-        """Return whether rows are shown as they are: with SAME_STEP, if no agent changes."""
-        if self._mode is AutoresetMode.NEXT_STEP:
-            return True
-        return not len(moved.begun) and not len(moved.over)
+    def _show_in_order(self, rows: InPlace) -> Outcome:
+        """
+        Return the outcome of a submit whose row k is of env k, as views.
 
-    def _show_in_place(self, rows: InPlace) -> Outcome:
-        """Return the outcome of a submit whose rows are in the order of the places, as views."""
-        info = {"present": self._all, **self._guest_info(None)}
+        With SAME_STEP no agent begins or ends in it.
+        """
+        info: dict[str, Any] = {"present": self._all}
+        instance = self._core.instance
+        assert instance is not None
+        if instance.experiments.given:
+            info.update(self._guest_info(None))
         rewards = rows.rewards
         if len(rows.begun) or len(rows.over):
             self._slots.follow(rows.agents, rows.over)
@@ -269,80 +271,59 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
                 self._infos.add_rewards(info, rows.begun, first)
                 rewards = rewards.copy()
                 rewards[rows.begun] = 0
-        if rows.metadata:
+        if len(rows.metadata.rows):
             self._infos.add_log(info, rows.metadata)
         self._infos.complete(info)
         if rows.masks:
             deciding = ~(rows.terminated | rows.truncated)
             info.update(self._allowed(rows.masks, deciding, deciding))
-        self._seated = rows.agents
+        self._slots.in_order = rows.agents
         return (
-            shown(self._spec, rows.observations), rewards, rows.terminated, rows.truncated, info
+            observations_of(self._spec, rows.observations), rewards, rows.terminated,
+            rows.truncated, info,
         )  # fmt: skip
-
-    def _chosen(self, values: Floats) -> Floats:
-        """Return the rows of deciding agents, float32, [m, num_actions]; hidden ones take zeros."""
-        assert self._places is not None
-        chosen: Floats = values.take(self._places, 0)
-        if self._has_hidden:
-            chosen[self._places < 0] = 0
-        return chosen
 
     def _ended(self, step: Step) -> Outcome:
         """Return the outcome of a guest that ended after all its agents had."""
         self._is_over, self._has_failed = True, step.error is not None
-        self._seated = None
-        return self._empty(self._guest_info(step))
-
-    def _guest_info(self, step: Step | None) -> dict[str, Any]:
-        """Return the part of an info that describes the guest, the same for all places."""
-        return self._infos.of_guest(showing.guest_info(self._env, step))
-
-    def _empty(self, info: dict[str, Any]) -> Outcome:
-        """Return the outcome in which all places are empty."""
+        self._slots.in_order = None
+        info = self._guest_info(step)
         no = np.zeros(self.num_envs, bool)
-        rows = np.zeros((self.num_envs, self._behavior.num_features), np.float32)
+        features = np.zeros((self.num_envs, self._behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
         info = {"present": no.copy(), **info, **all_allowed(self._spec, (), self.num_envs)}
         self._allowed_now = info.get("action_mask")
         self._infos.complete(info)
-        return shown(self._spec, rows), rewards, no, no.copy(), info
+        return observations_of(self._spec, features), rewards, no, no.copy(), info
+
+    def _guest_info(self, step: Step | None) -> dict[str, Any]:
+        """Return the part of an info that describes the guest, the same for all places."""
+        return self._infos.of_guest(step_infos.guest_info(self._env, step))
 
     def _show(self, step: Step) -> Outcome:
         info: dict[str, Any] = {}
+        arrange = self._arrange_same if self._is_same else self._arrange_next
         try:
-            decision = showing.only_decision(step, _WHO, self._behavior)
-            if len(self._hidden):
-                self._slots.enter(decision, self._hidden)
-                self._hidden = np.zeros(0, np.int32)
-            places, (observations, *outcome) = self._shown(decision, info)
+            decision = step_infos.only_decision(step, _WHO, self._behavior)
+            self._slots.enter_waiting(decision)
+            indices = self._slots.of(decision)
+            features, *outcome = arrange(decision, indices, info)
         except UsageError:
             self._is_over = self._has_failed = True  # the guest is in a submit that cannot be shown
             raise
         info.update(self._guest_info(step))
-        is_same = self._mode is AutoresetMode.SAME_STEP
-        self._infos.add(info, decision, places, same=is_same)
+        self._infos.add(info, decision, indices, same=self._is_same)
         self._infos.complete(info)
         self._is_over, self._has_failed = step.is_over, step.error is not None
-        self._plan(decision, places, info)
-        return shown(self._spec, observations), *outcome, info
+        deciding, acting = self._slots.plan(decision, indices)
+        if decision.masks:
+            has_slot = acting >= 0
+            info.update(self._allowed(decision.masks, deciding[has_slot], acting[has_slot]))
+        return observations_of(self._spec, features), *outcome, info
 
-    def _shown(
-        self, decision: Decision, info: dict[str, Any]
-    ) -> tuple[Places, tuple[Floats, Floats, Marks, Marks]]:
-        """
-        Return the places of rows, intp, [n], and the arrays shown there, features by place first.
-
-        Raises UsageError for agents that do not fit into the places, or the mode.
-        """
-        places = self._slots.of(decision)
-        if self._mode is AutoresetMode.SAME_STEP:
-            return places, self._show_same(decision, places, info)
-        return places, self._show_next(decision, places, info)
-
-    def _allowed(self, masks: tuple[Marks, ...], rows: Any, places: Any) -> dict[str, Any]:
-        """Return the info with the masks of agents, whose rows sit at these places."""
-        info = all_allowed(self._spec, [(masks, rows, places)], self.num_envs)
+    def _allowed(self, masks: tuple[Marks, ...], rows: Any, indices: Any) -> dict[str, Any]:
+        """Return the info with the masks of these rows, which are of the envs `indices`."""
+        info = all_allowed(self._spec, [(masks, rows, indices)], self.num_envs)
         self._allowed_now = info["action_mask"]
         return info
 
@@ -358,44 +339,39 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         no = np.zeros(self.num_envs, bool)
         return observations, np.zeros(self.num_envs, np.float32), no, no.copy(), info
 
-    def _show_next(
-        self, decision: Decision, places: Places, info: dict[str, Any]
-    ) -> tuple[Floats, Floats, Marks, Marks]:
+    def _arrange_next(self, decision: Decision, indices: Indices, info: dict[str, Any]) -> _Arrays:
         """
-        Show rows at their places, new agents in places that were empty, others not yet.
+        Return the arrays of a step by env, with new agents in slots that were empty, others not.
 
-        Fills in the `places` of rows, intp, [n], that had none. Raises UsageError if there are too
-        few.
+        indices: intp, [n], the env of each row, which is filled in where new agents get one; -1 is
+        for none. Raises UsageError if there are too few.
         """
-        ended = decision.ended
+        slots, ended = self._slots, decision.ended
         begun = (decision.started & ~ended).nonzero()[0]
         if len(begun):
-            room = int((self._slots.agents < 0).sum())
+            room = int((slots.agents < 0).sum())
             if len(begun) > room + int(ended.sum()):
-                self._slots.enter(decision, decision.agents[begun])
-            self._hidden = decision.agents[begun[room:]]
+                slots.enter(decision, decision.agents[begun])
+            slots.waiting = decision.agents[begun[room:]]
             begun = begun[:room]
-            places[begun] = self._slots.enter(decision, decision.agents[begun])
-            if len(self._hidden):
-                info.update(self._infos.of_guest({"auto_answered": len(self._hidden)}))
-        self._slots.leave(places[ended & (places >= 0)])
-        outcome = self._placed(decision, places, (places >= 0).nonzero()[0], info)
-        outcome[1][places[begun]] = 0  # the reward of a first row is in the info
+            indices[begun] = slots.enter(decision, decision.agents[begun])
+            if len(slots.waiting):
+                info.update(self._infos.of_guest({"auto_answered": len(slots.waiting)}))
+        slots.leave(indices[ended & (indices >= 0)])
+        outcome = self._arranged(decision, indices, (indices >= 0).nonzero()[0], info)
+        outcome[1][indices[begun]] = 0  # the reward of a first row is in the info
         return outcome
 
-    def _show_same(
-        self, decision: Decision, places: Places, info: dict[str, Any]
-    ) -> tuple[Floats, Floats, Marks, Marks]:
-        """Show rows as `_show_next`, but let new agents replace agents that end in this submit."""
-        ended = decision.ended
+    def _arrange_same(self, decision: Decision, indices: Indices, info: dict[str, Any]) -> _Arrays:
+        """Return what `_arrange_next` does, but have new agents replace those that end."""
+        slots, ended = self._slots, decision.ended
         begun = (decision.started & ~ended).nonzero()[0]
-        old = (places >= 0).nonzero()[0]
-        outcome = self._placed(decision, places, old, info)
-        observations, _, terminated, truncated = outcome
+        outcome = self._arranged(decision, indices, (indices >= 0).nonzero()[0], info)
+        features, _, terminated, truncated = outcome
         over = terminated | truncated
         count = np.count_nonzero(over)
         if count:
-            info["final_obs"] = final_observations(self._spec, observations, over)
+            info["final_obs"] = final_observations(self._spec, features, over)
             info["_final_obs"] = over
             info["final_info"], info["_final_info"] = {}, over.copy()
         if len(begun) < count and self._env.decision is not None:
@@ -403,44 +379,32 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
                 f"{decision.behavior.name} does not replace its agents in the submit that ends"
                 " them: take autoreset_mode NEXT_STEP"
             )
-        self._slots.leave(places[ended & (places >= 0)])
-        places[begun] = self._slots.enter(decision, decision.agents[begun])
-        observations[places[begun]] = decision.observations[begun]
-        info["present"][places[begun]] = True
+        slots.leave(indices[ended & (indices >= 0)])
+        indices[begun] = slots.enter(decision, decision.agents[begun])
+        features[indices[begun]] = decision.observations[begun]
+        info["present"][indices[begun]] = True
         return outcome
 
-    def _placed(
-        self, decision: Decision, places: Places, rows: Places, info: dict[str, Any]
-    ) -> tuple[Floats, Floats, Marks, Marks]:
-        """Return observations, rewards, terminated, truncated with these rows at their places."""
+    def _arranged(
+        self, decision: Decision, indices: Indices, rows: Indices, info: dict[str, Any]
+    ) -> _Arrays:
+        """Return the arrays of a step by env, from these rows, intp, [m], of a decision."""
         terminated, truncated, present = np.zeros((3, self.num_envs), bool)
-        observations = np.zeros((self.num_envs, decision.behavior.num_features), np.float32)
+        features = np.zeros((self.num_envs, decision.behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
-        at = places[rows]
-        observations[at] = decision.observations[rows]
+        at = indices[rows]
+        features[at] = decision.observations[rows]
         rewards[at] = decision.rewards[rows]
         terminated[at] = decision.terminated[rows]
         truncated[at] = decision.truncated[rows]
         present[at] = True
         info["present"] = present
-        return observations, rewards, terminated, truncated
+        return features, rewards, terminated, truncated
 
-    def _plan(self, decision: Decision, places: Places, info: dict[str, Any]) -> None:
-        """Prepare the order of the next actions, and the check for the unchanged next submit."""
-        deciding = (~decision.ended).nonzero()[0]
-        seats = places[deciding]
-        self._has_hidden = bool((seats < 0).any())
-        if self._has_hidden:
-            again = ((seats < 0) & ~decision.started[deciding]).nonzero()[0]
-            if len(again):  # rows of agents that began with another row of this submit
-                seats[again] = self._slots.of(decision)[deciding[again]]
-        is_in_order = (
-            len(places) == self.num_envs
-            and bool((places == self._in_order).all())
-            and bool((decision.places >= 0).all())
-        )
-        self._seated = decision.agents if is_in_order else None
-        self._places = None if is_in_order else seats
-        if decision.masks:
-            sitting = seats >= 0
-            info.update(self._allowed(decision.masks, deciding[sitting], seats[sitting]))
+
+def _owned(outcome: Outcome) -> Outcome:
+    """Return an outcome whose arrays are copies, `present` among them; its info is the same."""
+    observations, rewards, terminated, truncated, info = outcome
+    info["present"] = info["present"].copy()
+    seen = copied(observations) if isinstance(observations, dict) else observations.copy()
+    return seen, rewards.copy(), terminated.copy(), truncated.copy(), info

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.base.closing import Closing
 from arkml.batches import Floats
-from arkml.envs import showing
+from arkml.envs import step_infos
+from arkml.envs.core.coercion import action_of
 from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.guest_env import GuestEnv, core_of
@@ -128,7 +129,7 @@ class OneAgent(Closing):
 
     def checked(self, action: npt.ArrayLike) -> Floats:
         """Return the columns of an action as float32, [num_actions]. Raises InvalidActions."""
-        return showing.checked(action, self.behavior.spec.actions, self._who)
+        return action_of(action, self.behavior.spec.actions, self._who)
 
     def step(self, action: Floats) -> Outcome:
         """
@@ -183,11 +184,11 @@ class OneAgent(Closing):
         self._agents, self._row = rows.agents, row
         if rows.masks:
             self.masks = tuple(masks[row] for masks in rows.masks)
-        info: dict[str, Any] = showing.metadata_of(rows, row) if len(rows.metadata.rows) else {}
+        info: dict[str, Any] = step_infos.metadata_of(rows, row) if len(rows.metadata.rows) else {}
         instance = self._core.instance
         assert instance is not None
         if step is not None or instance.experiments.given:
-            info.update(showing.guest_info(self.env, step))
+            info.update(step_infos.guest_info(self.env, step))
         return info
 
     def _next(self, seed: int | None) -> Step:
@@ -214,7 +215,7 @@ class OneAgent(Closing):
         return None if decision is None else Step((decision,))
 
     def _decision(self, step: Step, behavior: Behavior | None = None) -> Decision:
-        decision = showing.only_decision(step, self._who, behavior)
+        decision = step_infos.only_decision(step, self._who, behavior)
         if len(decision.deciding) > 1:
             raise UsageError(
                 f"{self._who} has one agent, this guest {len(decision.deciding)}: take"

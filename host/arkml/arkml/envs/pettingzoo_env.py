@@ -13,20 +13,20 @@ from arkml.base.closing import Closing
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
-from arkml.envs import showing
+from arkml.envs import step_infos
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions, Spec
-from arkml.envs.drawing import Bars, Pixels, Plane, RenderMode, Shown, draw_bars, plane_of
+from arkml.envs.drawing import Bars, Figure, Pixels, Plane, RenderMode, draw_bars, plane_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     Space,
     action_space,
     allowed,
     observation_space,
-    shown,
+    observations_of,
     taken,
     unmasked,
 )
@@ -225,7 +225,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         decision = step.decisions[0]
         self._meet(decision, arrive=True)
         names = self._names_of(decision)
-        infos = self._show(decision, names, showing.guest_info(self._env, step))
+        infos = self._show(decision, names, step_infos.guest_info(self._env, step))
         for agent, reward in zip(decision.agents.tolist(), decision.rewards.tolist(), strict=True):
             if reward:
                 infos[self._names[agent]]["reward"] = reward
@@ -260,7 +260,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         rewards = dict.fromkeys(self.agents, 0.0)
         terminated, truncated = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
         infos: dict[str, dict[str, Any]] = {name: {"acted": False} for name in self.agents}
-        guest_info = showing.guest_info(self._env, step)
+        guest_info = step_infos.guest_info(self._env, step)
         for later in step.decisions:
             self._meet(later, arrive=self._spawn == "show")
             names = self._names_of(later)
@@ -330,7 +330,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         self, decision: Decision, names: list[str], guest_info: dict[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """Note the observations of the agents that take part, and return their infos by name."""
-        observations = shown(decision.behavior.spec, decision.observations)
+        observations = observations_of(decision.behavior.spec, decision.observations)
         if isinstance(observations, dict):
             parts = zip(*observations.values(), strict=True)
             each = [dict(zip(observations, values, strict=True)) for values in parts]
@@ -342,7 +342,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
             self._features.update(zip(names, decision.observations, strict=True))
             self._features.pop(_HIDDEN, None)
         infos = {name: dict(guest_info) for name in names}
-        for row, said in showing.metadata_by_row(decision).items():
+        for row, said in step_infos.metadata_by_row(decision).items():
             if row >= 0:
                 infos[names[row]] = {**said, **guest_info}
         if decision.masks:
@@ -358,9 +358,9 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
             return plane.draw([shown for its, shown in agents if its == behavior])
         return draw_bars([(self._bars[behavior], shown) for behavior, shown in agents])
 
-    def _drawn_one(self, name: str) -> Shown:
+    def _drawn_one(self, name: str) -> Figure:
         number = int(name.rpartition("/")[2])
-        return Shown(self._features[name], self._acted.get(name), number)
+        return Figure(self._features[name], self._acted.get(name), number)
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
         """Return the rows of deciding agents, float32, [m, num_actions]; zeros for hidden ones."""

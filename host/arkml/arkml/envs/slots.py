@@ -1,11 +1,12 @@
-"""The places of a guest's agents in a vector environment."""
+"""The slots of a guest's agents in a vector environment."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision, Ids
-from arkml.envs.core.id_search import Places, searched
+from arkml.envs.core.id_search import Indices, searched
 from arkml.errors import UsageError
 
 _EMPTY = -1
@@ -13,18 +14,29 @@ _EMPTY = -1
 
 class Slots:
     """
-    A number of places, each for one agent until its episode ends.
+    A number of slots, one for each env, each of one agent until its episode ends.
 
-    agents: int32, [count], -1 for an empty place.
+    Attributes:
+        waiting: int32, agents that had no slot, and get one with the next submit.
+        acting: intp, [m], the env of each agent that decides, -1 for one without a slot; None if
+            row k of the submit is of env k.
+        in_order: `agents` of the latest decision if row k is of env k, else None.
+        acted: float32, [count, num_actions], the latest actions, None before the first.
+
     """
 
     def __init__(self, count: int) -> None:
+        self.waiting: Ids = np.zeros(0, np.int32)
+        self.acting: Indices | None = None
+        self.in_order: Ids | None = None
+        self.acted: Floats | None = None
         self._agents: Ids = np.full(count, _EMPTY, np.int32)
-        self._followed: tuple[Ids, Places] | None = None
+        self._followed: tuple[Ids, Indices] | None = None
+        self._order = np.arange(count)
 
     @property
     def agents(self) -> Ids:
-        """The agent in each place."""
+        """The agent in each slot, int32, [count], -1 for an empty one."""
         if self._followed is not None:
             agents, over = self._followed
             np.copyto(self._agents, agents)
@@ -33,39 +45,38 @@ class Slots:
         return self._agents
 
     def clear(self) -> None:
-        """Free all places."""
+        """Free all slots, for a new instance."""
         self.agents.fill(_EMPTY)
+        self.waiting = np.zeros(0, np.int32)
 
-    def follow(self, agents: Ids, over: Places) -> None:
+    def follow(self, agents: Ids, over: Indices) -> None:
         """
-        Put agents, int32, [count], into the places, and free the places `over`, intp, [n].
+        Put agents, int32, [count], into the slots, and free the slots `over`, intp, [n].
 
         The arrays must not change afterwards.
         """
         self._followed = agents, over  # most are followed before they are looked at
 
-    def of(self, decision: Decision) -> Places:
-        """
-        Return the places of the agents of a decision, intp, [n]; -1 for agents without a place.
-        """
+    def of(self, decision: Decision) -> Indices:
+        """Return the env of each row of a decision, intp, [n]; -1 for agents without a slot."""
         agents = decision.agents
         both = min(len(agents), len(self.agents))
         at_same = np.zeros(len(agents), bool)
         at_same[:both] = agents[:both] == self.agents[:both]
-        places = np.where(at_same, np.arange(len(agents)), -1)
-        moved = (~(at_same | decision.started)).nonzero()[0]  # those that start have no place yet
+        indices = np.where(at_same, np.arange(len(agents)), -1)
+        moved = (~(at_same | decision.started)).nonzero()[0]  # those that start have no slot yet
         if len(moved):
-            sitting = (self.agents != _EMPTY).nonzero()[0]
-            places[moved] = searched(agents[moved], self.agents, sitting)
-        return places
+            taken = (self.agents != _EMPTY).nonzero()[0]
+            indices[moved] = searched(agents[moved], self.agents, taken)
+        return indices
 
-    def leave(self, places: Places) -> None:
-        """Free places, intp, [n]."""
-        self.agents[places] = _EMPTY
+    def leave(self, indices: Indices) -> None:
+        """Free slots, intp, [n]."""
+        self.agents[indices] = _EMPTY
 
-    def enter(self, decision: Decision, agents: Ids) -> Places:
+    def enter(self, decision: Decision, agents: Ids) -> Indices:
         """
-        Give agents, int32, [n], the first empty places, which are returned as intp, [n].
+        Give agents, int32, [n], the first empty slots, which are returned as intp, [n].
 
         Raises UsageError if there are too few.
         """
@@ -75,6 +86,40 @@ class Slots:
                 f"{decision.behavior.name} has more agents than the {len(self.agents)} places of"
                 " this vector environment: give num_envs"
             )
-        chosen: Places = free[: len(agents)]
+        chosen: Indices = free[: len(agents)]
         self.agents[chosen] = agents
+        return chosen
+
+    def enter_waiting(self, decision: Decision) -> None:
+        """Give the agents that wait a slot. Raises as `enter`."""
+        if len(self.waiting):
+            self.enter(decision, self.waiting)
+            self.waiting = np.zeros(0, np.int32)
+
+    def plan(self, decision: Decision, indices: Indices) -> tuple[Indices, Indices]:
+        """
+        Note the order of the next actions, of a decision whose rows are of the envs `indices`.
+
+        Returns the rows that decide and their envs, -1 for none: intp, [m] each.
+        """
+        deciding = (~decision.ended).nonzero()[0]
+        acting = indices[deciding]
+        # Indices of agents that began with another row of this submit:
+        again = ((acting < 0) & ~decision.started[deciding]).nonzero()[0]
+        if len(again):
+            acting[again] = self.of(decision)[deciding[again]]
+        is_in_order = (
+            len(indices) == len(self._order)
+            and bool((indices == self._order).all())
+            and bool((decision.places >= 0).all())
+        )
+        self.in_order = decision.agents if is_in_order else None
+        self.acting = None if is_in_order else acting
+        return deciding, acting
+
+    def chosen(self, values: Floats) -> Floats:
+        """Return the actions of `acting`, float32, [m, num_actions]; zeros without a slot."""
+        assert self.acting is not None
+        chosen: Floats = values.take(self.acting, 0)
+        chosen[self.acting < 0] = 0
         return chosen

@@ -80,7 +80,7 @@ def action_space(spec: Spec) -> Space:
     return spaces.Dict({CONTINUOUS: floats, DISCRETE: choices})
 
 
-def shown(spec: Spec, features: Floats) -> Any:
+def observations_of(spec: Spec, features: Floats) -> Any:
     """Return features, float32, [n, num_features], as observations: [n, *shape], or by part."""
     if len(spec.observations) == 1:
         shape = spec.observations[0].shape
@@ -90,11 +90,18 @@ def shown(spec: Spec, features: Floats) -> Any:
     return dict(zip(names, parts, strict=True))
 
 
-def shown_one(spec: Spec, features: Floats) -> Any:
+def observation_of(spec: Spec, features: Floats) -> Any:
     """Return the observation of one agent from its features, float32, [num_features]."""
     if len(spec.observations) == 1:
         return features.reshape(spec.observations[0].shape)
-    return {name: part[0] for name, part in shown(spec, features[None]).items()}
+    return {name: part[0] for name, part in observations_of(spec, features[None]).items()}
+
+
+def copied(observations: Any) -> Any:
+    """Return a copy of observations, an array or a dict of arrays."""
+    if isinstance(observations, dict):
+        return {name: part.copy() for name, part in observations.items()}
+    return observations.copy()
 
 
 def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArray[Any]:
@@ -111,7 +118,7 @@ def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArra
 
     """
     final = np.full(len(ended), None, object)
-    rows = shown(spec, features[ended])
+    rows = observations_of(spec, features[ended])
     if isinstance(rows, dict):
         each: Iterable[Any] = (
             dict(zip(rows, parts, strict=True)) for parts in zip(*rows.values(), strict=True)

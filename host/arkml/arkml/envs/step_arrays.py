@@ -107,20 +107,6 @@ class StepArrays(NamedTuple):
         return short_repr(self)
 
 
-def owned(outcome: Outcome) -> Outcome:
-    """Return an outcome whose arrays are copies, `present` among them; its info is the same."""
-    observations, rewards, terminated, truncated, info = outcome
-    info["present"] = info["present"].copy()
-    return copied(observations), rewards.copy(), terminated.copy(), truncated.copy(), info
-
-
-def copied(observations: Any) -> Any:
-    """Return a copy of observations, an array or a dict of arrays."""
-    if isinstance(observations, dict):
-        return {name: part.copy() for name, part in observations.items()}
-    return observations.copy()
-
-
 class ArrayCheck:
     """Checks the arrays of a caller for `count` places of agents with `spec`, in every step."""
 

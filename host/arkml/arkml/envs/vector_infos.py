@@ -11,7 +11,7 @@ from arkml.arrays import every, some
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, MetadataLog
 from arkml.envs.core.decisions import Decision
-from arkml.envs.core.id_search import Places
+from arkml.envs.core.id_search import Indices
 from arkml.hive.protocol.runs import MAX_NAMES
 
 log = SafeLogger(__name__)
@@ -45,7 +45,7 @@ class VectorInfos:
         self,
         info: dict[str, Any],
         decision: Decision,
-        places: Places,
+        places: Indices,
         *,
         same: bool = False,
         are_shown: bool = False,
@@ -66,7 +66,7 @@ class VectorInfos:
         self,
         info: dict[str, Any],
         decision: Decision,
-        places: Places,
+        places: Indices,
         *,
         same: bool = False,
         are_shown: bool = False,
@@ -99,7 +99,7 @@ class VectorInfos:
         """Add the metadata of a submit whose row k has place k."""
         self._add_log(info, self._names, log, log.rows, are_shown=True)
 
-    def add_rewards(self, info: dict[str, Any], places: Places, rewards: Floats) -> None:
+    def add_rewards(self, info: dict[str, Any], places: Indices, rewards: Floats) -> None:
         """Add rewards of first rows, float32, [n], at their places, intp, [n], or -1 for none."""
         known = (places >= 0).nonzero()[0]
         if len(known):
@@ -128,7 +128,7 @@ class VectorInfos:
         info: dict[str, Any],
         names: dict[str, None],
         log: MetadataLog,
-        places: Places,
+        places: Indices,
         *,
         are_shown: bool = False,
     ) -> None:
@@ -154,7 +154,7 @@ class VectorInfos:
         info: dict[str, Any],
         names: dict[str, None],
         name: str,
-        places: Places,
+        places: Indices,
         values: Floats | Any,
     ) -> None:
         if name in _RESERVED:

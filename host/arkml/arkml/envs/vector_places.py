@@ -8,7 +8,7 @@ from typing import Any, Literal
 from arkml.arrays import Marks
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Spec
-from arkml.envs.drawing import Bars, Pixels, Shown, blank, plane_of
+from arkml.envs.drawing import Bars, Figure, Pixels, blank, plane_of
 from arkml.envs.spaces import choices_allowed, require_branches
 from arkml.errors import UsageError
 
@@ -95,10 +95,9 @@ class VectorPlaces:
         if self._picture is None:
             self._picture = plane_of(self._spec) or Bars(self._spec)
         picture = self._picture
-        agents = self._agents_shown()
-        return tuple(blank() if one is None else picture.draw([one]) for one in agents)
+        return tuple(blank() if one is None else picture.draw([one]) for one in self._figures())
 
-    def _agents_shown(self) -> Sequence[Shown | None]:
+    def _figures(self) -> Sequence[Figure | None]:
         """Return the agent of each place, None for an empty one."""
         raise NotImplementedError
 

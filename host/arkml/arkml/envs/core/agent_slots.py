@@ -12,7 +12,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision, Ids
-from arkml.envs.core.id_search import Places, earlier_of, places_of
+from arkml.envs.core.id_search import Indices, earlier_of, places_of
 from arkml.envs.core.transitions import (
     IS_LIVE_AFTER,
     RUNS_ON,
@@ -21,7 +21,7 @@ from arkml.envs.core.transitions import (
 GuestIds = npt.NDArray[np.uint64]
 States = npt.NDArray[np.uint32]
 
-NOWHERE: Places = np.zeros(0, np.intp)
+NOWHERE: Indices = np.zeros(0, np.intp)
 """No rows and no slots."""
 
 _AT_ONCE = 1_024  # rows copied at once, so that few are there twice
@@ -93,7 +93,7 @@ class JoinedRows:
         self._first = first
         self._more = more
 
-    def __getitem__(self, places: Places) -> Floats:
+    def __getitem__(self, places: Indices) -> Floats:
         """Return the rows at `places`, intp, [n], as a copy."""
         count = len(self._first)
         found = np.empty((len(places), self._first.shape[1]), np.float32)
@@ -116,18 +116,18 @@ class Moves(NamedTuple):
     row.
     """
 
-    events: Places
-    codes: Places
-    places: Places
-    earlier: Places | None
-    missing: Places
+    events: Indices
+    codes: Indices
+    places: Indices
+    earlier: Indices | None
+    missing: Indices
 
-    def known(self) -> tuple[Places, Places]:
+    def known(self) -> tuple[Indices, Indices]:
         """Return the rows whose agent is LIVE before the submit, and its slots: intp, [m] each."""
         rows = (self.places >= 0).nonzero()[0]
         return rows, self.places[rows]
 
-    def numbers(self, slots: AgentSlots, begun: Places, fresh: Ids) -> Ids:
+    def numbers(self, slots: AgentSlots, begun: Indices, fresh: Ids) -> Ids:
         """Return the agents' numbers, int32, [n]; rows that begin get the numbers `fresh`."""
         numbers = np.full(len(self.places), -1, np.int32)
         rows, places = self.known()
@@ -142,7 +142,9 @@ class Moves(NamedTuple):
         found: Ids = numbers[origins]
         return found
 
-    def previous(self, closed: Places, slots: AgentSlots, decision: Decision) -> tuple[Ids, Floats]:
+    def previous(
+        self, closed: Indices, slots: AgentSlots, decision: Decision
+    ) -> tuple[Ids, Floats]:
         """
         Return numbers and last observations of the agents whose id rows `closed`, intp, [m], take.
 
@@ -184,6 +186,6 @@ def highest_of(ids: GuestIds, before: GuestIds) -> int:
     return max(int(ids.max()), int(before.max(initial=0)))
 
 
-def codes_of(states: States, was_absent: Marks) -> Places:
+def codes_of(states: States, was_absent: Marks) -> Indices:
     """Return the numbers of the transitions of rows with states, uint32, [n]: intp, [n]."""
     return (states + was_absent * _STATES).astype(np.intp)

@@ -27,7 +27,7 @@ from arkml.arrays import Marks
 from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
 from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, highest_of, match
 from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, choice_masks
-from arkml.envs.core.id_search import Places
+from arkml.envs.core.id_search import Indices
 from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
 from arkml.errors import Unavailable, UsageError
 from arkml.hive.protocol.masks import PREFIX
@@ -192,7 +192,7 @@ class AgentTracker:
         self._is_behind = False  # its `absent` is not that of the latest submit
         self._away = none  # LIVE, without a row in it
         self.highest = None
-        self._order: Places = np.arange(0)
+        self._order: Indices = np.arange(0)
         self._over = NOWHERE  # rows of the latest submit that take no action
         self._is_steady = False
         self._repeats = 0
@@ -308,7 +308,7 @@ class AgentTracker:
     def _with_ends(
         self,
         decision: Decision,
-        closed: Places,
+        closed: Indices,
         moves: Moves,
         slots: AgentSlots,
         masks: MetadataLog,
@@ -370,6 +370,6 @@ class AgentTracker:
             self._kept.change(size - self.held)
             self.held = size
 
-    def _choice_masks(self, masks: MetadataLog, places: Places) -> tuple[Marks, ...]:
+    def _choice_masks(self, masks: MetadataLog, places: Indices) -> tuple[Marks, ...]:
         """Return the choices that agents cannot take, for each branch bool, [n, choices]."""
         return choice_masks(masks, places, self.behavior.spec.actions.branches)

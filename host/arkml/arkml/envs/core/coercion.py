@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
-from arkml.errors import UsageError
+from arkml.envs.core.specs import Actions
+from arkml.errors import InvalidActions, UsageError
 from arkml.limits import whole_number
 
 _SEEDS = 1 << 63  # guests take them as an i64
@@ -43,3 +44,15 @@ def floats_of(values: npt.ArrayLike) -> Floats:
         return array
     with np.errstate(over="ignore"):
         return array.astype(np.float32, copy=False)
+
+
+def action_of(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
+    """Return the columns of one action as float32, [num_actions]. `who` is for InvalidActions."""
+    try:
+        values = floats_of(action)
+    except (TypeError, ValueError) as error:
+        raise InvalidActions(f"{who} takes numbers, not {str(action)[:80]}") from error
+    if values.shape != (actions.width,):
+        raise InvalidActions(f"{who} takes actions of shape {(actions.width,)}, not {values.shape}")
+    actions.check(values, who)
+    return values

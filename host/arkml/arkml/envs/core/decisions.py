@@ -12,7 +12,7 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.base.short_reprs import short_repr
 from arkml.batches import NO_METADATA, Floats, MetadataLog
-from arkml.envs.core.id_search import Places, positions_in
+from arkml.envs.core.id_search import Indices, positions_in
 from arkml.envs.core.specs import Spec
 from arkml.errors import GuestError, UsageError
 from arkml.hive.protocol.masks import masked_choice
@@ -75,7 +75,7 @@ class Decision:
     started: Marks
     terminated: Marks
     truncated: Marks
-    places: Places
+    places: Indices
     metadata: MetadataLog = NO_METADATA
     masks: tuple[Marks, ...] = ()
 
@@ -93,7 +93,7 @@ class Decision:
         """The agents that wait for an action, int32, [m], in push order."""
         return self.agents[~self.ended]
 
-    def rows_of(self, places: Places) -> Places:
+    def rows_of(self, places: Indices) -> Indices:
         """Return the rows at places of the submit, intp, [m], -1 for a place without a row."""
         return positions_in(self.places, places)
 
@@ -119,15 +119,15 @@ class InPlace(NamedTuple):
     behavior: Behavior
     before: Ids
     agents: Ids
-    begun: Places
-    over: Places
+    begun: Indices
+    over: Indices
     is_rewarded: bool
     observations: Floats
     rewards: Floats
     started: Marks
     terminated: Marks
     truncated: Marks
-    places: Places
+    places: Indices
     metadata: MetadataLog
     masks: tuple[Marks, ...]
 
@@ -199,7 +199,7 @@ def require_masks(count: int, branches: Sequence[int]) -> None:
         )
 
 
-def choice_masks(masks: MetadataLog, places: Places, branches: Sequence[int]) -> tuple[Marks, ...]:
+def choice_masks(masks: MetadataLog, places: Indices, branches: Sequence[int]) -> tuple[Marks, ...]:
     """
     Return the masked choices of agents: for each branch bool, [n, choices].
 

@@ -18,7 +18,7 @@ from arkml.envs.core.env_core import NonReentrant
 from arkml.envs.core.env_instance import EnvInstance, frames_ahead
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv, core_of
-from arkml.envs.core.id_search import Places
+from arkml.envs.core.id_search import Indices
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
@@ -48,7 +48,7 @@ class FleetEnv(Closing):
         self._random = np.random.default_rng()
         self._instances: list[EnvInstance | None] = [None] * num_guests
         self._alive = np.zeros(num_guests, bool)
-        self._going: Places | None = None  # those that are alive, None where that has changed
+        self._going: Indices | None = None  # those that are alive, None where that has changed
         self._together: BatchStepper | None = None
         self._call = NonReentrant(self._factory.module.name)
         self._behavior: Behavior | None = None
@@ -282,7 +282,7 @@ class FleetEnv(Closing):
     def _set_alive(self, guest: int, is_alive: bool) -> None:
         self._alive[guest], self._going = is_alive, None
 
-    def _all_alive(self) -> Places:
+    def _all_alive(self) -> Indices:
         """Return the guests that are not over: one array as long as they are the same."""
         if self._going is None:
             self._going = np.flatnonzero(self._alive)

@@ -10,7 +10,7 @@ from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.decisions import Behavior, Decision, Step
-from arkml.envs.core.id_search import Places
+from arkml.envs.core.id_search import Indices
 from arkml.errors import GuestError, UsageError
 
 
@@ -52,7 +52,7 @@ class FleetStep:
     steps: dict[int, Step] = field(default_factory=dict)
     alone: set[int] = field(default_factory=set)
     events: Decision | None = None
-    event_guests: Places = field(default_factory=lambda: NOWHERE)
+    event_guests: Indices = field(default_factory=lambda: NOWHERE)
     is_rewarded: bool = False
 
     @staticmethod

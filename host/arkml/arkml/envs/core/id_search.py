@@ -10,10 +10,10 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 
 Keys = npt.NDArray[Any]
-Places = npt.NDArray[np.intp]
+Indices = npt.NDArray[np.intp]
 
 
-def places_of(keys: Keys, held: Keys, live: Marks) -> Places:
+def places_of(keys: Keys, held: Keys, live: Marks) -> Indices:
     """
     Return the place of each key among the live ones of `held`, intp, [n]; -1 for the others.
 
@@ -42,7 +42,7 @@ def places_of(keys: Keys, held: Keys, live: Marks) -> Places:
     return places
 
 
-def earlier_of(keys: Keys) -> Places | None:
+def earlier_of(keys: Keys) -> Indices | None:
     """Return the index of the previous equal key, intp, [n], -1 for none; None if all differ."""
     if (keys[1:] > keys[:-1]).all():  # as most guests number their agents
         return None
@@ -56,7 +56,7 @@ def earlier_of(keys: Keys) -> Places | None:
     return earlier
 
 
-def positions_in(places: Places, wanted: Places) -> Places:
+def positions_in(places: Indices, wanted: Indices) -> Indices:
     """
     Return the position in `places`, intp, [n], of each wanted place, intp, [m]; or -1.
 
@@ -67,11 +67,11 @@ def positions_in(places: Places, wanted: Places) -> Places:
     positions = np.full(int(max(places.max(initial=-1), wanted.max(initial=-1))) + 1, -1)
     rows = (places >= 0).nonzero()[0]
     positions[places[rows]] = rows
-    found: Places = positions[wanted]
+    found: Indices = positions[wanted]
     return found
 
 
-def searched(keys: Keys, held: Keys, candidates: Places) -> Places:
+def searched(keys: Keys, held: Keys, candidates: Indices) -> Indices:
     """
     Return the place of each key in `held`, intp, [n], among the places `candidates`; or -1.
 

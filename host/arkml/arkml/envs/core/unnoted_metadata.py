@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from arkml.arrays import Marks
 from arkml.batches import MetadataLog
-from arkml.envs.core.id_search import Places
+from arkml.envs.core.id_search import Indices
 from arkml.hive.protocol.runs import MAX_NAMES
 
 _MOST_WAITING = 64  # together they are entered in little more time than one of them
@@ -27,14 +27,16 @@ class UnnotedMetadata:
         self._guests = guests
         self._note = note
         self._values: dict[str, tuple[npt.NDArray[np.float64], Marks]] = {}  # and who said them
-        self._waiting: list[tuple[str, Places, npt.NDArray[np.float64]]] = []  # to be entered there
+        self._waiting: list[
+            tuple[str, Indices, npt.NDArray[np.float64]]
+        ] = []  # to be entered there
 
     def __len__(self) -> int:
         """Return the number of names."""
         self._enter()
         return len(self._values)
 
-    def add(self, guests: Places, said: MetadataLog) -> None:
+    def add(self, guests: Indices, said: MetadataLog) -> None:
         """Keep the metadata of guests, intp, [n]; row k of the log belongs to `guests[k]`."""
         if not said:
             return
@@ -68,7 +70,7 @@ class UnnotedMetadata:
     def _enter(self, but: Sequence[int] = ()) -> None:
         """Enter the values that wait, except for some guests."""
         waiting, self._waiting = self._waiting, []
-        found: dict[str, list[tuple[Places, npt.NDArray[np.float64]]]] = {}
+        found: dict[str, list[tuple[Indices, npt.NDArray[np.float64]]]] = {}
         for name, guests, values in waiting:
             found.setdefault(name, []).append((guests, values))
         for name, parts in found.items():

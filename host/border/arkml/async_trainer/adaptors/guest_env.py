@@ -15,7 +15,7 @@ from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
 from arkml.base.files import read_file
 from arkml.batches import Floats
-from arkml.envs import showing
+from arkml.envs import step_infos
 from arkml.envs.core import decisions
 from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.decisions import Behavior, Decision, Ids
@@ -383,4 +383,4 @@ def _only(step: decisions.Step, behavior: Behavior | None = None) -> Decision:
     """
     if step.error is not None:
         raise step.error
-    return showing.only_decision(step, _WHO, behavior)
+    return step_infos.only_decision(step, _WHO, behavior)

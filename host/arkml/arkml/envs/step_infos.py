@@ -1,30 +1,13 @@
-"""Checks of actions and contents of infos that all interfaces share."""
+"""The decision of a step, and the contents of infos, as all interfaces show them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy.typing as npt
-
-from arkml.batches import Floats
-from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.id_search import positions_in
-from arkml.envs.core.specs import Actions
-from arkml.errors import InvalidActions, UsageError
-
-
-def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
-    """Return the columns of one action as float32, [num_actions]. `who` is for InvalidActions."""
-    try:
-        values = floats_of(action)
-    except (TypeError, ValueError) as error:
-        raise InvalidActions(f"{who} takes numbers, not {str(action)[:80]}") from error
-    if values.shape != (actions.width,):
-        raise InvalidActions(f"{who} takes actions of shape {(actions.width,)}, not {values.shape}")
-    actions.check(values, who)
-    return values
+from arkml.errors import UsageError
 
 
 def only_decision(step: Step, interface: str, behavior: Behavior | None = None) -> Decision:
