@@ -64,15 +64,15 @@ class Plane:
 
     def draw(self, agents: Sequence[Figure]) -> Pixels:
         """Return a picture, uint8, [256, 256, 3]. The second coordinate points up."""
-        places = np.array([agent.features[self._columns] for agent in agents], np.float32)
-        places = places.reshape(-1, len(self._columns))
-        finite = np.asarray(np.isfinite(places).all(axis=1))
+        points = np.array([agent.features[self._columns] for agent in agents], np.float32)
+        points = points.reshape(-1, len(self._columns))
+        finite = np.asarray(np.isfinite(points).all(axis=1))
         image = Image.new("RGB", (SIDE, SIDE), _PAPER)
         brush = ImageDraw.Draw(image)
         inner = SIDE * _MARGIN
         brush.rectangle((inner, inner, SIDE - 1 - inner, SIDE - 1 - inner), outline=_LINE)
-        self._scale.reach(places[finite])
-        scaled = inner + self._scale.parts(places) * (SIDE - 1 - 2 * inner)
+        self._scale.reach(points[finite])
+        scaled = inner + self._scale.parts(points) * (SIDE - 1 - 2 * inner)
         for (x, y), agent, is_finite in zip(scaled.tolist(), agents, finite.tolist(), strict=True):
             if is_finite:
                 box = (x - _DOT, SIDE - 1 - y - _DOT, x + _DOT, SIDE - 1 - y + _DOT)

@@ -246,8 +246,8 @@ class GuestFleetVectorEnv(
         ended = Ended(self._over, self._seen, self._held, self._next)
         step, steps = begin_again(self._fleet, mask, seeds, ended)
         begun = mask & np.array([one is None for one in seeds])
-        rows = [(decision, _within(places, begun)) for decision, places in self._begun]
-        self._begun = [(decision, _within(places, ~mask)) for decision, places in self._begun]
+        rows = [(decision, _within(indices, begun)) for decision, indices in self._begun]
+        self._begun = [(decision, _within(indices, ~mask)) for decision, indices in self._begun]
         self._failed, self._over = self._failed & ~mask, self._over & ~mask
         self._held = self._held & ~mask
         for one in steps:
@@ -299,12 +299,12 @@ class GuestFleetVectorEnv(
         if not step.steps or not some(step.replaced):
             return _all(step)
         now: list[_Rows] = []
-        for decision, places in _all(step):
-            late = step.replaced[places] & ~decision.ended
+        for decision, indices in _all(step):
+            late = step.replaced[indices] & ~decision.ended
             if some(late):
-                self._begun.append((decision, np.where(late, places, -1)))
-                places = np.where(late, -1, places)
-            now.append((decision, places))
+                self._begun.append((decision, np.where(late, indices, -1)))
+                indices = np.where(late, -1, indices)
+            now.append((decision, indices))
         return now
 
     def _note_failures(self, step: FleetStep) -> None:
@@ -336,15 +336,15 @@ class GuestFleetVectorEnv(
     def _inform(self, info: dict[str, Any], step: FleetStep, rows: list[_Rows]) -> None:
         info["present"] = step.present
         if self._spec.actions.branches:
-            going = [(decision.masks, *_going(decision, places)) for decision, places in rows]
+            going = [(decision.masks, *_going(decision, indices)) for decision, indices in rows]
             info.update(all_allowed(self._spec, going, self.num_envs))
             self._allowed_now = info["action_mask"]
         if step.alone:
             self._inform_alone(info, step)
-        for decision, places in rows:
-            are_shown = places is step.event_guests
+        for decision, indices in rows:
+            are_shown = indices is step.event_guests
             self._infos.add(
-                info, decision, places, same=self._is_same, are_shown=are_shown,
+                info, decision, indices, same=self._is_same, are_shown=are_shown,
                 is_rewarded=step.is_rewarded or not are_shown,
             )  # fmt: skip
         self._infos.complete(info)
@@ -392,16 +392,16 @@ def _all(step: FleetStep) -> list[_Rows]:
 
 def _beginnings(step: FleetStep) -> list[_Rows]:
     """Return the rows of agents that have not ended."""
-    return [(decision, np.where(decision.ended, -1, places)) for decision, places in _all(step)]
+    return [(decision, np.where(decision.ended, -1, indices)) for decision, indices in _all(step)]
 
 
-def _within(places: Indices, guests: Marks) -> Indices:
-    """Return places, intp, [n], with -1 for guests that are not among `guests`, bool, [guests]."""
-    kept: Indices = np.where((places >= 0) & guests[places], places, -1)
+def _within(indices: Indices, guests: Marks) -> Indices:
+    """Return the guest of each row, intp, [n], -1 for one not among `guests`, bool, [guests]."""
+    kept: Indices = np.where((indices >= 0) & guests[indices], indices, -1)
     return kept
 
 
-def _going(decision: Decision, places: Indices) -> tuple[Indices, Indices]:
+def _going(decision: Decision, indices: Indices) -> tuple[Indices, Indices]:
     """Return the rows of agents that have not ended, and their guests: intp, [m] each."""
-    rows = ((places >= 0) & ~decision.ended).nonzero()[0]
-    return rows, places[rows]
+    rows = ((indices >= 0) & ~decision.ended).nonzero()[0]
+    return rows, indices[rows]

@@ -128,12 +128,12 @@ class GuestVecEnv(Sealed, VecEnv, Closing):
         elif ends and self._begins_anew(info):
             observations, _, _, _, info = self._envs.step(actions)  # a new instance
             _require_full(info)
-        for place, end in ends.items():
-            self._infos[place].update(end)
-            self._filled.append(self._infos[place])
+        for index, end in ends.items():
+            self._infos[index].update(end)
+            self._filled.append(self._infos[index])
         if "action_mask" in info:
-            for place, given in enumerate(self._infos):
-                given["action_mask"] = _of_place(info["action_mask"], place)
+            for index, given in enumerate(self._infos):
+                given["action_mask"] = _of_env(info["action_mask"], index)
             self._filled = self._infos.copy()
         return observations, rewards, over, self._infos
 
@@ -152,7 +152,7 @@ class GuestVecEnv(Sealed, VecEnv, Closing):
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """Return an attribute of the vector environment, for each place. Raises AttributeError."""
         values = self._envs.get_attr(attr_name)
-        return [values[place] for place in self._get_indices(indices)]
+        return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute that all places share. Raises UsageError for some of the places."""
@@ -177,7 +177,7 @@ class GuestVecEnv(Sealed, VecEnv, Closing):
 
         """
         results = self._envs.call(method_name, *method_args, **kwargs)
-        return [results[place] for place in self._get_indices(indices)]
+        return [results[index] for index in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
         """Return False for each place: guests have no wrappers of their own."""
@@ -218,31 +218,31 @@ def _ends(over: Marks, seen: Any, cut: Marks, info: dict[str, Any]) -> Ends:
     metadata = _rows_of(info if last is None else info.get("final_info", {}))
     error = info.get("error")
     ends: Ends = {}
-    for place in np.flatnonzero(over).tolist():
-        end = ends[place] = {
-            "terminal_observation": _row(seen, place) if last is None else last[place],
-            "TimeLimit.truncated": bool(cut[place]),
+    for index in np.flatnonzero(over).tolist():
+        end = ends[index] = {
+            "terminal_observation": _row(seen, index) if last is None else last[index],
+            "TimeLimit.truncated": bool(cut[index]),
         }
         for name, values, has in metadata:
-            if has[place]:
-                end[name] = values[place]
-        if error is not None and error[place] is not None:
-            end["error"] = error[place]
+            if has[index]:
+                end[name] = values[index]
+        if error is not None and error[index] is not None:
+            end["error"] = error[index]
     return ends
 
 
-def _of_place(masks: Any, place: int) -> Any:
+def _of_env(masks: Any, index: int) -> Any:
     """Return the mask of one place: int8, [choices], a tuple by branch, or a dict of both kinds."""
     if isinstance(masks, tuple):
-        return tuple(mask[place] for mask in masks)
-    return masks[place]
+        return tuple(mask[index] for mask in masks)
+    return masks[index]
 
 
-def _row(observations: Any, place: int) -> Any:
+def _row(observations: Any, index: int) -> Any:
     """Return the observation of one place, a copy."""
     if isinstance(observations, dict):
-        return {name: part[place].copy() for name, part in observations.items()}
-    return observations[place].copy()
+        return {name: part[index].copy() for name, part in observations.items()}
+    return observations[index].copy()
 
 
 def _rows_of(info: dict[str, Any]) -> list[tuple[str, Floats, Marks]]:

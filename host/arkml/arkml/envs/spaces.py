@@ -186,7 +186,7 @@ def all_allowed(
 
     Args:
         spec: The meaning of the rows.
-        rows: Masks of decisions, with the indices of some of their rows and of their places. Other
+        rows: Masks of decisions, with some of their rows and the indices of their envs. Other
             places have ones.
         count: Number of places.
 
@@ -198,9 +198,9 @@ def all_allowed(
     allowances = tuple(np.ones((count, choices), np.int8) for choices in spec.actions.branches)
     if not allowances:
         return {}
-    for masks, chosen, places in rows:
+    for masks, chosen, indices in rows:
         for allowance, masked in zip(allowances, masks, strict=True):
-            allowance[places] = ~masked[chosen]
+            allowance[indices] = ~masked[chosen]
     return {"action_mask": allowances[0] if len(allowances) == 1 else allowances}
 
 

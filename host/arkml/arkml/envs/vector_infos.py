@@ -45,7 +45,7 @@ class VectorInfos:
         self,
         info: dict[str, Any],
         decision: Decision,
-        places: Indices,
+        indices: Indices,
         *,
         same: bool = False,
         are_shown: bool = False,
@@ -57,16 +57,16 @@ class VectorInfos:
         With `is_rewarded` False these have none.
         """
         if decision.metadata:
-            self.add_metadata(info, decision, places, same=same, are_shown=are_shown)
+            self.add_metadata(info, decision, indices, same=same, are_shown=are_shown)
         if is_rewarded and np.count_nonzero(decision.rewards[decision.started]):
             begun = (decision.started & (decision.rewards != 0) & ~decision.ended).nonzero()[0]
-            self.add_rewards(info, places[begun], decision.rewards[begun])
+            self.add_rewards(info, indices[begun], decision.rewards[begun])
 
     def add_metadata(
         self,
         info: dict[str, Any],
         decision: Decision,
-        places: Indices,
+        indices: Indices,
         *,
         same: bool = False,
         are_shown: bool = False,
@@ -74,18 +74,18 @@ class VectorInfos:
         """
         Add the metadata of a decision that has any.
 
-        places: intp, [n], the place of each row of the decision, or -1 for one that is not shown.
+        indices: intp, [n], the env of each row of the decision, or -1 for one that is not shown.
         With `are_shown` each row is shown.
         With `same`, the place of an episode that ended shows the next one, and metadata of the
         ended one is added to `final_info`.
         """
         log = decision.metadata
         reports = decision.rows_of(log.rows)
-        shown = places[reports]
+        shown = indices[reports]
         if are_shown and reports is log.rows and not same:
             self._add_log(info, self._names, log, shown, are_shown=True)
             return
-        if reports is not log.rows:  # rows that are not in the decision have no place
+        if reports is not log.rows:  # rows that are not in the decision have no env
             shown = np.where(reports < 0, -1, shown)
         if same:
             is_over = decision.ended[reports]
@@ -96,14 +96,14 @@ class VectorInfos:
         self._add_log(info, self._names, log, shown)
 
     def add_log(self, info: dict[str, Any], log: MetadataLog) -> None:
-        """Add the metadata of a submit whose row k has place k."""
+        """Add the metadata of a submit whose row k is of env k."""
         self._add_log(info, self._names, log, log.rows, are_shown=True)
 
-    def add_rewards(self, info: dict[str, Any], places: Indices, rewards: Floats) -> None:
-        """Add rewards of first rows, float32, [n], at their places, intp, [n], or -1 for none."""
-        known = (places >= 0).nonzero()[0]
+    def add_rewards(self, info: dict[str, Any], indices: Indices, rewards: Floats) -> None:
+        """Add rewards of first rows, float32, [n], of envs, intp, [n], -1 for none."""
+        known = (indices >= 0).nonzero()[0]
         if len(known):
-            self._put(info, self._names, _REWARD, places[known], rewards[known])
+            self._put(info, self._names, _REWARD, indices[known], rewards[known])
 
     def of_guest(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Return infos of the guest of all places as arrays, [count], with masks that are True."""
@@ -128,33 +128,33 @@ class VectorInfos:
         info: dict[str, Any],
         names: dict[str, None],
         log: MetadataLog,
-        places: Indices,
+        indices: Indices,
         *,
         are_shown: bool = False,
     ) -> None:
         """
-        Add the items of a log, each to its place, intp, [items], or to none where that is -1.
+        Add the items of a log, each to its env, intp, [items], or to none where that is -1.
 
-        With `are_shown` each has a place.
+        With `are_shown` each has one.
         """
         if are_shown and len(log.names) == 1:
-            self._put(info, names, log.names[0], places, log.values)
+            self._put(info, names, log.names[0], indices, log.values)
             return
         for code, name in enumerate(log.names):
-            items = places >= 0
+            items = indices >= 0
             if len(log.names) > 1:
                 items &= log.codes == code
             if every(items):
-                self._put(info, names, name, places, log.values)
+                self._put(info, names, name, indices, log.values)
             elif some(items):
-                self._put(info, names, name, places[items], log.values[items])
+                self._put(info, names, name, indices[items], log.values[items])
 
     def _put(
         self,
         info: dict[str, Any],
         names: dict[str, None],
         name: str,
-        places: Indices,
+        indices: Indices,
         values: Floats | Any,
     ) -> None:
         if name in _RESERVED:
@@ -165,8 +165,8 @@ class VectorInfos:
                 return
             names[name] = None
             self._begin(info, name)
-        info[name][places] = values
-        info[f"_{name}"][places] = True
+        info[name][indices] = values
+        info[f"_{name}"][indices] = True
 
     def _warn(self, name: str) -> None:
         if not self._has_warned:  # a guest may have a new name in every frame

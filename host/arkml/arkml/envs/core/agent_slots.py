@@ -12,7 +12,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision, Ids
-from arkml.envs.core.id_search import Indices, earlier_of, places_of
+from arkml.envs.core.id_search import Indices, earlier_of, positions_of
 from arkml.envs.core.transitions import (
     IS_LIVE_AFTER,
     RUNS_ON,
@@ -93,12 +93,12 @@ class JoinedRows:
         self._first = first
         self._more = more
 
-    def __getitem__(self, places: Indices) -> Floats:
-        """Return the rows at `places`, intp, [n], as a copy."""
+    def __getitem__(self, rows: Indices) -> Floats:
+        """Return some rows, intp, [n], as a copy."""
         count = len(self._first)
-        found = np.empty((len(places), self._first.shape[1]), np.float32)
-        for start in range(0, len(places), _AT_ONCE):
-            some, into = places[start : start + _AT_ONCE], found[start : start + _AT_ONCE]
+        found = np.empty((len(rows), self._first.shape[1]), np.float32)
+        for start in range(0, len(rows), _AT_ONCE):
+            some, into = rows[start : start + _AT_ONCE], found[start : start + _AT_ONCE]
             is_first = some < count
             into[is_first] = self._first[some[is_first]]
             into[~is_first] = self._more[some[~is_first] - count]
@@ -110,7 +110,7 @@ class Moves(NamedTuple):
     The rows of one submit as moves of agents by the table.
 
     events: intp, [m], the rows whose agent does more than run on, in order, and codes: int, [m],
-    the numbers of their transitions. places: intp, [n], the slot of an agent that is LIVE before
+    the numbers of their transitions. slots: intp, [n], the slot of an agent that is LIVE before
     the submit, or -1, as in the later rows of an id. earlier: intp, [n], the previous row with the
     same id, or -1; None if all ids differ. missing: intp, [k], the slots of LIVE agents without a
     row.
@@ -118,20 +118,20 @@ class Moves(NamedTuple):
 
     events: Indices
     codes: Indices
-    places: Indices
+    slots: Indices
     earlier: Indices | None
     missing: Indices
 
     def known(self) -> tuple[Indices, Indices]:
         """Return the rows whose agent is LIVE before the submit, and its slots: intp, [m] each."""
-        rows = (self.places >= 0).nonzero()[0]
-        return rows, self.places[rows]
+        rows = (self.slots >= 0).nonzero()[0]
+        return rows, self.slots[rows]
 
-    def numbers(self, slots: AgentSlots, begun: Indices, fresh: Ids) -> Ids:
+    def numbers(self, before: AgentSlots, begun: Indices, fresh: Ids) -> Ids:
         """Return the agents' numbers, int32, [n]; rows that begin get the numbers `fresh`."""
-        numbers = np.full(len(self.places), -1, np.int32)
-        rows, places = self.known()
-        numbers[rows] = slots.numbers[places]
+        numbers = np.full(len(self.slots), -1, np.int32)
+        rows, slots = self.known()
+        numbers[rows] = before.numbers[slots]
         numbers[begun] = fresh
         if self.earlier is None:
             return numbers
@@ -143,42 +143,42 @@ class Moves(NamedTuple):
         return found
 
     def previous(
-        self, closed: Indices, slots: AgentSlots, decision: Decision
+        self, closed: Indices, before: AgentSlots, decision: Decision
     ) -> tuple[Ids, Floats]:
         """
         Return numbers and last observations of the agents whose id rows `closed`, intp, [m], take.
 
         They are int32, [m], and float32, [m, num_features]. `decision` has the rows of the submit.
         """
-        places = self.places[closed]
+        slots = self.slots[closed]
         if self.earlier is None:
-            return slots.numbers[places], slots.observations[places]
+            return before.numbers[slots], before.observations[slots]
         earlier = self.earlier[closed]
         numbers, observations = decision.agents[earlier], decision.observations[earlier]
-        before = (earlier < 0).nonzero()[0]
-        numbers[before] = slots.numbers[places[before]]
-        observations[before] = slots.observations[places[before]]
+        first = (earlier < 0).nonzero()[0]
+        numbers[first] = before.numbers[slots[first]]
+        observations[first] = before.observations[slots[first]]
         return numbers, observations
 
 
-def match(ids: GuestIds, states: States, slots: AgentSlots) -> Moves:
-    """Return the moves of rows with ids, uint64, [n], and states, uint32, [n], among the slots."""
+def match(ids: GuestIds, states: States, before: AgentSlots) -> Moves:
+    """Return the moves of rows, by ids, uint64, [n], and states, uint32, [n], of some agents."""
     earlier = earlier_of(ids)
-    live = ~slots.absent
+    live = ~before.absent
     if earlier is None:
-        places = places_of(ids, slots.ids, live)
-        was_absent = places < 0
+        slots = positions_of(ids, before.ids, live)
+        was_absent = slots < 0
     else:
-        places = np.full(len(ids), -1)
+        slots = np.full(len(ids), -1)
         first, later = (earlier < 0).nonzero()[0], (earlier >= 0).nonzero()[0]
-        places[first] = places_of(ids[first], slots.ids, live)
-        was_absent = places < 0
+        slots[first] = positions_of(ids[first], before.ids, live)
+        was_absent = slots < 0
         was_absent[later] = ~IS_LIVE_AFTER[states[earlier[later]]]
     codes = codes_of(states, was_absent)
     events = (~RUNS_ON[codes]).nonzero()[0]
-    live[places[places >= 0]] = False
+    live[slots[slots >= 0]] = False
     missing = live.nonzero()[0]
-    return Moves(events, codes[events], places, earlier, missing)
+    return Moves(events, codes[events], slots, earlier, missing)
 
 
 def highest_of(ids: GuestIds, before: GuestIds) -> int:

@@ -175,10 +175,10 @@ class AgentTracker:
         started, terminated, truncated = np.zeros((3, count), bool)
         truncated[:] = True
         agents.numbers.setflags(write=False)
-        places = np.full(count, -1)
+        rows = np.full(count, -1)
         return Decision(
             self.behavior, agents.numbers, agents.observations, np.zeros(count, np.float32),
-            started, terminated, truncated, places, masks=self._choice_masks(NO_METADATA, places),
+            started, terminated, truncated, rows, masks=self._choice_masks(NO_METADATA, rows),
         )  # fmt: skip
 
     def forget_all(self) -> None:
@@ -288,8 +288,8 @@ class AgentTracker:
         numbers = moves.numbers(slots, begun, self._numbers.take(len(begun)))
         numbers.setflags(write=False)
         if self.is_repeating:
-            known, places = moves.known()
-            rewards[known] += slots.waiting[places]
+            known, positions = moves.known()
+            rewards[known] += slots.waiting[positions]
         if len(self._order) != count:
             self._order = np.arange(count)
             self._order.setflags(write=False)
@@ -319,7 +319,7 @@ class AgentTracker:
         def among(column: Any, ends: Any) -> Any:
             return np.insert(column, closed, ends, axis=0)
 
-        agents, places = among(decision.agents, numbers), among(decision.places, -1)
+        agents, rows = among(decision.agents, numbers), among(decision.places, -1)
         agents.setflags(write=False)
         return Decision(
             self.behavior,
@@ -329,9 +329,9 @@ class AgentTracker:
             among(decision.started, False),
             among(decision.terminated, False),
             among(decision.truncated, True),
-            places,
+            rows,
             decision.metadata,
-            self._choice_masks(masks, places),
+            self._choice_masks(masks, rows),
         )
 
     def _settle(
@@ -370,6 +370,6 @@ class AgentTracker:
             self._kept.change(size - self.held)
             self.held = size
 
-    def _choice_masks(self, masks: MetadataLog, places: Indices) -> tuple[Marks, ...]:
+    def _choice_masks(self, masks: MetadataLog, rows: Indices) -> tuple[Marks, ...]:
         """Return the choices that agents cannot take, for each branch bool, [n, choices]."""
-        return choice_masks(masks, places, self.behavior.spec.actions.branches)
+        return choice_masks(masks, rows, self.behavior.spec.actions.branches)

@@ -74,7 +74,7 @@ class BatchStepper:
         self._unnumbered = np.full(len(instances), -1, np.int32)
         self._unnoted = UnnotedMetadata(len(instances), self._note)
         self._guests: Places = NOWHERE  # that `run` was given last
-        self._chosen: Places = NOWHERE  # and their places
+        self._chosen: Places = NOWHERE  # and their places in the lockstep
         self._frames: Frames | None = None
         """Frames that have ended in their loops, if each of them waits as `run` left it."""
         self._planned: list[EnvInstance | None] = []
@@ -266,14 +266,14 @@ class BatchStepper:
         self._is_ahead[guests] = True
         masks, said = self._rows.metadata(guests, rows.metadata[guests]).split(PREFIX)
         self._unnoted.add(guests, said)
-        places = self._order[: len(guests)]
+        order = self._order[: len(guests)]
         rewards = step.rewards[guests]
         step.is_rewarded = bool(np.count_nonzero(rewards[started]))
         step.event_guests = guests
         step.events = Decision(
             behavior, self._unnumbered[: len(guests)], step.observations.take(guests, 0), rewards,
-            started, terminated, truncated, places, said,
-            choice_masks(masks, places, behavior.spec.actions.branches),
+            started, terminated, truncated, order, said,
+            choice_masks(masks, order, behavior.spec.actions.branches),
         )  # fmt: skip
 
     def catch_up(self, guest: int) -> None:

@@ -199,7 +199,7 @@ def require_masks(count: int, branches: Sequence[int]) -> None:
         )
 
 
-def choice_masks(masks: MetadataLog, places: Indices, branches: Sequence[int]) -> tuple[Marks, ...]:
+def choice_masks(masks: MetadataLog, rows: Indices, branches: Sequence[int]) -> tuple[Marks, ...]:
     """
     Return the masked choices of agents: for each branch bool, [n, choices].
 
@@ -209,7 +209,7 @@ def choice_masks(masks: MetadataLog, places: Indices, branches: Sequence[int]) -
     Args:
         branches: Number of choices of each branch.
         masks: Metadata of the submit.
-        places: intp, [n], the rows of the submit.
+        rows: intp, [n], the rows of the submit.
 
     Raises:
         UsageError: There are more than `MOST_MASKS` masks.
@@ -217,15 +217,15 @@ def choice_masks(masks: MetadataLog, places: Indices, branches: Sequence[int]) -
     """
     if not branches:
         return ()
-    require_masks(len(places), branches)
-    marks = tuple(np.zeros((len(places), choices), bool) for choices in branches)
+    require_masks(len(rows), branches)
+    marks = tuple(np.zeros((len(rows), choices), bool) for choices in branches)
     if not masks:
         return marks
-    rows = positions_in(places, masks.rows)
+    entries = positions_in(rows, masks.rows)
     for code, name in enumerate(masks.names):
-        if (place := masked_choice(name, branches)) is None:
+        if (masked := masked_choice(name, branches)) is None:
             continue
-        branch, choice = place
-        items = np.flatnonzero((masks.codes == code) & (rows >= 0))
-        marks[branch][rows[items], choice] = masks.values[items] != 0  # the last item counts
+        branch, choice = masked
+        items = np.flatnonzero((masks.codes == code) & (entries >= 0))
+        marks[branch][entries[items], choice] = masks.values[items] != 0  # the last item counts
     return marks

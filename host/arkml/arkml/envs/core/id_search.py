@@ -13,11 +13,11 @@ Keys = npt.NDArray[Any]
 Indices = npt.NDArray[np.intp]
 
 
-def places_of(keys: Keys, held: Keys, live: Marks) -> Indices:
+def positions_of(keys: Keys, held: Keys, live: Marks) -> Indices:
     """
-    Return the place of each key among the live ones of `held`, intp, [n]; -1 for the others.
+    Return the position of each key among the live ones of `held`, intp, [n]; -1 for the others.
 
-    Keys at the place where they are held cost one comparison, all others a sorted search.
+    Keys at the position where they are held cost one comparison, all others a sorted search.
 
     Args:
         keys: [n], all different.
@@ -28,18 +28,18 @@ def places_of(keys: Keys, held: Keys, live: Marks) -> Indices:
     count, both = len(keys), min(len(keys), len(held))
     at_same = keys[:both] == held[:both]
     at_same &= live[:both]
-    places = np.arange(count)
+    positions = np.arange(count)
     if both == count and at_same.all():
-        return places
-    places[:both][~at_same] = -1
-    places[both:] = -1
+        return positions
+    positions[:both][~at_same] = -1
+    positions[both:] = -1
     left = live.copy()
     left[:both] &= ~at_same
     candidates = left.nonzero()[0]
     if len(candidates):
-        moved = (places < 0).nonzero()[0]
-        places[moved] = searched(keys[moved], held, candidates)
-    return places
+        moved = (positions < 0).nonzero()[0]
+        positions[moved] = searched(keys[moved], held, candidates)
+    return positions
 
 
 def earlier_of(keys: Keys) -> Indices | None:
@@ -56,26 +56,26 @@ def earlier_of(keys: Keys) -> Indices | None:
     return earlier
 
 
-def positions_in(places: Indices, wanted: Indices) -> Indices:
+def positions_in(rows: Indices, wanted: Indices) -> Indices:
     """
-    Return the position in `places`, intp, [n], of each wanted place, intp, [m]; or -1.
+    Return the position in `rows`, intp, [n], of each wanted row, intp, [m]; or -1.
 
-    places: the rows of a submit, in order, with -1 between them for entries that are not rows.
+    rows: the rows of a submit, in order, with -1 between them for entries that are none.
     """
-    if len(places) and places[-1] == len(places) - 1:  # rows only
+    if len(rows) and rows[-1] == len(rows) - 1:  # rows only
         return wanted
-    positions = np.full(int(max(places.max(initial=-1), wanted.max(initial=-1))) + 1, -1)
-    rows = (places >= 0).nonzero()[0]
-    positions[places[rows]] = rows
+    positions = np.full(int(max(rows.max(initial=-1), wanted.max(initial=-1))) + 1, -1)
+    entries = (rows >= 0).nonzero()[0]
+    positions[rows[entries]] = entries
     found: Indices = positions[wanted]
     return found
 
 
 def searched(keys: Keys, held: Keys, candidates: Indices) -> Indices:
     """
-    Return the place of each key in `held`, intp, [n], among the places `candidates`; or -1.
+    Return the position of each key in `held`, intp, [n], among the positions `candidates`, or -1.
 
-    The keys at these places, intp, [k], differ.
+    The keys at these, intp, [k], differ.
     """
     if not len(candidates):
         return np.full(len(keys), -1)

@@ -66,7 +66,7 @@ class SingleRows:
             positions.append(position)
         self._is_whole = every(self._has)
         self._moves = [
-            (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
+            (slab, _indices(rows), _indices(some)) for slab, rows, some in by_slab.values()
         ]
         self._view = self._viewed()
 
