@@ -26,7 +26,7 @@ _WHO = "a Gymnasium environment"
 
 @dataclass(slots=True)
 class _Latest:
-    """What the last step showed, float32, [num_features], and its action, [num_actions]."""
+    """The observation, float32, [num_features], action and reward of the last step, to draw."""
 
     seen: Floats | None = None
     action: Floats | None = None

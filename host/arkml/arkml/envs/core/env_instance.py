@@ -267,7 +267,7 @@ class EnvInstance(Closing):
         """
         Return the session of the next submit that is a step, None where the guest came to its end.
 
-        Its call goes on, or the next one begins. `frames` of it have ended already;
+        Its call continues, or the next one begins. `frames` of it have ended already;
         `is_suspended` is True in a request that is served first. Raises GuestError.
         """
         while True:
@@ -298,9 +298,9 @@ class EnvInstance(Closing):
 
     def _count(self, calls: int = 1, *, is_new: bool = False) -> None:
         """
-        Count calls, or a submit that was answered, and look at the time, which a new step has anew.
+        Count calls, or a submit that was answered, and check the time; a new step begins both anew.
 
-        Raises GuestStalled for too many, or too much.
+        Raises GuestStalled if the step has had too many, or too much of it.
         """
         if is_new:
             self._left = self._idle
