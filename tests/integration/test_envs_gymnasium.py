@@ -103,6 +103,31 @@ def test_wrong_actions_are_refused(single, action):
     assert len(single.step([0.0])) == 5
 
 
+def test_a_guest_may_be_stepped_beside_its_environment(make):
+    env, other = (make(GuestGymnasiumEnv, PENDULUM, configure=(1, "{seed}")) for _ in range(2))
+    for one in (env, other):
+        one.reset(seed=1)
+        one.step([0.5])
+    env.guest_env.step([[0.5]])
+    other.step([0.5])
+    (seen, *outcome), (expected, *others) = env.step([0.5]), other.step([0.5])
+
+    assert np.array_equal(seen, expected)
+    assert outcome == others
+
+
+def test_an_agent_that_ended_beside_its_environment_takes_no_action(make):
+    env = make(
+        GuestGymnasiumEnv, scripted([(1, INITIAL, 0)], [(1, RUNNING, 1)], [(1, TERMINAL, 1)])
+    )
+    env.reset()
+    env.step([0.0])
+    env.guest_env.step([[0.0]])
+
+    with pytest.raises(InvalidActions, match=r"takes \(0, 1\)"):
+        env.step([0.0])
+
+
 def test_a_guest_with_more_agents_is_refused_and_pointed_elsewhere(make):
     with pytest.raises(UsageError, match="make_vec"):
         make(GuestGymnasiumEnv, PENDULUM, configure=(2, 1))

@@ -6,12 +6,9 @@ from typing import Any, Unpack
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode
 
 from arkml.arrays import Marks, every, some
-from arkml.base.closing import Closing
-from arkml.base.sealed import Sealed
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision
 from arkml.envs.core.fleet_env import FleetEnv
@@ -21,21 +18,15 @@ from arkml.envs.core.id_search import Indices
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Figure
 from arkml.envs.fleet_reset import Ended, begin_again, mask_of, seeds_of
-from arkml.envs.gymnasium_vector import Restart, mode_of
-from arkml.envs.made_spec import MadeSpec
-from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
-    action_space,
     all_allowed,
     copied,
     final_observations,
-    observation_space,
     observations_of,
     taken,
 )
-from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays
-from arkml.envs.vector_infos import VectorInfos
-from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
+from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.vector_places import Restart, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import whole_number
@@ -43,9 +34,7 @@ from arkml.limits import whole_number
 _WHO = "a fleet"
 
 
-class GuestFleetVectorEnv(
-    Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any, Any], Closing
-):
+class GuestFleetVectorEnv(VectorPlaces):
     """
     A Gymnasium vector environment that steps many guests of one module with one agent each.
 
@@ -91,39 +80,22 @@ class GuestFleetVectorEnv(
         restart: Restart = None,
         **options: Unpack[GuestEnvOptions],
     ) -> None:
-        self._mode = self.autoreset_mode = mode_of(autoreset_mode, render_mode, restart)
-        self._settings = {
-            "num_envs": num_envs, "autoreset_mode": self._mode, "restart": restart,
-            "render_mode": render_mode,
-        }  # fmt: skip
-        self._is_same = self._mode is AutoresetMode.SAME_STEP
+        self._keep_options(autoreset_mode, render_mode, restart)
+        self._settings["num_envs"] = num_envs
         self._is_disabled = self._mode is AutoresetMode.DISABLED
-        self.render_mode = render_mode
-        self._restart = restart
         self._fleet = FleetEnv(module, num_envs, **options)
         try:
             self._fresh: FleetStep | None = self._fleet.reset()
         except BaseException:
             self._fleet.close()
             raise
-        self.num_envs = num_envs = self._fleet.num_guests
-        self._spec = self._fleet.behavior.spec
-        seedable = self._fleet.template.seedable
-        self.metadata = {
-            "autoreset_mode": self._mode, "render_modes": RENDER_MODES, "seedable": seedable,
-            "render_fps": RENDER_FPS,
-        }  # fmt: skip
-        self.single_observation_space = observation_space(self._spec)
-        self.single_action_space = action_space(self._spec)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        num_envs = self._fleet.num_guests
+        self._set_up(self._fleet.behavior.spec, num_envs)
         self._seen: Floats = self._fresh.observations
         self._next: Floats = self._fresh.next_observations
         self._held = np.zeros(num_envs, bool)  # guests whose begun episode was not shown
         self._acted: Floats | None = None
         self._begun: list[_Rows] = []  # the first rows of these episodes
-        self._out = ArrayCheck(self._spec, self.num_envs)
-        self._infos = VectorInfos(num_envs)
         self._failed = np.zeros(num_envs, bool)  # guests that failed and do not start over
         self._over = np.zeros(num_envs, bool)  # guests that wait for a reset
 

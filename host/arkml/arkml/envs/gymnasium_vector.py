@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode
 
 from arkml.arrays import Marks
-from arkml.base.closing import Closing
-from arkml.base.sealed import Sealed
-from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs import step_infos
 from arkml.envs.core.decisions import Decision, InPlace, Step
@@ -20,21 +16,16 @@ from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Indices
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Figure
-from arkml.envs.made_spec import MadeSpec
-from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import (
-    action_space,
     all_allowed,
     copied,
     final_observations,
-    observation_space,
     observations_of,
     taken,
 )
-from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays
-from arkml.envs.vector_infos import VectorInfos
-from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
+from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.vector_places import ON_FAILURE, Restart, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import require_whole
@@ -43,26 +34,8 @@ _WHO = "a vector environment"
 _Arrays = tuple[Floats, Floats, Marks, Marks]
 """Features, rewards, terminated and truncated by env."""
 
-ON_FAILURE = "on-failure"
-Restart = Literal["on-failure"] | None
 
-
-def mode_of(
-    autoreset_mode: AutoresetMode | str, render_mode: str | None, restart: str | None
-) -> AutoresetMode:
-    """Return the autoreset mode. Raises UsageError for an option with a wrong value."""
-    try:
-        mode = AutoresetMode(autoreset_mode)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    if render_mode not in (None, *RENDER_MODES):
-        raise UsageError(f"render_mode is {cut_repr(render_mode)}: it takes None or 'rgb_array'")
-    if restart not in (None, ON_FAILURE):
-        raise UsageError(f"restart is {cut_repr(restart)}: it takes None or {ON_FAILURE!r}")
-    return mode
-
-
-class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any, Any], Closing):
+class GuestVectorEnv(VectorPlaces):
     """
     A Gymnasium vector environment that steps all agents of one guest together.
 
@@ -113,21 +86,14 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         restart: Restart = None,
         **options: Unpack[GuestEnvOptions],
     ) -> None:
-        mode = mode_of(autoreset_mode, render_mode, restart)
-        if mode is AutoresetMode.DISABLED:
+        self._keep_options(autoreset_mode, render_mode, restart)
+        if self._mode is AutoresetMode.DISABLED:
             raise UsageError(
                 "autoreset_mode is DISABLED: guests begin the episodes of their agents by"
                 " themselves; with per='guest' each place is a guest that waits for its reset"
             )
         num_envs = None if num_envs is None else require_whole("num_envs", num_envs)
-        self._settings = {
-            "num_envs": num_envs, "autoreset_mode": mode, "restart": restart,
-            "render_mode": render_mode,
-        }  # fmt: skip
-        self.render_mode = render_mode
-        self.autoreset_mode = mode
-        self._is_same = mode is AutoresetMode.SAME_STEP
-        self._restart = restart
+        self._settings["num_envs"] = num_envs
         self._env = GuestEnv(module, **options)
         self._core = core_of(self._env)
         try:
@@ -136,26 +102,14 @@ class GuestVectorEnv(Sealed, Remade, MadeSpec, VectorPlaces, VectorEnv[Any, Any,
         except BaseException:
             self._env.close()
             raise
-        self._behavior = decision.behavior
-        self._spec = decision.behavior.spec
-        if num_envs in (None, 1):
-            num_envs = self._spec.slots or len(decision.deciding)
-        self.num_envs = num_envs
-        seedable = self._env.seedable
-        self.metadata = {
-            "autoreset_mode": mode, "render_modes": RENDER_MODES, "seedable": seedable,
-            "render_fps": RENDER_FPS,
-        }  # fmt: skip
-        self.single_observation_space = observation_space(self._spec)
-        self.single_action_space = action_space(self._spec)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._behavior, spec = decision.behavior, decision.behavior.spec
+        if num_envs is None or num_envs == 1:
+            num_envs = spec.slots or len(decision.deciding)
+        self._set_up(spec, num_envs)
         self._slots = Slots(self.num_envs)
         self._is_over = True
         self._has_failed = False
         self._all = np.ones(self.num_envs, bool)
-        self._out = ArrayCheck(self._spec, self.num_envs)
-        self._infos = VectorInfos(self.num_envs)
 
     @property
     def guest_env(self) -> GuestEnv:

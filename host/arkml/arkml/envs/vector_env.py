@@ -9,8 +9,8 @@ from gymnasium.vector import AutoresetMode
 from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
-from arkml.envs.gymnasium_vector import GuestVectorEnv, Restart
-from arkml.envs.vector_places import VectorRenderMode
+from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.vector_places import Restart, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 

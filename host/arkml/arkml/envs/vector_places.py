@@ -1,27 +1,46 @@
-"""Attributes and pictures of the places of a vector environment."""
+"""The part that vector environments of guests have in common: options, spaces and places."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
 from arkml.arrays import Marks
+from arkml.base.closing import Closing
+from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Spec
 from arkml.envs.drawing import Bars, Figure, Pixels, blank, plane_of
-from arkml.envs.spaces import choices_allowed, require_branches
+from arkml.envs.made_spec import MadeSpec
+from arkml.envs.remade import Remade
+from arkml.envs.spaces import (
+    Space,
+    action_space,
+    choices_allowed,
+    observation_space,
+    require_branches,
+)
+from arkml.envs.step_arrays import ArrayCheck
+from arkml.envs.vector_infos import VectorInfos
 from arkml.errors import UsageError
 
 VectorRenderMode = Literal["rgb_array"] | None
 
-RENDER_MODES = ["rgb_array"]
-RENDER_FPS = 60
+ON_FAILURE = "on-failure"
+Restart = Literal["on-failure"] | None
+
+_RENDER_MODES = ["rgb_array"]
+_RENDER_FPS = 60
 _OF_PLACES = ("render", "action_masks")  # methods with a result for each place
 
 
-class VectorPlaces:
+class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
     """
-    A mixin for vector environments whose places are the agents of guests.
+    A vector environment whose places are the agents of guests.
 
     The places are not environments of their own: attributes and methods belong to the vector
     environment or to its `guest_env`, and all places share them. Pictures and masks have a part for
@@ -29,10 +48,47 @@ class VectorPlaces:
     """
 
     num_envs: int
+    autoreset_mode: AutoresetMode
     render_mode: str | None
-    _spec: Spec
+    metadata: dict[str, Any]
+    single_observation_space: Space
+    single_action_space: Space
+    observation_space: Space
+    action_space: Space
     _picture: Any = None
     _allowed_now: Any = None
+
+    def _keep_options(
+        self, autoreset_mode: AutoresetMode | str, render_mode: str | None, restart: str | None
+    ) -> None:
+        """Check and keep the options. Raises UsageError for one with a wrong value."""
+        try:
+            mode = AutoresetMode(autoreset_mode)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        if render_mode not in (None, *_RENDER_MODES):
+            known = "None or 'rgb_array'"
+            raise UsageError(f"render_mode is {cut_repr(render_mode)}: it takes {known}")
+        if restart not in (None, ON_FAILURE):
+            raise UsageError(f"restart is {cut_repr(restart)}: it takes None or {ON_FAILURE!r}")
+        self._mode = self.autoreset_mode = mode
+        self.render_mode, self._restart = render_mode, restart
+        self._is_same = mode is AutoresetMode.SAME_STEP
+        self._settings = {"autoreset_mode": mode, "restart": restart, "render_mode": render_mode}
+
+    def _set_up(self, spec: Spec, num_envs: int) -> None:
+        """Set the spaces of `num_envs` agents with a spec, and the rest that follows from these."""
+        self._spec, self.num_envs = spec, num_envs
+        self.metadata = {
+            "autoreset_mode": self._mode, "render_modes": _RENDER_MODES,
+            "seedable": self.guest_env.seedable, "render_fps": _RENDER_FPS,
+        }  # fmt: skip
+        self.single_observation_space = observation_space(spec)
+        self.single_action_space = action_space(spec)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._out = ArrayCheck(spec, num_envs)
+        self._infos = VectorInfos(num_envs)
 
     def action_masks(self) -> Marks:
         """
