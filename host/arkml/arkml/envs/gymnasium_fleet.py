@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import gymnasium
@@ -10,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from arkml.arrays import Marks, every, some
 from arkml.batches import Floats
+from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.decisions import Decision
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
@@ -17,7 +19,6 @@ from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.id_search import Indices
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Figure
-from arkml.envs.fleet_reset import Ended, begin_again, mask_of, seeds_of
 from arkml.envs.spaces import (
     all_allowed,
     copied,
@@ -214,9 +215,8 @@ class GuestFleetVectorEnv(VectorPlaces):
             )
         if self._fresh is not None:
             raise UsageError("reset the environment as a whole before some of its guests")
-        mask, seeds = mask_of(options, self.num_envs), seeds_of(seed, self.num_envs)
-        ended = Ended(self._over, self._seen, self._held, self._next)
-        step, steps = begin_again(self._fleet, mask, seeds, ended)
+        mask, seeds = _mask_of(options, self.num_envs), _seeds_of(seed, self.num_envs)
+        step, steps = self._begin_again(mask, seeds)
         begun = mask & np.array([one is None for one in seeds])
         rows = [(decision, _within(indices, begun)) for decision, indices in self._begun]
         self._begun = [(decision, _within(indices, ~mask)) for decision, indices in self._begun]
@@ -230,6 +230,36 @@ class GuestFleetVectorEnv(VectorPlaces):
         info: dict[str, Any] = {}
         self._inform(info, step, rows)
         return copied(observations_of(self._spec, self._seen)), info
+
+    def _begin_again(
+        self, guests: Marks, seeds: Sequence[int | None]
+    ) -> tuple[FleetStep, list[FleetStep]]:
+        """
+        Return the first observations of new episodes of guests, and the steps to them.
+
+        A guest whose episode has ended continues with its next one; another one, or one that is
+        over, or that has a seed, starts over with a new instance. One that fails is over, and its
+        step has the error.
+        """
+        fleet = self._fleet
+        has_seed = np.array([seed is not None for seed in seeds])
+        anew = guests & (~self._over | has_seed | ~fleet.alive)
+        begun = guests & ~anew & self._held
+        due = guests & ~anew & ~begun
+        step = FleetStep.empty(fleet.num_guests, fleet.behavior.num_features)
+        step.observations[begun] = self._next[begun]
+        step.present |= begun
+        steps = []
+        if due.any():
+            idle: Floats = np.zeros((fleet.num_guests, fleet.behavior.num_actions), np.float32)
+            steps.append(fleet.step(idle, self._seen, due))
+            step.follow(steps[-1], due)
+            anew |= due & ~fleet.alive
+        if anew.any():
+            chosen = np.flatnonzero(anew).tolist()
+            steps.append(fleet.renew(chosen, [seeds[guest] for guest in chosen]))
+            step.follow(steps[-1], anew)
+        return step, steps
 
     def _figures(self) -> list[Figure | None]:
         actions = self._acted
@@ -341,6 +371,30 @@ class GuestFleetVectorEnv(VectorPlaces):
 
 _Rows = tuple[Decision, Indices]
 """Rows whose metadata and masks are in an info: intp, [n], the guest of each, -1 for none of it."""
+
+
+def _mask_of(options: dict[str, Any], count: int) -> Marks:
+    """Return the `reset_mask` of reset options, bool, [count]. Raises UsageError for others."""
+    mask = options["reset_mask"]
+    is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (count,)
+    if not is_mask or not mask.any():
+        raise UsageError(
+            f"reset_mask is {mask!r:.80}: it takes an array of {count} bools, one of them True"
+        )
+    found: Marks = mask
+    return found
+
+
+def _seeds_of(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    """Return the seed of each of `count` guests; `seed` is the first one's, or one for each."""
+    if seed is None:
+        return [None] * count
+    if not isinstance(seed, Sequence):
+        first = seed_of(seed)
+        return [first + guest for guest in range(count)]
+    if len(seed) != count:
+        raise UsageError(f"{len(seed)} seeds for {count} guests")
+    return list(seed)
 
 
 def _begun(step: FleetStep) -> Any:
