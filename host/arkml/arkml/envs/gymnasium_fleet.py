@@ -346,7 +346,7 @@ class GuestFleetVectorEnv(VectorPlaces):
         for decision, indices in rows:
             are_shown = indices is step.event_guests
             self._infos.add(
-                info, decision, indices, same=self._is_same, are_shown=are_shown,
+                info, decision, indices, are_shown=are_shown,
                 is_rewarded=step.is_rewarded or not are_shown,
             )  # fmt: skip
         self._infos.complete(info)

@@ -266,7 +266,7 @@ class GuestVectorEnv(VectorPlaces):
             self._is_over = self._has_failed = True  # the guest is in a submit that cannot be shown
             raise
         info.update(self._guest_info(step))
-        self._infos.add(info, decision, indices, same=self._is_same)
+        self._infos.add(info, decision, indices)
         self._infos.complete(info)
         self._is_over, self._has_failed = step.is_over, step.error is not None
         deciding, acting = self._slots.plan(decision, indices)

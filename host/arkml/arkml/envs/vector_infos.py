@@ -32,10 +32,14 @@ class VectorInfos:
     Each name gets an array, float64, [count], and its mask under "_" and the name, bool, [count];
     NaN and False where a place has no such metadata. Once a name is known it is in every info;
     a guest may have as many names as a run keeps, and more are left out.
+
+    With `same`, the place of an episode that ended shows the next one, and metadata of the ended
+    one is added to `final_info`.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, same: bool) -> None:
         self._count = count
+        self._is_same = same
         self._has_warned = False
         self._names: dict[str, None] = {}  # known ones, in the order in which they came
         self._final_names: dict[str, None] = {}
@@ -47,47 +51,39 @@ class VectorInfos:
         decision: Decision,
         indices: Indices,
         *,
-        same: bool = False,
         are_shown: bool = False,
         is_rewarded: bool = True,
     ) -> None:
         """
-        Add the metadata of a decision as `add_metadata`, and the rewards of its first rows.
+        Add the metadata of a decision, and the rewards of its first rows.
 
-        With `is_rewarded` False these have none.
+        Args:
+            info: The info of the step.
+            decision: The decision.
+            indices: intp, [n], the env of each row of it, or -1 for one that is not shown.
+            are_shown: True if each row is shown.
+            is_rewarded: False if no first row has a reward.
+
         """
         if decision.metadata:
-            self.add_metadata(info, decision, indices, same=same, are_shown=are_shown)
+            self._add_said(info, decision, indices, are_shown=are_shown)
         if is_rewarded and np.count_nonzero(decision.rewards[decision.started]):
             begun = (decision.started & (decision.rewards != 0) & ~decision.ended).nonzero()[0]
             self.add_rewards(info, indices[begun], decision.rewards[begun])
 
-    def add_metadata(
-        self,
-        info: dict[str, Any],
-        decision: Decision,
-        indices: Indices,
-        *,
-        same: bool = False,
-        are_shown: bool = False,
+    def _add_said(
+        self, info: dict[str, Any], decision: Decision, indices: Indices, *, are_shown: bool
     ) -> None:
-        """
-        Add the metadata of a decision that has any.
-
-        indices: intp, [n], the env of each row of the decision, or -1 for one that is not shown.
-        With `are_shown` each row is shown.
-        With `same`, the place of an episode that ended shows the next one, and metadata of the
-        ended one is added to `final_info`.
-        """
+        """Add the metadata of a decision that has any."""
         log = decision.metadata
         reports = decision.rows_of(log.rows)
         shown = indices[reports]
-        if are_shown and reports is log.rows and not same:
+        if are_shown and reports is log.rows and not self._is_same:
             self._add_log(info, self._names, log, shown, are_shown=True)
             return
         if reports is not log.rows:  # rows that are not in the decision have no env
             shown = np.where(reports < 0, -1, shown)
-        if same:
+        if self._is_same:
             is_over = decision.ended[reports]
             if "final_info" in info:
                 final = np.where(is_over, shown, -1)

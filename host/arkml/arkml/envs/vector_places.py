@@ -88,7 +88,7 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._out = ArrayCheck(spec, num_envs)
-        self._infos = VectorInfos(num_envs)
+        self._infos = VectorInfos(num_envs, same=self._is_same)
 
     def action_masks(self) -> Marks:
         """
