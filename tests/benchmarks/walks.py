@@ -73,8 +73,10 @@ MEASURED: Mapping[str, Walk] = {
     "vector step, agents of one guest": Walk(41, 14),
     "single Gymnasium step": Walk(40, 14),
     "POST of rows at the server": Walk(198, 31),
-    "tick of a trial with a person": Walk(196, 48),
-    "policy version reaching a host": Walk(123, 15),
+    "tick of a trial with a person": Walk(117, 28),
+    "policy version reaching a host": Walk(88, 15),
+    "policy version with choices": Walk(95, 15),
+    "step of a learner": Walk(283, 28),
     "guest.update": Walk(24, 8),
     "fleet.update": Walk(39, 10),
 }
