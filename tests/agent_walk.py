@@ -12,7 +12,7 @@ OTHER = (1 << 63) | 7  # an id whose low half is that of a small one
 def reports_of(decision):
     """For each report its number, place, reward, observation and flags."""
     flags = zip(decision.started, decision.terminated, decision.truncated, strict=True)
-    columns = decision.agents, decision.places, decision.rewards, decision.observations[:, 0]
+    columns = decision.agents, decision.submit_rows, decision.rewards, decision.observations[:, 0]
     values = zip(*(column.tolist() for column in columns), strict=True)
     return [(*value, tuple(map(bool, flag))) for value, flag in zip(values, flags, strict=True)]
 

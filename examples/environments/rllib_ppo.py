@@ -6,15 +6,15 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.tune.registry import register_env
 
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 
 MODULE = sys.argv[1] if len(sys.argv) > 1 else "fixtures/guests/c_cartpole.wasm"
 STEPS = 2_048  # of all guests, between two lines
 
 
-def guest(settings: dict[str, object]) -> GuestGymnasiumEnv:
+def guest(settings: dict[str, object]) -> GuestGymEnv:
     del settings
-    return GuestGymnasiumEnv(MODULE, configure=(1, "{seed}"))
+    return GuestGymEnv(MODULE, configure=(1, "{seed}"))
 
 
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)

@@ -7,13 +7,13 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor
 
-from arkml.envs.sb3 import GuestVecEnv
+from arkml.envs.sb3 import GuestSb3VecEnv
 
 MODULE = sys.argv[1] if len(sys.argv) > 1 else "fixtures/guests/c_cartpole.wasm"
 STEPS = 4_096  # of all guests, between two lines
 
 torch.set_num_threads(1)
-envs = VecMonitor(GuestVecEnv(MODULE, num_envs=16, configure=(1, "{seed}")))
+envs = VecMonitor(GuestSb3VecEnv(MODULE, num_envs=16, configure=(1, "{seed}")))
 model = PPO(
     "MlpPolicy", envs, n_steps=64, batch_size=256, n_epochs=8, gamma=0.98, learning_rate=2e-3,
     seed=1, device="cpu",

@@ -10,14 +10,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 
 import arkml
-from arkml.envs.sb3 import GuestVecEnv
+from arkml.envs.sb3 import GuestSb3VecEnv
 
 MODULE = sys.argv[1] if len(sys.argv) > 1 else "fixtures/guests/c_pendulum.wasm"
 FILE = Path(sys.argv[2] if len(sys.argv) > 2 else "pendulum.onnx")
 EPISODES = 16
 
 torch.set_num_threads(1)
-envs = VecNormalize(GuestVecEnv(MODULE, num_envs=EPISODES, configure=(1, "{seed}")))
+envs = VecNormalize(GuestSb3VecEnv(MODULE, num_envs=EPISODES, configure=(1, "{seed}")))
 model = PPO("MlpPolicy", envs, n_steps=64, batch_size=256, gamma=0.95, seed=1, device="cpu")
 model.learn(4_096)
 envs.training = False  # the scaling is as it is from now on

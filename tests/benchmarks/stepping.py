@@ -43,7 +43,7 @@ def plain(stack: ExitStack, game: str, agents: int) -> Call:
 
     def step() -> None:
         assert env.decision is not None
-        env.step(next(following)[: len(env.decision.deciding)])
+        env.step(next(following)[: len(env.decision.acting_agents)])
 
     return step
 

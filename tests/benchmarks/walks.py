@@ -145,9 +145,9 @@ def _vector_step(counter: Counter) -> Walk:
 
 
 def _gymnasium_step(counter: Counter) -> Walk:
-    from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+    from arkml.envs.gymnasium_env import GuestGymEnv
 
-    with GuestGymnasiumEnv(stepping.path("pendulum"), configure=(1, "{seed}")) as env:
+    with GuestGymEnv(stepping.path("pendulum"), configure=(1, "{seed}")) as env:
         env.reset(seed=1)
         action = np.zeros(env.action_space.shape, np.float32)
         return counter.walk(lambda: env.step(action))

@@ -133,7 +133,7 @@ def compare(found, rows, session):
     if session.training:
         for place, row in enumerate(rows):
             if row.given:
-                assert found.given[place].tobytes() == row.given
+                assert found.pushed_actions[place].tobytes() == row.given
     items = [(k, item) for k, row in enumerate(rows) for item in row.metadata]
     assert [place for place, _, _ in found.metadata] == [k for k, _ in items]
     values = np.array([value for _, _, value in found.metadata], "<f4")

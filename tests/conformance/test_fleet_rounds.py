@@ -268,7 +268,7 @@ def test_rows_of_training_sessions_reach_one_policy_with_their_actions(fakes, sp
         assert seen.rows["reward"][place] == agent / 2
         assert seen.rows["given"][place] == (WIDTH if agent % 2 else 0)
         if agent % 2:
-            assert seen.given[place].tolist() == [10 + agent, 20, 30]
+            assert seen.pushed_actions[place].tolist() == [10 + agent, 20, 30]
         answer = group.guests[agent].read_memory(0x400, 4 * WIDTH)
         assert np.frombuffer(answer, "<f4").tolist() == [place + k / 16 for k in range(WIDTH)]
 

@@ -85,6 +85,6 @@ def test_rows_with_actions_reach_the_run_as_they_were_pushed(checked, origin):
     assert seen.rows["reward"].tolist() == [0.0, 0.5, 1.0]
     assert seen.rows["length"].tolist() == [0.25] * 3
     assert seen.features.tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
-    assert seen.given.tolist() == [[0, 0.5], [-1, 0.5], [-2, 0.5]]
+    assert seen.pushed_actions.tolist() == [[0, 0.5], [-1, 0.5], [-2, 0.5]]
     assert checked.call(submit, handle) == 0
     assert [len(batch.rows) for batch, _ in checked.sink.accepted if len(batch.rows)] == [3]

@@ -125,9 +125,9 @@ class Played:
         self.env = GuestEnv(text, host=host)
         step = self.env.reset()
         for _ in range(most):
-            if step.is_over or any(self.env.guest.read_memory(REFUSED, 4)):
+            if step.has_ended or any(self.env.guest.read_memory(REFUSED, 4)):
                 break
-            step = self.env.step(np.zeros((len(self.env.decision.deciding), 1)))
+            step = self.env.step(np.zeros((len(self.env.decision.acting_agents), 1)))
         self.error: GuestError | None = step.error
 
     @property

@@ -298,7 +298,7 @@ def test_the_evaluator_means_the_returns_of_the_agents_that_are_there_first(refi
         decision = env.reset(0).decisions[0]
         playing = set(decision.agents.tolist())
         while playing:
-            count = len(decision.deciding)
+            count = len(decision.acting_agents)
             decision = env.step(np.zeros((count, 1), "f4")).decisions[0]
             for row, agent in enumerate(decision.agents.tolist()):
                 if agent in playing:

@@ -76,7 +76,7 @@ def test_a_message_reaches_the_guest_without_a_trainer():
     message.write_int32(0)
     message.write_float32(3.0)
     with GuestEnv(CURRICULUM) as env:
-        env.tell(PARAMETERS.bytes_le + bytes(message.buffer))
+        env.send_message(PARAMETERS.bytes_le + bytes(message.buffer))
         decision = env.reset().decisions[0]
 
     assert decision.observations.tolist() == [[0.0, 3.0]] * 4

@@ -565,7 +565,7 @@ def test_a_training_session_acts_with_its_run(make_host):
     host = make_host(policy=policy)
     with arkml.GuestEnv(GUESTS / "c_pendulum.wasm", configure=(2, 1), host=host) as env:
         step = env.reset(seed=1)
-        env.step(np.zeros((len(step.decisions[0].deciding), 1)))
+        env.step(np.zeros((len(step.decisions[0].acting_agents), 1)))
 
     assert policy.rows == []
 

@@ -128,7 +128,7 @@ def make(host):
 def play(env, step, policy):
     """Step to the end; the returns of episodes by agent, and the last step."""
     returns, ended = {}, {}
-    while not step.is_over:
+    while not step.has_ended:
         decision = step.decisions[0]
         for agent, reward, over in zip(
             decision.agents, decision.rewards, decision.ended, strict=True
@@ -183,7 +183,7 @@ def test_the_training_guests_of_the_published_crates_play_to_their_end(make, mod
     assert first.decisions[0].behavior.name == "pm"
     assert first.decisions[0].started.all()
     assert len(first.decisions[0]) == 16
-    assert last.done
+    assert last.has_finished
     assert last.error is None
     assert alive.truncated.all()
     assert not alive.rewards.any()
@@ -209,9 +209,9 @@ def test_a_row_shows_what_its_agent_saw_and_earned_and_how_its_episode_ended(mak
     assert second.observations.tolist() == [[1.0], [1.0]]
     assert second.rewards.tolist() == [1.0, 2.0]
     assert second.terminated.tolist() == [False, True]
-    assert second.deciding.tolist() == [0]
+    assert second.acting_agents.tolist() == [0]
     assert third.truncated.tolist() == [True]
-    assert not len(third.deciding)
+    assert not len(third.acting_agents)
 
 
 def test_actions_reach_the_agents_that_decide_and_the_others_get_zeros(make):
@@ -445,7 +445,9 @@ def test_environments_take_turns_and_may_be_stepped_by_other_threads(make):
     def step():
         for _ in range(20):
             seen.append(len(first.step(np.zeros((2, 1))).decisions[0]))
-            seen.append(len(second.step(np.zeros((len(second.decision.deciding), 1))).decisions[0]))
+            seen.append(
+                len(second.step(np.zeros((len(second.decision.acting_agents), 1))).decisions[0])
+            )
 
     thread = threading.Thread(target=step)
     thread.start()
@@ -497,9 +499,9 @@ def test_rows_with_actions_of_their_own_say_where_these_came_from(make):
 
     assert decision.agents.tolist() == [0]
     assert augmented.origin is Origin.AUGMENTED
-    assert (augmented.rows["id"].tolist(), augmented.given.tolist()) == ([8, 9], [[0.25], [0.5]])
+    assert (augmented.rows["id"].tolist(), augmented.actions.tolist()) == ([8, 9], [[0.25], [0.5]])
     assert demonstrated.origin is Origin.DEMONSTRATION
-    assert demonstrated.given.tolist() == [[0.75]]
+    assert demonstrated.actions.tolist() == [[0.75]]
     assert demonstrated.observations.tolist() == [[7.0]]
     assert taken == []
 

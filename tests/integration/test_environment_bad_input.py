@@ -7,7 +7,7 @@ from tests.integration.command_line import GUESTS
 
 from arkml import GuestEnv, Host, Limits
 from arkml.envs.core.fleet_env import FleetEnv
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
@@ -65,13 +65,13 @@ class Plain(Stepped):
 
     def step(self, action):
         step = self.env.step(one_row(action))
-        if step.is_over:
+        if step.has_ended:
             return None, str(step.error)
         return step.decisions[0].observations[0].tolist(), None
 
 
 class Single(Stepped):
-    make = GuestGymnasiumEnv
+    make = GuestGymEnv
     wrong, closed, early = InvalidActions, UsageError, ResetNeeded
 
     def step(self, action):
@@ -491,14 +491,14 @@ def test_memory_over_the_limit_fails_the_guest_alone():
         modest.reset()
         step = greedy.reset()
         for _ in range(100):
-            if step.is_over:
+            if step.has_ended:
                 break
             step = greedy.step([[0.5]])
             last = modest.step([[0.5]])
 
     assert step.decisions[0].truncated.all()
     assert "a call was refused" in str(step.error)
-    assert not last.is_over
+    assert not last.has_ended
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "one", 1 << 63])

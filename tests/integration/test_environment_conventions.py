@@ -14,7 +14,7 @@ from tests.integration.test_environment import INITIAL, RUNNING, scripted
 
 from arkml import GuestEnv
 from arkml.envs.gym import NAME
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.envs.unity_gym_env import UnityToGymWrapper
@@ -22,7 +22,7 @@ from arkml.envs.llapi.envs.unity_parallel_env import UnityParallelEnv
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.pettingzoo_env import parallel_env
 from arkml.envs.relayrl import GuestScalarEnvironment, GuestVectorEnvironment
-from arkml.envs.sb3 import GuestVecEnv
+from arkml.envs.sb3 import GuestSb3VecEnv
 from arkml.envs.step_arrays import StepArrays
 from arkml.envs.vector_env import vector_env
 from arkml.errors import UsageError
@@ -82,7 +82,7 @@ def test_the_parts_in_pettingzoo_stable_baselines3_ml_agents_and_relayrl_are_in_
 ):
     zoo = make(parallel_env, CORRIDOR, **ONE)
     seen = zoo.reset(seed=1)[0]["corridor/0"]
-    sb3 = make(GuestVecEnv, CORRIDOR, **ONE)
+    sb3 = make(GuestSb3VecEnv, CORRIDOR, **ONE)
     sb3.seed(1)
     unity = make(GuestUnityEnv, CORRIDOR, seed=1, **ONE)
     unity.reset()
@@ -178,7 +178,7 @@ def test_the_agents_of_one_guest_are_truncated_together_and_begin_in_a_new_insta
 @pytest.mark.parametrize("per", ["agent", "guest"])
 def test_stable_baselines3_is_told_of_the_limit_and_sees_the_next_episode(make, per):
     options = {"num_envs": 2, **ONE} if per == "guest" else {"configure": (2, 7)}
-    envs = make(GuestVecEnv, PENDULUM, per=per, max_episode_steps=3, **options)
+    envs = make(GuestSb3VecEnv, PENDULUM, per=per, max_episode_steps=3, **options)
     envs.reset()
     actions = np.zeros((2, 1), np.float32)
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_stable_baselines3_is_told_of_the_limit_and_sees_the_next_episode(make, 
 
 
 def test_one_agent_its_names_and_its_uuid_are_truncated_after_their_steps(make):
-    single = make(GuestGymnasiumEnv, PENDULUM, max_episode_steps=3, **ONE)
+    single = make(GuestGymEnv, PENDULUM, max_episode_steps=3, **ONE)
     zoo = make(parallel_env, PENDULUM, max_episode_steps=3, configure=(2, 7))
     relay = make(GuestScalarEnvironment, PENDULUM, max_episode_steps=3, **ONE)
     single.reset(seed=1)
@@ -274,14 +274,14 @@ def test_one_agent_has_the_masks_of_its_last_info(make):
 
 
 def test_agents_without_choices_have_no_masks(make):
-    env = make(GuestGymnasiumEnv, PENDULUM, **ONE)
+    env = make(GuestGymEnv, PENDULUM, **ONE)
 
     with pytest.raises(UsageError, match="its agents have continuous actions only"):
         env.action_masks()
 
 
 def test_stable_baselines3_has_the_masks_of_each_place_in_infos_and_as_a_method(make):
-    envs = make(GuestVecEnv, CORRIDOR, num_envs=3, configure=(1, "{seed}"))
+    envs = make(GuestSb3VecEnv, CORRIDOR, num_envs=3, configure=(1, "{seed}"))
     envs.seed(1)
     envs.reset()
     different, random = False, np.random.default_rng(0)
@@ -310,10 +310,10 @@ def test_pettingzoo_has_the_spaces_of_all_agents(make):
 
 ON_GUESTS = [
     (GuestEnv, {}),
-    (GuestGymnasiumEnv, {}),
+    (GuestGymEnv, {}),
     (GuestVectorEnv, {}),
     (GuestFleetVectorEnv, {"num_envs": 2}),
-    (GuestVecEnv, {"num_envs": 2}),
+    (GuestSb3VecEnv, {"num_envs": 2}),
     (parallel_env, {}),
     (GuestUnityEnv, {}),
     (GuestScalarEnvironment, {}),

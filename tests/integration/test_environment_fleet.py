@@ -25,7 +25,7 @@ from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.world import ORIGIN
 from arkml.envs.gym import NAME
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.errors import GuestBusy, InvalidActions, InvalidSpec, UsageError
 
@@ -144,7 +144,7 @@ def test_each_guest_of_a_fleet_shows_what_it_shows_by_itself(make, module):
 
     assert sum(row[2] or row[3] for row in found[0]) >= 2
     for guest in range(guests):
-        alone = make(GuestGymnasiumEnv, module, **ONE)
+        alone = make(GuestGymEnv, module, **ONE)
         assert found[guest] == by_itself(alone, 7 + guest, actions[:, guest])
 
 
@@ -380,7 +380,7 @@ def test_metadata_and_first_rewards_are_in_the_infos(make, mode):
 def test_the_clock_goes_on_where_a_guest_is_looked_at_in_the_middle_of_a_frame(make):
     actions = np.zeros((15, 2, 1), "f4")
     found = together(make(GuestFleetVectorEnv, LATE_CLOCK, num_envs=2), 1, actions)
-    alone = by_itself(make(GuestGymnasiumEnv, LATE_CLOCK), 1, actions[:, 0])
+    alone = by_itself(make(GuestGymEnv, LATE_CLOCK), 1, actions[:, 0])
 
     assert found == [alone, alone]
 
@@ -391,7 +391,7 @@ def test_chance_follows_from_the_seed_of_each_guest(make):
     found = together(make(GuestFleetVectorEnv, DRIFT, num_envs=3, **setting), 5, actions)
 
     for guest in range(3):
-        alone = make(GuestGymnasiumEnv, DRIFT, **setting)
+        alone = make(GuestGymEnv, DRIFT, **setting)
         assert found[guest] == by_itself(alone, 5 + guest, actions[:, guest])
 
 

@@ -81,9 +81,9 @@ def alone(module, steps):
                 return
             yield shown(found, 0)
             before = found.observations[0]
-            if step.is_over:
+            if step.has_ended:
                 return
-            step = env.step(np.zeros((len(env.decision.deciding), 1)))
+            step = env.step(np.zeros((len(env.decision.acting_agents), 1)))
 
 
 SAYS = "(drop (call $log (i32.const 0) (i32.const 64) (i32.const 6)))"
@@ -150,7 +150,7 @@ def test_guests_that_ask_the_host_for_something_stay_in_lockstep(module, options
         step, alone = fleet.reset(seed=1), env.reset(seed=1)
         for _ in range(12):
             step = fleet.step(np.zeros((2, 1), np.float32), step.observations)
-            alone = env.step(np.zeros((len(env.decision.deciding), 1)))
+            alone = env.step(np.zeros((len(env.decision.acting_agents), 1)))
             (decision,) = alone.decisions
 
             assert step.steps == {}

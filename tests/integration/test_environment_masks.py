@@ -9,7 +9,7 @@ from tests.integration.command_line import GUESTS
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 
 from arkml import GuestEnv
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.envs.unity_aec_env import UnityAECEnv
@@ -79,7 +79,7 @@ def seen_by_gymnasium(env, steps=STEPS):
 
 
 @pytest.mark.parametrize("kinds", [PICKERS, DRIVERS])
-@pytest.mark.parametrize("kind", [GuestGymnasiumEnv, GuestVectorEnv, GuestFleetVectorEnv])
+@pytest.mark.parametrize("kind", [GuestGymEnv, GuestVectorEnv, GuestFleetVectorEnv])
 def test_gymnasium_tells_masks_in_one_form(make, kind, kinds):
     seen = seen_by_gymnasium(make(kind, configure=(1, kinds)))
     masks = [str(mask) for _, mask in seen]
@@ -91,7 +91,7 @@ def test_gymnasium_tells_masks_in_one_form(make, kind, kinds):
 @pytest.mark.parametrize(
     ("kind", "mask"),
     [
-        (GuestGymnasiumEnv, [1, 1, 1]),
+        (GuestGymEnv, [1, 1, 1]),
         (GuestVectorEnv, [[1, 1, 1]]),
         (GuestFleetVectorEnv, [[1, 1, 1]]),
     ],
@@ -161,7 +161,7 @@ def test_a_decision_has_a_mask_for_each_branch(make, module, masks):
     shapes = []
     for _ in range(5):
         shapes.append([mask.shape for mask in decision.masks])
-        waiting = len(decision.deciding), decision.behavior.num_actions
+        waiting = len(decision.acting_agents), decision.behavior.num_actions
         decision = env.step(np.zeros(waiting)).decisions[0]
 
     assert all([width for _, width in found] == masks for found in shapes)

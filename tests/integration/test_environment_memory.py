@@ -97,7 +97,7 @@ def code(found):
 
 
 def step(found):
-    return found.env.step(np.zeros((len(found.env.decision.deciding), 1)))
+    return found.env.step(np.zeros((len(found.env.decision.acting_agents), 1)))
 
 
 def test_demonstrations_count_until_they_are_taken(played):

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 from arkml import GuestEnv
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.pettingzoo_env import env as turn_taking
@@ -28,7 +28,7 @@ def guest(env):
     step = env.reset(SEED)
     seen = [step.decisions[0].observations]
     for _ in range(6):
-        step = env.step(np.full((len(env.decision.deciding), 1), 0.5))
+        step = env.step(np.full((len(env.decision.acting_agents), 1), 0.5))
         seen.append(step.decisions[0].observations)
     return seen
 
@@ -87,7 +87,7 @@ def configured(agents):
 
 KINDS = {
     "GuestEnv": (GuestEnv, configured(2), guest),
-    "Gymnasium": (GuestGymnasiumEnv, configured(1), gymnasium),
+    "Gymnasium": (GuestGymEnv, configured(1), gymnasium),
     "vector": (GuestVectorEnv, configured(2), vector),
     "PettingZoo": (parallel_env, {**configured(2), "max_cycles": 5}, parallel),
     "PettingZoo in turn": (turn_taking, configured(2), in_turn),

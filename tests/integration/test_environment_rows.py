@@ -66,7 +66,7 @@ def played(turns, by, limits=None, **options):
             is_same = in_place[-1] and rows.before is decision.agents
             assert is_same == (in_place[-1] and not (decision.started | decision.ended).any())
             if turn + 1 < len(turns):
-                step = env.step(np.zeros((len(env.decision.deciding), 1), np.float32))
+                step = env.step(np.zeros((len(env.decision.acting_agents), 1), np.float32))
     return in_place
 
 

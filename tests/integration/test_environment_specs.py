@@ -10,7 +10,7 @@ from tests.integration.command_line import GUESTS
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 
 from arkml import GuestEnv
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
@@ -44,8 +44,8 @@ def make():
 
 
 def test_a_module_declares_its_observations_and_actions_itself(make):
-    picker = make(GuestGymnasiumEnv, configure=(1, PICKERS))
-    driver = make(GuestGymnasiumEnv, configure=(1, DRIVERS))
+    picker = make(GuestGymEnv, configure=(1, PICKERS))
+    driver = make(GuestGymEnv, configure=(1, DRIVERS))
 
     spaces = gymnasium.spaces
     assert set(picker.observation_space) == {"cell", "target", "flag"}
@@ -58,7 +58,7 @@ def test_a_module_declares_its_observations_and_actions_itself(make):
 
 @pytest.mark.parametrize("kinds", [PICKERS, DRIVERS])
 def test_gymnasium_plays_samples_of_the_declared_spaces(make, kinds):
-    env = make(GuestGymnasiumEnv, configure=(1, kinds))
+    env = make(GuestGymEnv, configure=(1, kinds))
     env.action_space.seed(1)
     observation, info = env.reset(seed=1)
     masked = "action_mask" in info
@@ -73,7 +73,7 @@ def test_gymnasium_plays_samples_of_the_declared_spaces(make, kinds):
 
 
 def test_what_cannot_be_chosen_is_zero_in_the_mask_of_an_info(make):
-    env = make(GuestGymnasiumEnv, configure=(1, PICKERS))
+    env = make(GuestGymEnv, configure=(1, PICKERS))
     env.action_space.seed(1)
     _, info = env.reset(seed=1)
     for _ in range(50):
@@ -120,11 +120,11 @@ def test_pettingzoo_has_the_declared_spaces_of_each_behavior(make):
 
 
 def test_one_behavior_can_be_chosen_and_the_others_take_zeros(make):
-    both = make(GuestGymnasiumEnv, configure=(1, BOTH))
+    both = make(GuestGymEnv, configure=(1, BOTH))
     both.reset()
     with pytest.raises(UsageError, match=r"the guest continues with driver: .*behaviors="):
         both.step(both.action_space.sample())
-    env = make(GuestGymnasiumEnv, configure=(1, BOTH), behaviors=["driver"])
+    env = make(GuestGymEnv, configure=(1, BOTH), behaviors=["driver"])
     env.reset(seed=1)
     for _ in range(20):
         *_, terminated, truncated, _ = env.step(env.action_space.sample())
@@ -181,7 +181,7 @@ def test_ml_agents_refuse_branch_values_that_are_not_there(make):
     ],
 )
 def test_an_action_that_is_none_is_refused_and_moves_nothing(make, kinds, action, message):
-    env = make(GuestGymnasiumEnv, configure=(1, kinds))
+    env = make(GuestGymEnv, configure=(1, kinds))
     env.reset(seed=1)
     before = env.guest_env.decision
 
@@ -196,7 +196,7 @@ def given_to(env, choices):
     match env:
         case GuestEnv() | GuestVectorEnv() | GuestFleetVectorEnv():
             env.step(np.array([choices]))
-        case GuestScalarEnvironment() | GuestGymnasiumEnv():
+        case GuestScalarEnvironment() | GuestGymEnv():
             env.step(choices)
         case GuestVectorEnvironment():
             env.step([(env.env_ids[0], choices)])
@@ -213,7 +213,7 @@ REFUSALS = (InvalidActions, UnityActionException, RelayRLError)
 @pytest.mark.parametrize("choice", [1.5, -0.5, np.nan, np.inf, 1e300])
 @pytest.mark.parametrize(
     "kind",
-    [GuestEnv, GuestGymnasiumEnv, GuestVectorEnv, GuestFleetVectorEnv, parallel_env,
+    [GuestEnv, GuestGymEnv, GuestVectorEnv, GuestFleetVectorEnv, parallel_env,
      GuestScalarEnvironment, GuestVectorEnvironment, GuestUnityEnv],
 )  # fmt: skip
 def test_choices_that_are_not_whole_numbers_are_refused_and_whole_floats_are_taken(
@@ -230,7 +230,7 @@ def test_choices_that_are_not_whole_numbers_are_refused_and_whole_floats_are_tak
 
 @pytest.mark.parametrize(
     "kind",
-    [GuestEnv, GuestGymnasiumEnv, GuestVectorEnv, GuestFleetVectorEnv, GuestScalarEnvironment],
+    [GuestEnv, GuestGymEnv, GuestVectorEnv, GuestFleetVectorEnv, GuestScalarEnvironment],
 )
 @pytest.mark.parametrize("action", [np.inf, -np.inf, 1e300])
 def test_what_is_infinite_is_refused_where_there_are_no_bounds(make, kind, action):
@@ -274,7 +274,7 @@ def test_slots_are_the_places_of_a_vector_environment(make):
 
 
 def test_declared_positions_are_drawn(make):
-    env = make(GuestGymnasiumEnv, configure=(1, DRIVERS), render_mode="rgb_array")
+    env = make(GuestGymEnv, configure=(1, DRIVERS), render_mode="rgb_array")
     env.reset(seed=1)
     before = env.render()
     env.step({"continuous": [1.0, 1.0], "discrete": [2]})
@@ -290,7 +290,7 @@ def test_declared_positions_are_drawn(make):
 
 
 def test_features_and_actions_are_drawn_as_bars_where_no_positions_are_declared(make):
-    env = make(GuestGymnasiumEnv, configure=(1, PICKERS), render_mode="rgb_array")
+    env = make(GuestGymEnv, configure=(1, PICKERS), render_mode="rgb_array")
     env.reset(seed=1)
     before = env.render()
     env.step(np.array([2, 1]))  # a choice of 0 is a bar without height

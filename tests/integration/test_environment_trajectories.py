@@ -10,7 +10,7 @@ import pytest
 from tests.integration.command_line import GUESTS, ROOT
 
 from arkml import GuestEnv
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.exception import UnityCommunicatorStoppedException
@@ -116,7 +116,7 @@ class Scenario:
 
 def ending(step):
     if step.error is None:
-        return "done" if step.done else None
+        return "done" if step.has_finished else None
     return {GuestTrap: "trap", GuestStalled: "stall"}[type(step.error)]
 
 
@@ -137,7 +137,7 @@ def same(found, expected):
 
 
 def decision_of(env, decision):
-    live = set(env.decision.deciding.tolist()) if env.decision is not None else set()
+    live = set(env.decision.acting_agents.tolist()) if env.decision is not None else set()
     return {
         "behavior": decision.behavior.name,
         "agents": decision.agents.tolist(),
@@ -156,7 +156,7 @@ def decision_of(env, decision):
 def masks_of(decision):
     """What a decision says that cannot be chosen, as the guest said it."""
     return [
-        [int(decision.places[row]), f"mask/{branch}/{choice}", 1.0]
+        [int(decision.submit_rows[row]), f"mask/{branch}/{choice}", 1.0]
         for branch, masks in enumerate(decision.masks)
         for row, choice in np.argwhere(masks).tolist()
     ]
@@ -171,7 +171,7 @@ def test_the_rows_of_each_submit_are_those_of_the_reference(name, expected):
         while len(found) < len(expected):
             decisions = [decision_of(env, decision) for decision in step.decisions]
             found.append({"over": ending(step), "decisions": decisions})
-            if step.is_over:
+            if step.has_ended:
                 break
             decision = step.decisions[0]
             behavior = decision.behavior
@@ -192,7 +192,7 @@ def outcome(observation, reward, terminated, truncated, info):
 def test_gymnasium_shows_one_agent_from_episode_to_episode(name, expected):
     scenario = Scenario(name)
     found, is_playing, observation = [], False, None
-    with GuestGymnasiumEnv(scenario.module, **scenario.options) as env:
+    with GuestGymEnv(scenario.module, **scenario.options) as env:
         for _ in expected:
             if is_playing:
                 observation, *rest, info = env.step(scenario.action(observation))

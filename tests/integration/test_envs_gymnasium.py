@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from tests.integration.command_line import GUESTS
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.step_arrays import StepArrays
@@ -26,7 +26,7 @@ ONE = {"configure": (1, "{seed}")}
 
 @pytest.fixture
 def single():
-    env = GuestGymnasiumEnv(PENDULUM, **ONE)
+    env = GuestGymEnv(PENDULUM, **ONE)
     yield env
     env.close()
 
@@ -104,7 +104,7 @@ def test_wrong_actions_are_refused(single, action):
 
 
 def test_a_guest_may_be_stepped_beside_its_environment(make):
-    env, other = (make(GuestGymnasiumEnv, PENDULUM, configure=(1, "{seed}")) for _ in range(2))
+    env, other = (make(GuestGymEnv, PENDULUM, configure=(1, "{seed}")) for _ in range(2))
     for one in (env, other):
         one.reset(seed=1)
         one.step([0.5])
@@ -117,9 +117,7 @@ def test_a_guest_may_be_stepped_beside_its_environment(make):
 
 
 def test_an_agent_that_ended_beside_its_environment_takes_no_action(make):
-    env = make(
-        GuestGymnasiumEnv, scripted([(1, INITIAL, 0)], [(1, RUNNING, 1)], [(1, TERMINAL, 1)])
-    )
+    env = make(GuestGymEnv, scripted([(1, INITIAL, 0)], [(1, RUNNING, 1)], [(1, TERMINAL, 1)]))
     env.reset()
     env.step([0.0])
     env.guest_env.step([[0.0]])
@@ -130,13 +128,11 @@ def test_an_agent_that_ended_beside_its_environment_takes_no_action(make):
 
 def test_a_guest_with_more_agents_is_refused_and_pointed_elsewhere(make):
     with pytest.raises(UsageError, match="make_vec"):
-        make(GuestGymnasiumEnv, PENDULUM, configure=(2, 1))
+        make(GuestGymEnv, PENDULUM, configure=(2, 1))
 
 
 def test_a_guest_that_fails_truncates_and_starts_over(make):
-    env = make(
-        GuestGymnasiumEnv, scripted([(1, INITIAL, 0)], [(1, RUNNING, 1)], after="unreachable")
-    )
+    env = make(GuestGymEnv, scripted([(1, INITIAL, 0)], [(1, RUNNING, 1)], after="unreachable"))
     env.reset()
     env.step([0.0])
     _, _, terminated, truncated, info = env.step([0.0])
@@ -148,7 +144,7 @@ def test_a_guest_that_fails_truncates_and_starts_over(make):
 
 
 def test_a_replacement_in_the_same_submit_is_the_next_episode(make):
-    env = make(GuestGymnasiumEnv, scripted(
+    env = make(GuestGymEnv, scripted(
         [(1, INITIAL, 0)], [(1, TERMINAL, 2), (2, INITIAL, 7)], [(2, RUNNING, 1)]
     ))  # fmt: skip
     env.reset()

@@ -8,7 +8,7 @@ from stable_baselines3.common.vec_env import VecCheckNan, VecFrameStack, VecMoni
 from tests.integration.command_line import GUESTS
 from tests.integration.test_environment_fleet import FRAGILE
 
-from arkml.envs.sb3 import GuestVecEnv
+from arkml.envs.sb3 import GuestSb3VecEnv
 from arkml.envs.vector_env import vector_env
 from arkml.errors import UsageError
 
@@ -23,7 +23,7 @@ def make():
     made = []
 
     def env(module=CARTPOLE, **options):
-        made.append(GuestVecEnv(module, **options))
+        made.append(GuestSb3VecEnv(module, **options))
         return made[-1]
 
     yield env

@@ -11,7 +11,7 @@ from tests.waiting import eventually
 
 from arkml.demonstrations.files import read_demonstrations, write_demonstrations
 from arkml.envs.core.decisions import Behavior
-from arkml.envs.core.specs import Actions, Part, Spec
+from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import HiveUnreachable, NotTrainable, UsageError
 from arkml.guest_trials.learning.export import GuestTrialExport
 from arkml.guest_trials.learning.options import LearningOptions
@@ -26,8 +26,8 @@ from arkml.hive.protocol.settings import Settings
 from arkml.trials.datalog.datalog import Datalog
 from arkml.trials.datalog.reader import DatalogReader
 
-WALKER = GuestClass("walker", Behavior("the walker", 2, 2, Spec.plain(2, 2)), 2)
-ONES = Part("all", (2,), (-1.0,) * 2, (1.0,) * 2)
+WALKER = GuestClass("walker", Behavior("the walker", 2, 2, Spec.flat(2, 2)), 2)
+ONES = ObservationPart("all", (2,), (-1.0,) * 2, (1.0,) * 2)
 CHOOSER = GuestClass("flyer", Behavior("a flyer", 2, 1, Spec((ONES,), Actions(0, (), (), (3,)))), 1)
 
 

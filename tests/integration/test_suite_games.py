@@ -56,7 +56,7 @@ def random_actions(game):
     def choose(decision):
         if decision.masks:
             return allowed(decision, generator)
-        return generator.uniform(-1, 1, (len(decision.deciding), game.actions))
+        return generator.uniform(-1, 1, (len(decision.acting_agents), game.actions))
 
     return choose
 
@@ -191,10 +191,10 @@ def test_no_policy_makes_a_masked_choice(corridor_played, choose):
 
 def test_the_demonstrations_of_sparse_reach_are_100_successes(opened):
     environment, step = opened(SUITE["sparse reach"])
-    play(environment, step, lambda decision: np.zeros((len(decision.deciding), 2)), 60)
+    play(environment, step, lambda decision: np.zeros((len(decision.acting_agents), 2)), 60)
     submits = environment.take_demonstrations()
     rows = np.concatenate([submit.rows for submit in submits])
-    given = np.concatenate([submit.given for submit in submits])
+    given = np.concatenate([submit.actions for submit in submits])
     live = np.concatenate([np.isin(submit.rows["state"], LIVE) for submit in submits])
 
     assert {submit.origin for submit in submits} == {Origin.DEMONSTRATION}
@@ -207,7 +207,7 @@ def test_the_demonstrations_of_sparse_reach_are_100_successes(opened):
 
 def test_sparse_reach_alone_shows_nothing(opened):
     environment, step = opened(SUITE["sparse reach, alone"])
-    play(environment, step, lambda decision: np.zeros((len(decision.deciding), 2)), 60)
+    play(environment, step, lambda decision: np.zeros((len(decision.acting_agents), 2)), 60)
 
     assert environment.take_demonstrations() == []
 
@@ -231,7 +231,7 @@ def test_hunters_are_held_apart_by_their_rewards(opened):
 
 def plain_and_hard(opened, form, steps, agents=None):
     """Decisions of the plain pendulum and of a form of it, both left alone."""
-    still = lambda decision: np.zeros((len(decision.deciding), 1))  # noqa: E731
+    still = lambda decision: np.zeros((len(decision.acting_agents), 1))  # noqa: E731
     return (
         play(*opened(SUITE["pendulum"], agents), still, steps),
         play(*opened(HARD[form], agents), still, steps),

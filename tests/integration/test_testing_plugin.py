@@ -203,7 +203,7 @@ def test_a_session_acts_on_a_queue_in_memory_with_a_constant_policy():
 
     assert batch.actions.tolist() == [[1, 2, 3], [1, 2, 3]]
     assert batch.values.tolist() == [0.5, 0.5]
-    assert batch.given[1].tolist() == [7, 8, 9]
+    assert batch.pushed_actions[1].tolist() == [7, 8, 9]
     assert policy.batches[0].ids == [11, 12]
     assert policy.batches[0].states == [EpisodeState.INITIAL, EpisodeState.RUNNING]
     assert policy.batches[0].rewards == [0.0, 4.0]
@@ -223,7 +223,7 @@ def test_a_training_session_hands_its_rows_to_a_sink_in_memory():
     ((rows, origin),) = sink.accepted
 
     assert (rows.ids, origin, len(queue)) == ([11], Origin.DEMONSTRATION, 0)
-    assert rows.given.tolist() == [[7, 8, 9]]
+    assert rows.pushed_actions.tolist() == [[7, 8, 9]]
     assert rows.metadata == [(0, "speed", 2.0)]
     assert sink.held() is None
     assert sink.left == [True]

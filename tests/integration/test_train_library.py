@@ -334,7 +334,7 @@ def played_in_an_environment():
                 totals[agent] = 0.0 if started else totals[agent] + reward
                 if ended:
                     returns.append(totals[agent])
-            env.step(np.zeros((len(decision.deciding), ACTIONS), "f4"))
+            env.step(np.zeros((len(decision.acting_agents), ACTIONS), "f4"))
     return returns
 
 

@@ -124,7 +124,7 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(words, status, sentence):
 
 
 def test_the_names_of_a_guest_cannot_add_lines_to_its_spec_file():
-    behavior = Behavior("a\nactor_classes: []\n\u2028", 1, 1, Spec.plain(1, 1))
+    behavior = Behavior("a\nactor_classes: []\n\u2028", 1, 1, Spec.flat(1, 1))
     lines = spec_text("b\n.wasm", [GuestClass("a", behavior, 2)]).splitlines()
 
     assert [line for line in lines if not line.lstrip().startswith("#")] == [
@@ -142,7 +142,7 @@ def test_the_names_of_a_guest_cannot_add_lines_to_its_spec_file():
 def test_classes_of_several_behaviors_are_read_back(tmp_path):
     behaviors = ["cat", "class", "dog 1"]
     classes = [
-        GuestClass(name, Behavior(behavior, 3, 2, Spec.plain(3, 2)), 1)
+        GuestClass(name, Behavior(behavior, 3, 2, Spec.flat(3, 2)), 1)
         for name, behavior in zip(class_names(behaviors), behaviors, strict=True)
     ]
     write_spec("pets.wasm", classes, tmp_path)

@@ -7,7 +7,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor
 from tests.integration.command_line import GUESTS
 
-from arkml.envs.sb3 import GuestVecEnv
+from arkml.envs.sb3 import GuestSb3VecEnv
 
 CARTPOLE = GUESTS / "c_cartpole.wasm"
 POINT_MASS = GUESTS / "ark_api" / "applet_train_016.wasm"
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def seats(configure):
     """The agents of the guest, which replaces those that end in its next submit."""
-    return GuestVecEnv(POINT_MASS, per="agent", autoreset_mode="NextStep", configure=configure)
+    return GuestSb3VecEnv(POINT_MASS, per="agent", autoreset_mode="NextStep", configure=configure)
 
 
 def mean_return(policy, frames):
@@ -66,7 +66,7 @@ def test_ppo_learns_the_point_mass(seed, record_property):
 
 def test_ppo_learns_to_keep_a_pole_upright_from_a_fleet():
     torch.set_num_threads(1)
-    guests = GuestVecEnv(CARTPOLE, num_envs=16, configure=(1, "{seed}"))
+    guests = GuestSb3VecEnv(CARTPOLE, num_envs=16, configure=(1, "{seed}"))
     model = PPO(
         "MlpPolicy", VecMonitor(guests), seed=1, device="cpu", n_steps=64, batch_size=256,
         gamma=0.98, learning_rate=2e-3, n_epochs=8,

@@ -30,7 +30,7 @@ CASES = [
 
 
 def behavior(period=1, branches=()):
-    spec = Spec.plain(1, 1)
+    spec = Spec.flat(1, 1)
     actions = replace(spec.actions, branches=branches)
     return Behavior("walker", 1, 1, replace(spec, decision_period=period, actions=actions))
 
@@ -332,7 +332,7 @@ def test_an_environment_refuses_a_number_that_its_arrays_cannot_hold():
 def counted():
     """A tracker of agents with 1,000 features, and the bytes that count."""
     kept = KeptBytes()
-    wide = Behavior("walker", 1_000, 1, Spec.plain(1_000, 1))
+    wide = Behavior("walker", 1_000, 1, Spec.flat(1_000, 1))
     return AgentNumbers().track(wide, kept), kept
 
 
@@ -445,7 +445,7 @@ def test_over_random_submits_the_invariants_of_the_table_hold(submits, period):
             continue
         decision = submit(tracker, batch)
         tracker.keep_actions(batch.actions)
-        assert [place for place in decision.places if place >= 0] == list(range(len(rows)))
+        assert [place for place in decision.submit_rows if place >= 0] == list(range(len(rows)))
         for number, place, reward, _, flags in reports_of(decision):
             episodes.setdefault(number, []).append((reward, flags))
             guest_id = rows[place][0] if place >= 0 else live_id(live, number)
@@ -486,7 +486,7 @@ def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_d
 
         assert reports_of(decision) == walks[session].observe(rows)
         in_place, earlier = IN_PLACE[trackers[session]], last[session]
-        if in_place is not None and (earlier.places >= 0).all():
+        if in_place is not None and (earlier.submit_rows >= 0).all():
             stays = decision.agents == earlier.agents
             assert in_place.before is earlier.agents
             assert (~stays).nonzero()[0].tolist() == in_place.begun.tolist()

@@ -23,7 +23,7 @@ def of(given=None, section=None, configuration="", *, name="walker", widths=(5, 
 def test_nothing_declared_is_one_observation_and_actions_from_minus_one_to_one():
     spec = of()
 
-    assert spec == Spec.plain(5, 3)
+    assert spec == Spec.flat(5, 3)
     assert [part.name for part in spec.observations] == ["obs_0"]
     assert spec.observations[0].shape == (5,)
     assert spec.observations[0].low == (-math.inf,) * 5

@@ -23,7 +23,7 @@ START, RUN, WIN, CUT, BRIEF = "start", "run", "win", "cut", "brief"
 
 
 def guest_class(slots, features=2, branches=()):
-    spec = Spec.plain(features, 0)
+    spec = Spec.flat(features, 0)
     spec = Spec(spec.observations, Actions(0, (), (), branches))
     return GuestClass("walker", Behavior("walker", features, len(branches), spec), slots)
 
@@ -173,7 +173,7 @@ def test_rewards_carry_the_metadata_of_their_rows_and_first_rows_have_none_witho
 
 def test_rows_that_no_submit_has_carry_no_reward():
     places = ClassSlots(guest_class(2))
-    one = replace(submit((0, START), (1, START)), places=np.array([0, -1]))
+    one = replace(submit((0, START), (1, START)), submit_rows=np.array([0, -1]))
 
     assert RewardWriter([0, 1], "env").write(places.take(one), one) == HostedRewards([], [], [])
 
@@ -256,7 +256,7 @@ def test_every_row_is_shown_once_and_every_agent_keeps_one_slot(life):
             assert slot_of.setdefault(agent, slot) == slot
         live = (live | {*one.agents.tolist()}) - {*one.agents[one.ended].tolist()}
         assert len({slot_of[agent] for agent in live}) == len(live)
-        assert rows.deciding == [slot_of[agent] for agent in one.deciding.tolist()]
+        assert rows.deciding == [slot_of[agent] for agent in one.acting_agents.tolist()]
         assert rows.started == one.started[~one.ended].astype(int).tolist()
         assert places.episodes == episodes
 

@@ -11,7 +11,7 @@ from tests.unit.policy_models import INITIAL, RUNNING
 from tests.unit.test_learning_ppo_export import weights
 
 from arkml.envs.core.decisions import Behavior
-from arkml.envs.core.specs import Actions, Part, Spec
+from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import InvalidArguments, ModelRejected, Unavailable, UsageError
 from arkml.guest_trials.class_policies import ClassPolicies, OnceWarned
 from arkml.guest_trials.options import StandInRows
@@ -28,7 +28,7 @@ def guest_class(name="mover", features=2, continuous=2, branches=(), bound=1.0, 
     bounds = (-bound,) * continuous, (bound,) * continuous
     actions = Actions(continuous, *bounds, tuple(branches))
     infinite = (-np.inf,) * features, (np.inf,) * features
-    spec = Spec((Part("obs_0", (features,), *infinite),), actions)
+    spec = Spec((ObservationPart("obs_0", (features,), *infinite),), actions)
     return GuestClass(name, Behavior(name, features, actions.width, spec), slots)
 
 

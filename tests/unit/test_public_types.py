@@ -8,7 +8,7 @@ import pytest
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
@@ -19,7 +19,7 @@ from arkml.host import Host
 from arkml.testing.threaded import HostKeywords
 
 MAKERS = [
-    FleetEnv, GuestFleetVectorEnv, GuestGymnasiumEnv, GuestParallelEnv, GuestScalarEnvironment,
+    FleetEnv, GuestFleetVectorEnv, GuestGymEnv, GuestParallelEnv, GuestScalarEnvironment,
     GuestUnityEnv, GuestVectorEnv, GuestVectorEnvironment, env, parallel_env, vector_env,
 ]  # fmt: skip
 

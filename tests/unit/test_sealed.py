@@ -12,7 +12,7 @@ from tools.public_api.surface import EVERYTHING, SURFACE
 from arkml import GuestEnv, Host
 from arkml.async_trainer import SyncModel
 from arkml.base.sealed import Sealed
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.pettingzoo_env import GuestParallelEnv
 
@@ -90,7 +90,7 @@ def test_an_option_of_an_environment_is_named_where_it_is_set():
 @pytest.mark.parametrize(
     ("make", "known"),
     [
-        (GuestGymnasiumEnv, ("spec", "render_mode", "metadata", "action_space", "_wrapped")),
+        (GuestGymEnv, ("spec", "render_mode", "metadata", "action_space", "_wrapped")),
         (GuestVectorEnv, ("spec", "render_mode", "metadata", "num_envs", "_wrapped")),
         (GuestParallelEnv, ("render_mode", "metadata", "agents", "_wrapped")),
     ],

@@ -14,21 +14,16 @@ SURFACE: Mapping[str, tuple[str, ...]] = {
     "arkml": EVERYTHING,
     "arkml.errors": EVERYTHING,
     "arkml.abi.codes": ("EpisodeState", "ErrorCode", "SnapshotFormat"),
-    # Types of what the objects of `arkml` return; programs need to name them in annotations only.
-    "arkml.envs.core.decisions": ("Behavior", "Decision", "Demonstrations", "Step"),
-    "arkml.envs.core.specs": ("Actions", "Part", "Spec"),
-    "arkml.envs.core.world": ("Pace",),
+    "arkml.envs": EVERYTHING,
     "arkml.hive.protocol.settings": ("Settings",),
-    "arkml.sessions.session": ("Origin",),
-    "arkml.training.results": ("PolicyKind", "ProgressFunction", "TrainingEnd"),
     # Environments.
     "arkml.envs.gym": ("NAME",),
-    "arkml.envs.gymnasium_env": ("GuestGymnasiumEnv",),
+    "arkml.envs.gymnasium_env": ("GuestGymEnv",),
     "arkml.envs.gymnasium_fleet": ("GuestFleetVectorEnv",),
     "arkml.envs.gymnasium_vector": ("GuestVectorEnv",),
     "arkml.envs.step_arrays": ("StepArrays",),
     "arkml.envs.pettingzoo_env": ("GuestParallelEnv", "env", "parallel_env"),
-    "arkml.envs.sb3": ("GuestVecEnv",),
+    "arkml.envs.sb3": ("GuestSb3VecEnv",),
     "arkml.envs.vector_env": ("VectorEnvOptions", "vector_env"),
     "arkml.envs.relayrl": EVERYTHING,
     "arkml.envs.relayrl.flat": EVERYTHING,
@@ -80,7 +75,9 @@ SURFACE: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "arkml.Batch": ("__len__", "actions", "features", "given", "keys", "rows", "scratch", "values"),
+    "arkml.Batch": (
+        "__len__", "actions", "features", "keys", "pushed_actions", "rows", "scratch", "values",
+    ),
     "arkml.CompiledModule": ("digest", "functions", "info", "limits", "name"),
     "arkml.Fleet": (
         "__len__", "call", "close", "guests", "initialize", "join", "name", "remove", "replace",
@@ -113,9 +110,8 @@ NOT_MADE_BY_PROGRAMS = {
     "arkml.EvaluationResult", "arkml.Guest", "arkml.LearningCurve",
     "arkml.ModuleInfo", "arkml.Reply", "arkml.Statistics", "arkml.TrainedPolicy",
     "arkml.TrainingFailed", "arkml.TrainingProgress", "arkml.TrainingResult",
-    "arkml.envs.core.decisions.Behavior", "arkml.envs.core.decisions.Decision",
-    "arkml.envs.core.decisions.Demonstrations", "arkml.envs.core.decisions.Step",
-    "arkml.envs.core.world.Pace",
+    "arkml.envs.Behavior", "arkml.envs.Decision", "arkml.envs.Demonstrations", "arkml.envs.Pace",
+    "arkml.envs.Step",
     f"{_ADAPTORS}.guest_env.AgentsAsEnv", f"{_ADAPTORS}.guest_env.GuestsAsEnv",
     f"{_ADAPTORS}.gymnasium_env.GymnasiumAsEnv",
 }  # fmt: skip

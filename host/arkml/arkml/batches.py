@@ -17,7 +17,7 @@ ROW = np.dtype(
         ("state", "<u4"),
         ("reward", "<f4"),
         ("length", "<f4"),
-        ("given", "<u4"),  # number of floats in the row of `given`: 0 or num_actions
+        ("given", "<u4"),  # number of floats in the row of `pushed_actions`: 0 or num_actions
         ("metadata", "<u4"),  # number of metadata items pushed with the row
         ("moved", "<u4"),
     ]
@@ -54,13 +54,13 @@ class Batch:
     - `values`: float32, [n], to be filled by a policy that has values, else left alone as zeros.
     - `keys`: uint64, [n], or [] if all rows are of one session: the key of each row's session,
       unique in its host.
-    - `given`: float32, [n, num_actions], actions that came with the rows, or None if the session
-      takes none.
+    - `pushed_actions`: float32, [n, num_actions], actions that came with the rows, or None if the
+      session takes none.
     - `scratch`: an object of the policy's choice, for example a work array of [n, 64], which is
       kept while the same memory holds the same number of rows.
     """
 
-    __slots__ = ("actions", "features", "given", "keys", "rows", "scratch", "values")
+    __slots__ = ("actions", "features", "keys", "pushed_actions", "rows", "scratch", "values")
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Batch:
         actions: Floats,
         values: Floats,
         keys: npt.NDArray[np.uint64],
-        given: Floats | None = None,
+        pushed_actions: Floats | None = None,
     ) -> None:
         self.rows: npt.NDArray[Any] = rows
         self.features: Floats = features
         self.actions: Floats = actions
         self.values: Floats = values
         self.keys: npt.NDArray[np.uint64] = keys
-        self.given: Floats | None = given
+        self.pushed_actions: Floats | None = pushed_actions
         self.scratch: Any = None
 
     def __len__(self) -> int:

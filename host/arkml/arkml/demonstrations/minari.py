@@ -309,7 +309,7 @@ def _env_spec(demonstrations: DemonstrationSet) -> dict[str, str]:
     kwargs = {"module": demonstrations.module, "digest": digest, "spec": spec}
     known: dict[str, Any] = {
         "id": "arkml/Guest-v0",
-        "entry_point": "arkml.envs.gymnasium_env:GuestGymnasiumEnv",
+        "entry_point": "arkml.envs.gymnasium_env:GuestGymEnv",
         "reward_threshold": None,
         "nondeterministic": False,
         "max_episode_steps": None,

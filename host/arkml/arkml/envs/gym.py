@@ -12,6 +12,6 @@ NAME = "arkml/Guest-v0"
 
 gymnasium.register(
     NAME,
-    entry_point="arkml.envs.gymnasium_env:GuestGymnasiumEnv",
+    entry_point="arkml.envs.gymnasium_env:GuestGymEnv",
     vector_entry_point="arkml.envs.vector_env:vector_env",
 )

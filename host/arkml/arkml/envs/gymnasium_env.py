@@ -33,7 +33,7 @@ class _Latest:
     reward: float = 0.0
 
 
-class GuestGymnasiumEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
+class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
     """
     A Gymnasium environment of a guest with one agent.
 

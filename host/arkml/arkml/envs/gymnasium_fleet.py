@@ -27,7 +27,7 @@ from arkml.envs.spaces import (
     taken,
 )
 from arkml.envs.step_arrays import Outcome, StepArrays
-from arkml.envs.vector_places import Restart, VectorPlaces, VectorRenderMode
+from arkml.envs.vector_places import RestartMode, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import whole_number
@@ -78,7 +78,7 @@ class GuestFleetVectorEnv(VectorPlaces):
         num_envs: int = 1,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: VectorRenderMode = None,
-        restart: Restart = None,
+        restart: RestartMode = None,
         **options: Unpack[GuestEnvOptions],
     ) -> None:
         self._keep_options(autoreset_mode, render_mode, restart)
@@ -358,8 +358,8 @@ class GuestFleetVectorEnv(VectorPlaces):
         if errors:
             info["error"] = np.array([errors.get(k) for k in range(count)], object)
             info["_error"] = np.array([k in errors for k in range(count)])
-        if any(one.done for one in step.steps.values()):
-            done = np.array([k in step.steps and step.steps[k].done for k in range(count)])
+        if any(one.has_finished for one in step.steps.values()):
+            done = np.array([k in step.steps and step.steps[k].has_finished for k in range(count)])
             info["guest_done"], info["_guest_done"] = done, done.copy()
         demonstrations = {k: self._fleet.take_demonstrations(k) for k in step.alone}
         if any(demonstrations.values()):

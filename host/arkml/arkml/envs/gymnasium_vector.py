@@ -25,7 +25,7 @@ from arkml.envs.spaces import (
     taken,
 )
 from arkml.envs.step_arrays import Outcome, StepArrays
-from arkml.envs.vector_places import ON_FAILURE, Restart, VectorPlaces, VectorRenderMode
+from arkml.envs.vector_places import ON_FAILURE, RestartMode, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import require_whole
@@ -83,7 +83,7 @@ class GuestVectorEnv(VectorPlaces):
         num_envs: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: VectorRenderMode = None,
-        restart: Restart = None,
+        restart: RestartMode = None,
         **options: Unpack[GuestEnvOptions],
     ) -> None:
         self._keep_options(autoreset_mode, render_mode, restart)
@@ -104,7 +104,7 @@ class GuestVectorEnv(VectorPlaces):
             raise
         self._behavior, spec = decision.behavior, decision.behavior.spec
         if num_envs is None or num_envs == 1:
-            num_envs = spec.slots or len(decision.deciding)
+            num_envs = spec.slots or len(decision.acting_agents)
         self._set_up(spec, num_envs)
         self._slots = Slots(self.num_envs)
         self._is_over = True
@@ -268,7 +268,7 @@ class GuestVectorEnv(VectorPlaces):
         info.update(self._guest_info(step))
         self._infos.add(info, decision, indices)
         self._infos.complete(info)
-        self._is_over, self._has_failed = step.is_over, step.error is not None
+        self._is_over, self._has_failed = step.has_ended, step.error is not None
         deciding, acting = self._slots.plan(decision, indices)
         if decision.masks:
             has_slot = acting >= 0

@@ -208,17 +208,17 @@ class OneAgent(Closing):
         """Run the same instance to its next episode. Returns None if the guest ends before."""
         decision = self.env.decision
         while decision is not None and not decision.started.any():
-            idle = np.zeros((len(decision.deciding), decision.behavior.num_actions))
-            if self.env.step(idle).is_over:
+            idle = np.zeros((len(decision.acting_agents), decision.behavior.num_actions))
+            if self.env.step(idle).has_ended:
                 return None
             decision = self.env.decision
         return None if decision is None else Step((decision,))
 
     def _decision(self, step: Step, behavior: Behavior | None = None) -> Decision:
         decision = step_infos.only_decision(step, self._who, behavior)
-        if len(decision.deciding) > 1:
+        if len(decision.acting_agents) > 1:
             raise UsageError(
-                f"{self._who} has one agent, this guest {len(decision.deciding)}: take"
+                f"{self._who} has one agent, this guest {len(decision.acting_agents)}: take"
                 " gymnasium.make_vec or PettingZoo"
             )
         return decision

@@ -253,7 +253,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
             raise UsageError("the environment is closed")
         values = self._gathered(decision, actions)
         if self.render_mode is not None:
-            deciding = (self._names.get(agent, "") for agent in decision.deciding.tolist())
+            deciding = (self._names.get(agent, "") for agent in decision.acting_agents.tolist())
             self._acted.update(zip(deciding, values, strict=True))
         step = self._env.step(values)
         self._cycles += 1
@@ -370,7 +370,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         if unknown:
             raise UsageError(f"there is no agent {min(unknown, key=str)!r} now")
         spec = decision.behavior.spec
-        deciding = decision.deciding.tolist()
+        deciding = decision.acting_agents.tolist()
         if (together := self._together(deciding, actions, spec.actions)) is not None:
             return together
         gathered = np.zeros((len(deciding), spec.actions.width), np.float32)
@@ -391,7 +391,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
             values = floats_of([actions[self._names[agent]] for agent in deciding])
         except (KeyError, TypeError, ValueError):
             return None
-        fits = values.shape == (len(deciding), declared.width) and declared.accept(values)
+        fits = values.shape == (len(deciding), declared.width) and declared.are_valid(values)
         return values if fits else None
 
     def _outcome_without_agents(self, actions: dict[str, Any]) -> Outcome:

@@ -34,7 +34,7 @@ _EMPTY = (
 Ends = dict[int, dict[str, Any]]  # infos of places whose episode ended
 
 
-class GuestVecEnv(Sealed, VecEnv, Closing):
+class GuestSb3VecEnv(Sealed, VecEnv, Closing):
     """
     A Stable-Baselines3 environment of guests of one agent each, or of the agents of one guest.
 
@@ -63,7 +63,7 @@ class GuestVecEnv(Sealed, VecEnv, Closing):
         UsageError: An option has a wrong value; in a step, a guest leaves a place empty.
 
     Example:
-        envs = GuestVecEnv("walker.wasm", num_envs=16)
+        envs = GuestSb3VecEnv("walker.wasm", num_envs=16)
         model = PPO("MlpPolicy", envs).learn(100_000)
 
     """

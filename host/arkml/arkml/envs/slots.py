@@ -111,7 +111,7 @@ class Slots:
         is_in_order = (
             len(indices) == len(self._order)
             and bool((indices == self._order).all())
-            and bool((decision.places >= 0).all())
+            and bool((decision.submit_rows >= 0).all())
         )
         self.in_order = decision.agents if is_in_order else None
         self.acting = None if is_in_order else acting

@@ -16,7 +16,7 @@ from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import require_masks
-from arkml.envs.core.specs import Actions, Part, Spec
+from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import InvalidActions, UsageError
 
 Space = spaces.Space[Any]
@@ -148,7 +148,7 @@ def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
     """
     actions, lead = spec.actions, () if count is None else (count,)
     is_array = type(action) is np.ndarray and action.dtype == _FLOAT  # else it is converted
-    if is_array and action.shape == (*lead, actions.continuous) and actions.accept(action):
+    if is_array and action.shape == (*lead, actions.continuous) and actions.are_valid(action):
         rows: Floats = action
         return rows
     if not actions.branches:
@@ -251,7 +251,7 @@ def _numbers(values: npt.ArrayLike, shape: Sequence[int], who: str) -> Floats:
     return floats
 
 
-def _box(part: Part) -> Space:
+def _box(part: ObservationPart) -> Space:
     low = np.array(part.low, np.float32).reshape(part.shape)
     high = np.array(part.high, np.float32).reshape(part.shape)
     return spaces.Box(low, high, dtype=np.float32)

@@ -38,7 +38,7 @@ def guest_info(env: GuestEnv, step: Step | None) -> dict[str, Any]:
         info["demonstrations"] = demonstrations
     if step is None:
         return info
-    if step.done:
+    if step.has_finished:
         info["guest_done"] = True
     if step.error is not None:
         info["error"] = str(step.error)
@@ -54,7 +54,7 @@ def metadata_by_row(rows: Decision | InPlace) -> dict[int, dict[str, float]]:
     """Return the metadata of the rows that have any, by row and name."""
     by_row: dict[int, dict[str, float]] = {}
     if log := rows.metadata:
-        having = positions_in(rows.places, log.rows).tolist()
+        having = positions_in(rows.submit_rows, log.rows).tolist()
         for row, code, value in zip(having, log.codes.tolist(), log.values.tolist(), strict=True):
             by_row.setdefault(row, {})[log.names[code]] = value
     return by_row

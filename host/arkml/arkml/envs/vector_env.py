@@ -10,7 +10,7 @@ from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
-from arkml.envs.vector_places import Restart, VectorRenderMode
+from arkml.envs.vector_places import RestartMode, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 
@@ -27,7 +27,7 @@ class VectorEnvOptions(GuestEnvOptions, total=False):
     render_mode: VectorRenderMode
     """"rgb_array": `render` returns a picture of each place."""
 
-    restart: Restart
+    restart: RestartMode
     """"on-failure": a guest that failed starts over."""
 
 
@@ -67,7 +67,7 @@ def _full(envs: GuestVectorEnv) -> GuestVectorEnv:
     """Return an environment whose places are all for agents of its guest. Raises UsageError."""
     decision = envs.guest_env.decision
     assert decision is not None
-    agents, slots = len(decision.deciding), decision.behavior.spec.slots or 0
+    agents, slots = len(decision.acting_agents), decision.behavior.spec.slots or 0
     if envs.num_envs <= max(agents, slots):
         return envs
     envs.close()

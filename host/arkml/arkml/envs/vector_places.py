@@ -31,7 +31,7 @@ from arkml.errors import UsageError
 VectorRenderMode = Literal["rgb_array"] | None
 
 ON_FAILURE = "on-failure"
-Restart = Literal["on-failure"] | None
+RestartMode = Literal["on-failure"] | None
 
 _RENDER_MODES = ["rgb_array"]
 _RENDER_FPS = 60

@@ -98,8 +98,8 @@ class Group:
         for slab, rows, place in self._moves:
             slab.view(at.ROWS).take(rows, 0, batch.rows[place], "clip")
             slab.view(at.FEATURES).take(rows, 0, batch.features[place], "clip")
-            if batch.given is not None:
-                slab.view(at.GIVEN).take(rows, 0, batch.given[place], "clip")
+            if batch.pushed_actions is not None:
+                slab.view(at.GIVEN).take(rows, 0, batch.pushed_actions[place], "clip")
         if self._masks is not None:
             self._mask(self._masks)
         else:
@@ -108,7 +108,8 @@ class Group:
         for slab, rows, place in self._moves:
             slab.view(at.ACTIONS)[rows] = batch.actions[place]
             slab.view(at.VALUES)[rows] = batch.values[place]
-        if batch.given is not None and batch.rows["metadata"].any():  # a training session's
+        # Only sessions of trainings push actions, and only their metadata is noted.
+        if batch.pushed_actions is not None and batch.rows["metadata"].any():
             self._has_noted = True
             for session in self.sessions:
                 session.note()

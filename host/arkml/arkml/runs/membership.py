@@ -175,7 +175,7 @@ class RunMembership:
         if not len(batch):
             return
         rows = batch.rows
-        if batch.given is None or (rows["given"] != policy.num_actions).any():
+        if batch.pushed_actions is None or (rows["given"] != policy.num_actions).any():
             raise InvalidArguments(
                 f"{origin.value} rows come with {policy.num_actions} actions each"
             )
@@ -190,7 +190,7 @@ class RunMembership:
         agents.advance(visit, ended, None)
         agents.end(visit, over)
         names = streams(policy.seed, batch.keys, rows["id"])
-        given = np.where(ended[:, None], np.float32(0), batch.given)
+        given = np.where(ended[:, None], np.float32(0), batch.pushed_actions)
         outbox = session.outbox
         outbox.begin()
         self._frame = outbox.appended, names, keep

@@ -28,7 +28,7 @@ class RecordedBatch:
     Attributes:
         rows: Records, [n], with the fields of `Batch.rows`.
         features: float32, [n, num_features].
-        given: float32, [n, num_actions], actions that came with the rows, or None.
+        pushed_actions: float32, [n, num_actions], actions that came with the rows, or None.
         metadata: Index of the row, name and value of each item; empty if a policy recorded the
             batch.
 
@@ -38,15 +38,15 @@ class RecordedBatch:
 
     rows: npt.NDArray[Any]
     features: Floats
-    given: Floats | None
+    pushed_actions: Floats | None
     metadata: list[tuple[int, str, float]]
 
     @classmethod
     def of(cls, batch: Batch, metadata: Sequence[Metadata] = ()) -> RecordedBatch:
         """Return a copy of a batch and of the metadata that came with it."""
-        given = None if batch.given is None else batch.given.copy()
+        pushed = None if batch.pushed_actions is None else batch.pushed_actions.copy()
         items = [(item.row, item.name, item.value) for item in metadata]
-        return cls(batch.rows.copy(), batch.features.copy(), given, items)
+        return cls(batch.rows.copy(), batch.features.copy(), pushed, items)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -135,7 +135,7 @@ class RewardWriter:
         row without a submit, for example of an agent whose guest ended, has none.
         """
         items = _by_row(decision.metadata) if decision.metadata else {}
-        values, places = decision.rewards.tolist(), decision.places.tolist()
+        values, places = decision.rewards.tolist(), decision.submit_rows.tolist()
         started = decision.started.tolist()
         data = np.ascontiguousarray(decision.rewards, "<f4").tobytes()
         head, actors = self._head, self._actors

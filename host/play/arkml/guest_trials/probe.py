@@ -53,7 +53,7 @@ def probe(env: GuestEnv) -> tuple[GuestClass, ...]:
                 first[decision.behavior.name] = decision
                 newest = number
         has_all = not _awaited(env, first)
-        if step.is_over or (has_all and number - newest >= _SETTLED):
+        if step.has_ended or (has_all and number - newest >= _SETTLED):
             break
         waiting = env.decision
         assert waiting is not None

@@ -162,7 +162,7 @@ class TrialGuest(Closing):
     def _ran(self, instance: EnvInstance, run: Callable[[], Step]) -> TickResult:
         try:
             step = run()
-            if step.done and not self._tick:
+            if step.has_finished and not self._tick:
                 raise GuestStalled(f"{instance.guest.name} came to its end without a submit")
             return self._shown(instance, step)
         except GuestError as error:
@@ -170,7 +170,7 @@ class TrialGuest(Closing):
 
     def _shown(self, instance: EnvInstance, step: Step) -> TickResult:
         """Return the result of a step. Raises the error of a guest that failed."""
-        if step.is_over and instance.experiments.refused is not None:
+        if step.has_ended and instance.experiments.refused is not None:
             raise GuestError(str(instance.experiments.refused))
         if step.error is not None:
             raise step.error
@@ -192,7 +192,7 @@ class TrialGuest(Closing):
             result.answers.append(answer_of(receiver, content))
         result.observations = observation_set(observed, self._tick)
         self._tick += 1
-        result.is_last = step.done or (self._plan.end_on is not None and self._is_over())
+        result.is_last = step.has_finished or (self._plan.end_on is not None and self._is_over())
         return result
 
     def _side(self, decision: Decision) -> ClassSide:

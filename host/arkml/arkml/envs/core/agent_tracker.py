@@ -319,7 +319,7 @@ class AgentTracker:
         def among(column: Any, ends: Any) -> Any:
             return np.insert(column, closed, ends, axis=0)
 
-        agents, rows = among(decision.agents, numbers), among(decision.places, -1)
+        agents, rows = among(decision.agents, numbers), among(decision.submit_rows, -1)
         agents.setflags(write=False)
         return Decision(
             self.behavior,

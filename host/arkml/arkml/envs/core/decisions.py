@@ -49,7 +49,7 @@ class Decision:
     One submit: n rows of agents of one behavior, in push order.
 
     The arrays belong to the caller, who may change all but `agents`, which is read-only, and
-    `places`, which may be read-only.
+    `submit_rows`, which may be read-only.
 
     Attributes:
         behavior: The behavior of the agents.
@@ -60,7 +60,7 @@ class Decision:
         started: bool, [n], True for the first row of an episode.
         terminated: bool, [n], True if the episode has ended; such a row takes no action.
         truncated: bool, [n], True if the episode was cut off; such a row takes no action.
-        places: int, [n], indices in the submit, -1 for a row that was not in it.
+        submit_rows: int, [n], indices in the submit, -1 for a row that was not in it.
         metadata: Items by row of the submit.
         masks: For each branch of the actions bool, [n, choices], True for a masked choice.
 
@@ -75,7 +75,7 @@ class Decision:
     started: Marks
     terminated: Marks
     truncated: Marks
-    places: Indices
+    submit_rows: Indices
     metadata: MetadataLog = NO_METADATA
     masks: tuple[Marks, ...] = ()
 
@@ -89,13 +89,13 @@ class Decision:
         return marks
 
     @property
-    def deciding(self) -> Ids:
+    def acting_agents(self) -> Ids:
         """The agents that wait for an action, int32, [m], in push order."""
         return self.agents[~self.ended]
 
-    def rows_of(self, places: Indices) -> Indices:
-        """Return the rows at places of the submit, intp, [m], -1 for a place without a row."""
-        return positions_in(self.places, places)
+    def rows_of(self, submit_rows: Indices) -> Indices:
+        """Return the rows of this decision by rows of the submit, intp, [m], -1 for none."""
+        return positions_in(self.submit_rows, submit_rows)
 
 
 class InPlace(NamedTuple):
@@ -127,7 +127,7 @@ class InPlace(NamedTuple):
     started: Marks
     terminated: Marks
     truncated: Marks
-    places: Indices
+    submit_rows: Indices
     metadata: MetadataLog
     masks: tuple[Marks, ...]
 
@@ -135,7 +135,7 @@ class InPlace(NamedTuple):
         """Return the rows as a decision, whose arrays are copies."""
         return Decision(
             self.behavior, self.agents, self.observations.copy(), self.rewards.copy(),
-            self.started.copy(), self.terminated.copy(), self.truncated.copy(), self.places,
+            self.started.copy(), self.terminated.copy(), self.truncated.copy(), self.submit_rows,
             self.metadata, self.masks,
         )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Step:
 
     Attributes:
         decisions: One submit, or at the end of the guest the truncated agents of each behavior.
-        done: True if the guest has finished.
+        has_finished: True if the guest has finished.
         error: The error of a guest that failed, or None.
         is_cut: True if the agents were truncated because an episode had `max_episode_steps`.
 
@@ -156,14 +156,14 @@ class Step:
     __repr__ = short_repr
 
     decisions: Sequence[Decision]
-    done: bool = False
+    has_finished: bool = False
     error: GuestError | None = None
     is_cut: bool = False
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the guest has ended, or was cut off: only a reset can follow."""
-        return self.done or self.error is not None or self.is_cut
+        return self.has_finished or self.error is not None or self.is_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Demonstrations:
         origin: Augmented rows or demonstrations.
         rows: ROW, [n].
         observations: float32, [n, num_features].
-        given: float32, [n, num_actions], the actions that came with the rows.
+        actions: float32, [n, num_actions], the actions that came with the rows.
 
     """
 
@@ -186,7 +186,7 @@ class Demonstrations:
     origin: Origin
     rows: npt.NDArray[Any]
     observations: Floats
-    given: Floats
+    actions: Floats
 
 
 def require_masks(count: int, branches: Sequence[int]) -> None:

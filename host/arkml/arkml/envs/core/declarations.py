@@ -11,7 +11,7 @@ from typing import Any
 from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
-from arkml.envs.core.specs import Actions, Part, Spec
+from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
 from arkml.hive.protocol.settings import guest_settings
 from arkml.sessions.declarations import (
@@ -30,7 +30,7 @@ from arkml.sessions.declarations import (
     require_declared,
 )
 
-Declaring = Mapping[str, Any] | str | os.PathLike[str] | None
+SpecLike = Mapping[str, Any] | str | os.PathLike[str] | None
 """A declaration, or the path of a JSON file that holds one."""
 
 KEY = "spec"
@@ -50,7 +50,7 @@ class Declarations:
 
     """
 
-    def __init__(self, given: Declaring, section: bytes | None) -> None:
+    def __init__(self, given: SpecLike, section: bytes | None) -> None:
         self.given: Mapping[str, Any] = {}
         """The declaration of the embedder, as an object of JSON."""
         if isinstance(given, str | os.PathLike):
@@ -120,7 +120,7 @@ class Declarations:
             for other, declared in fit.items():
                 return _fitted(declared, f"{where} for {other!r}", *widths)
             require_declared(source, name, where)
-        return Spec.plain(*widths)
+        return Spec.flat(*widths)
 
     def require_any(self, names: Collection[str]) -> None:
         """Raise InvalidSpec if the embedder declares behaviors, none of which is in `names`."""
@@ -142,7 +142,7 @@ class Declarations:
         if own is None:
             where, section = self._sources[-1]
             require_declared(section, name, where)
-            return Spec.plain(*widths)
+            return Spec.flat(*widths)
         where = f"{KEY} in the configuration of {name!r}"
         return _fitted(behavior_of(own, where), where, *widths)
 
@@ -161,7 +161,7 @@ def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actio
     continuous = actions.continuous_of(num_actions)
     low, high = bounds_of(actions.low, actions.high, continuous, where)
     return Spec(
-        _parts(declared) or Spec.plain(num_features, num_actions).observations,
+        _parts(declared) or Spec.flat(num_features, num_actions).observations,
         Actions(continuous, low, high, tuple(actions.discrete)),
         declared.decision_period,
         declared.slots,
@@ -169,9 +169,9 @@ def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actio
     )
 
 
-def _parts(declared: BehaviorDeclared) -> tuple[Part, ...]:
+def _parts(declared: BehaviorDeclared) -> tuple[ObservationPart, ...]:
     parts = []
     for name, part in zip(names_of(declared.observations), declared.observations, strict=True):
         low, high = bounds_of(part.low, part.high, part.size, name)
-        parts.append(Part(name, tuple(part.shape), low, high, part.type == "goal"))
+        parts.append(ObservationPart(name, tuple(part.shape), low, high, part.type == "goal"))
     return tuple(parts)

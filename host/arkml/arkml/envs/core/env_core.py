@@ -95,7 +95,7 @@ class EnvCore(Closing):
             if step.error is not None:
                 self.factory.require_behavior(self.instance)
                 raise step.error
-            if step.done:
+            if step.has_finished:
                 raise GuestStalled(f"{self.instance.guest.name} came to its end without a submit")
             return step
 
@@ -164,7 +164,7 @@ def _run(instance: EnvInstance) -> Step:
 
 def _passed(instance: EnvInstance, step: Step) -> Step:
     """Return a step. Raises InvalidSpec as `_run`."""
-    if step.is_over and instance.experiments.refused is not None:
+    if step.has_ended and instance.experiments.refused is not None:
         raise instance.experiments.refused
     return step
 

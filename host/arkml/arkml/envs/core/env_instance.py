@@ -204,7 +204,7 @@ class EnvInstance(Closing):
 
     def finish(self) -> Step:
         """Return the step of a guest that came to its end, which truncates its agents."""
-        return Step(self._drop_all(), done=True)
+        return Step(self._drop_all(), has_finished=True)
 
     def show(self, session: Session) -> bool:
         """

@@ -23,7 +23,7 @@ class EpisodeLimit:
 
         `drop_agents` drops the agents of the instance, and returns them by behavior, truncated.
         """
-        if step.is_over:
+        if step.has_ended:
             return step
         (decision,) = step.decisions
         if not self._count(decision):
@@ -59,6 +59,6 @@ def _without(decision: Decision, shown: Decision) -> Decision:
         started=decision.started[rest],
         terminated=decision.terminated[rest],
         truncated=decision.truncated[rest],
-        places=decision.places[rest],
+        submit_rows=decision.submit_rows[rest],
         masks=tuple(masks[rest] for masks in decision.masks),
     )

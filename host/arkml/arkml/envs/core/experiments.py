@@ -208,7 +208,7 @@ class Experiments:
         self._given_bytes += size
         while self.given and self._has_too_many:
             oldest = self.given.popleft()
-            size = _bytes_given(oldest.rows, oldest.observations, oldest.given)
+            size = _bytes_given(oldest.rows, oldest.observations, oldest.actions)
             self._kept_rows.change(-size)
             self._given_rows -= len(oldest.rows)
             self._given_bytes -= size
@@ -287,9 +287,10 @@ class _ExperimentSink:
         self._run = run
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
-        if batch.given is None or (batch.rows["given"] != batch.given.shape[1]).any():
+        actions = batch.pushed_actions
+        if actions is None or (batch.rows["given"] != actions.shape[1]).any():
             raise InvalidArguments("augmented and demonstrated rows come with all of their actions")
-        self._experiments.keep(self._run.behavior, origin, batch, batch.given)
+        self._experiments.keep(self._run.behavior, origin, batch, actions)
         self.note(batch, metadata)
 
     def note(self, batch: Batch, metadata: MetadataLog) -> None:

@@ -231,7 +231,7 @@ class FleetEnv(Closing):
                 found.take(guest, step, self.behavior, before[guest])
             except UsageError as error:
                 found.fail(guest, self._blame(error), before[guest])
-            if found.steps[guest].is_over:
+            if found.steps[guest].has_ended:
                 self._drop(guest)
         assert self._together is not None
         self._together.settle(list(steps))
@@ -244,7 +244,7 @@ class FleetEnv(Closing):
         instance = self._instances[guest] = self._factory.make(drawn, self._resources)
         self._set_alive(guest, True)
         step = instance.run()
-        if not step.is_over:
+        if not step.has_ended:
             return step
         self._drop(guest)
         self._factory.require_behavior(instance)

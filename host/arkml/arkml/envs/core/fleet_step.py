@@ -107,10 +107,11 @@ class FleetStep:
         self.truncated |= guests & later.truncated
         self.alone |= later.alone
         for guest, step in later.steps.items():
-            if step.is_over:
+            if step.has_ended:
                 before = self.steps.get(guest, Step(()))
                 error = before.error or step.error
-                self.steps[guest] = Step(before.decisions, before.done or step.done, error)
+                has_finished = before.has_finished or step.has_finished
+                self.steps[guest] = Step(before.decisions, has_finished, error)
 
     def _take(self, guest: int, decision: Decision, before: Floats) -> None:
         ended = np.flatnonzero(decision.ended)
@@ -120,7 +121,7 @@ class FleetStep:
             self._show(guest, decision, int(deciding[0]))
             return
         self._show(guest, decision, int(ended[0]))
-        if decision.places[ended[0]] < 0:  # nothing was submitted for it
+        if decision.submit_rows[ended[0]] < 0:  # nothing was submitted for it
             self.observations[guest] = before
         if len(deciding):
             self.replaced[guest] = True

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from arkml.base.closing import Closing
 from arkml.base.sealed import Sealed
 from arkml.envs.core.decisions import Decision, Demonstrations, Step
-from arkml.envs.core.declarations import Declaring
+from arkml.envs.core.declarations import SpecLike
 from arkml.envs.core.env_core import EnvCore
 from arkml.envs.core.instance_factory import InstanceFactory, InstanceSettings, require_host
 from arkml.envs.core.script import Configuration, kept_configuration
@@ -73,7 +73,7 @@ class GuestEnv(Sealed, Closing):
             step = env.reset(seed=1)
             while not step.is_over:
                 decision = step.decisions[0]
-                actions = np.zeros((len(decision.deciding), decision.behavior.num_actions))
+                actions = np.zeros((len(decision.acting_agents), decision.behavior.num_actions))
                 step = env.step(actions)
 
     """
@@ -90,7 +90,7 @@ class GuestEnv(Sealed, Closing):
         snapshot: BytesLike | None = None,
         inference: bool | None = None,
         behaviors: Collection[str] | None = None,
-        spec: Declaring = None,
+        spec: SpecLike = None,
         idle_calls: int = IDLE_CALLS,
         seconds: float | None = None,
         frame_seconds: float = FRAME,
@@ -176,7 +176,7 @@ class GuestEnv(Sealed, Closing):
 
         Args:
             actions: Finite numbers, [m, num_actions], one row for each agent in
-                `decision.deciding`, in that order.
+                `decision.acting_agents`, in that order.
 
         Returns:
             The next submit, or the end of the guest.
@@ -189,7 +189,7 @@ class GuestEnv(Sealed, Closing):
         """
         return self._core.step(actions)
 
-    def tell(self, message: BytesLike) -> bool:
+    def send_message(self, message: BytesLike) -> bool:
         """
         Pass a message to the guest's export `arkml_side_channel(ptr, len)` before its next frame.
 

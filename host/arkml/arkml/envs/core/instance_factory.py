@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from arkml.base.closing import Closing, Unclosed
 from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.agent_tracker import AgentNumbers
-from arkml.envs.core.declarations import Declarations, Declaring
+from arkml.envs.core.declarations import Declarations, SpecLike
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.script import Configuration, Script
@@ -72,7 +72,7 @@ class InstanceFactory(Closing):
         module: Source | CompiledModule,
         settings: InstanceSettings,
         *,
-        spec: Declaring,
+        spec: SpecLike,
         wasi: WasiGrant | None,
         limits: Limits | None,
         host: Host | None,

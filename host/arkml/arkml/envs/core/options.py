@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypedDict
 
-from arkml.envs.core.declarations import Declaring
+from arkml.envs.core.declarations import SpecLike
 from arkml.envs.core.script import Configuration
 from arkml.host import Host
 from arkml.limits import Limits
@@ -36,7 +36,7 @@ class GuestEnvOptions(TypedDict, total=False):
     behaviors: Collection[str] | None
     """Names of the behaviors that are stepped; the agents of others get zeros. None is all."""
 
-    spec: Declaring
+    spec: SpecLike
     """The declaration of behaviors: an object, or the path of a JSON file."""
 
     idle_calls: int

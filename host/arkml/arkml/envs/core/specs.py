@@ -19,7 +19,7 @@ _WHOLE = "obs_0"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ObservationPart:
     """
     Consecutive features that form one observation.
 
@@ -45,7 +45,7 @@ class Part:
         """The number of features."""
         return math.prod(self.shape)
 
-    def of(self, observations: Floats) -> Floats:
+    def reshape(self, observations: Floats) -> Floats:
         """Return features, float32, [n, size], in the shape of this part: float32, [n, *shape]."""
         if len(self.shape) == 1:  # it is as it should be
             return observations
@@ -104,7 +104,7 @@ class Actions:
             )
         self.check_choices(values, who)
 
-    def accept(self, values: Floats) -> bool:
+    def are_valid(self, values: Floats) -> bool:
         """Return whether values, [..., width], pass `check`; False if there are branches."""
         if self.branches:
             return False
@@ -146,23 +146,25 @@ class Spec:
 
     __repr__ = short_repr
 
-    observations: tuple[Part, ...]
+    observations: tuple[ObservationPart, ...]
     actions: Actions
     decision_period: int = 1
     slots: int | None = None
     positions: tuple[int, int] | None = None
 
     @staticmethod
-    def plain(num_features: int, num_actions: int) -> Spec:
+    def flat(num_features: int, num_actions: int) -> Spec:
         """Return a spec of one observation of all features, and actions from -1 to 1."""
         without = (-math.inf,) * num_features, (math.inf,) * num_features
         ones = (-1.0,) * num_actions, (1.0,) * num_actions
-        return Spec((Part(_WHOLE, (num_features,), *without),), Actions(num_actions, *ones))
+        whole = ObservationPart(_WHOLE, (num_features,), *without)
+        return Spec((whole,), Actions(num_actions, *ones))
 
     def parts(self, observations: Floats) -> list[Floats]:
         """Return features, float32, [n, num_features], by part, each [n, *shape]."""
         if len(self.observations) == 1:
-            return [self.observations[0].of(observations)]
+            return [self.observations[0].reshape(observations)]
         ends = np.cumsum([part.size for part in self.observations])[:-1]
         columns = np.split(observations, ends, axis=1)
-        return [part.of(values) for part, values in zip(self.observations, columns, strict=True)]
+        by_part = zip(self.observations, columns, strict=True)
+        return [part.reshape(values) for part, values in by_part]

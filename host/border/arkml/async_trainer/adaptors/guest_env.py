@@ -191,7 +191,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
     def step(self, act: Floats) -> tuple[GuestStep, Record]:
         """Act with all agents. Raises InvalidActions, GuestError and UsageError."""
         before = self._now
-        agents = self._acted = before.agents if self._is_steady else before.deciding
+        agents = self._acted = before.agents if self._is_steady else before.acting_agents
         actions = _checked(act, len(agents), self._behavior)
         self._fresh = None
         running = core_of(self._env).running_agents
@@ -216,7 +216,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
         if self._is_steady and np.array_equal(agents, self._now.agents):
             return
         step.init_obs = self._following()
-        step.continues = _rows_of(self._now.deciding, agents)
+        step.continues = _rows_of(self._now.acting_agents, agents)
 
     def close(self) -> None:
         """Free the guest."""
@@ -232,7 +232,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
         for _ in range(IDLE_CALLS):
             if self._env.decision is None:  # the guest has finished
                 step = self._env.reset()
-            elif not len(self._now.deciding):
+            elif not len(self._now.acting_agents):
                 step = self._env.step(np.zeros((0, self._behavior.num_actions), np.float32))
             else:
                 return self._now.observations[~self._now.ended]

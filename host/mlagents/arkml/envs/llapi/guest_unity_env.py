@@ -83,7 +83,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._side_channel_manager = SideChannelManager(side_channels)
         self._stats = [c for c in side_channels or () if isinstance(c, StatsSideChannel)]
         self._env: GuestEnv | None = GuestEnv(module, **options)
-        self._channels = GuestChannels(self._env.tell, self._env.pace)
+        self._channels = GuestChannels(self._env.send_message, self._env.pace)
         self._seed = seed
         self._is_playing = False
         self._why_over: str | None = None
@@ -147,7 +147,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._show(step)
         if step.is_cut:  # the next step begins a new instance, like the first step
             self._is_playing = False
-        elif step.is_over:
+        elif step.has_ended:
             self._is_playing = False
             self._failure = step.error
             self._why_over = "The guest has finished." if step.error is None else str(step.error)
