@@ -221,7 +221,7 @@ def test_attributes_methods_and_pictures_are_those_of_the_vector_environment(mak
     envs.set_attr("render_mode", "rgb_array")
 
     assert envs.get_attr("seedable") == [True, True]
-    assert envs.env_method("tell", b"\0", indices=[0]) == [False]
+    assert envs.env_method("send_message", b"\0", indices=[0]) == [False]
     assert envs.env_is_wrapped(VecMonitor) == [False, False]
     assert [picture.shape for picture in envs.get_images()] == [(256, 256, 3)] * 2
     assert envs.render().shape == (512, 256, 3)
