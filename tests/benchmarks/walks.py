@@ -230,7 +230,7 @@ def _learner_step(counter: Counter) -> Walk:
 
 
 def _post(counter: Counter) -> Walk:
-    """A body of a hundred rows, from the socket to its answer."""
+    """A body of a hundred rows, from the socket to its answer; the learner is busy meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         options = ServeOptions(Path(folder), port=0, token="t", spare=False, learner=(FAKE,))
         service = HiveService(options)
@@ -249,12 +249,14 @@ def _post(counter: Counter) -> Walk:
             with httpx.Client(
                 base_url=f"http://127.0.0.1:{port}", headers={"authorization": "Bearer t"}
             ) as client:
-                run = client.post("/v1/runs", json=request()).json()["run"]
+                run = client.post("/v1/runs", json=request(misbehavior="hang")).json()["run"]
                 url = f"/v1/runs/{run['id']}/sessions"
                 sid = client.post(url, json=WISH).json()["sid"]
                 bodies = iter(
-                    encode(body_rows(100, number * 100), seq=number + 1)
-                    for number in range(ROUNDS + 3)
+                    [
+                        encode(body_rows(100, number * 100), seq=number + 1)
+                        for number in range(ROUNDS + 3)
+                    ]
                 )
 
                 def post() -> None:

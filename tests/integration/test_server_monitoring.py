@@ -72,7 +72,7 @@ def test_health_is_open_and_says_nothing_else(service):
         posted = anyone.post(root(service) + "/healthz")
 
     assert [(one.status_code, one.text) for one in answers] == [(200, "ok\n")] * 2
-    own = set(answers[0].headers) - {key.decode() for key, _ in DATA}
+    own = set(answers[0].headers) - {key.decode() for key in DATA}
     assert own == {"content-length", "content-type", "x-request-id"}
     assert refused.status_code == 401
     assert posted.status_code == 405

@@ -43,9 +43,7 @@ class _Hive:
         ]
         app = Starlette(routes=routes, exception_handlers={HiveRefused: self._refuse})
         sessions = BrowserSessions(known)
-        self.app = HiveAdmission(
-            app, OriginRules(options), known, sessions, frozenset(), frozenset()
-        )
+        self.app = HiveAdmission(app, OriginRules(options), known, sessions, options.limits)
 
     async def _refuse(self, _, error):
         return refusal(error)

@@ -7,10 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import OnConflict, RunRequest
+from arkml.hive.protocol.runs import OnConflict, Role, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions
+from arkml.server.sessions import RunSession
 
 HOUR = 3_600
 WEEK = 7 * 86_400
@@ -48,7 +49,7 @@ async def opened(directory):
 
 async def is_over(run):
     """Let a run that is in use look at its clocks."""
-    run.lifecycle.use()
+    run.lifecycle.use(RunSession("a" * 32, 0, "join-key", Role.ACT))
     await run.lifecycle._stop_or_pause_unused()
     return run.document.is_over
 

@@ -31,20 +31,18 @@ class HostRule:
         """Return the refused names of a request, for a message; None if it is accepted."""
         if self._names is None:
             return None
-        names = [value.decode("latin-1") for key, value in headers if key == b"host"]
-        if names and all(self._answers_to(name) for name in names):
-            return None
-        return ", ".join(names)[:_MOST_SHOWN]
+        names, own = [], 0
+        for key, value in headers:
+            if key == b"host":
+                names.append(value.decode("latin-1"))
+                host = host_in(names[-1])
+                own += host in self._names or is_loopback(host)
+        return None if names and own == len(names) else ", ".join(names)[:_MOST_SHOWN]
 
     def is_own(self, authority: str) -> bool:
         """Return whether no foreign web page can have this name: an address, or an allowed name."""
         name = host_in(authority)
         return _is_address(name) or is_loopback(name) or name in (self._names or ())
-
-    def _answers_to(self, authority: str) -> bool:
-        assert self._names is not None
-        name = host_in(authority)
-        return name in self._names or is_loopback(name)
 
 
 def is_loopback(host: str) -> bool:

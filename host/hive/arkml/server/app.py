@@ -19,10 +19,8 @@ from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.admission import HiveAdmission
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.login import LOGIN_PATH, BrowserLogin
-from arkml.server.access.login_pace import LoginPace
 from arkml.server.access.origins import OriginRules
 from arkml.server.access_routes import ACCESS_OPERATIONS
-from arkml.server.body_limits import BodyLimits
 from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
@@ -88,16 +86,22 @@ def make_app(hive: Hive) -> ASGIApp:
     kinds = (ArkmlError, OSError, sqlite3.Error, ClientDisconnect, Exception)
     credentials = hive.credentials
     sessions = BrowserSessions(credentials)
-    login = BrowserLogin(credentials, sessions, hive.one_time, LoginPace())
+    rules = OriginRules(hive.options)
+    login = BrowserLogin(credentials, sessions, hive.one_time, rules)
     site = SiteFiles()
     app = Starlette(
         routes=[*routes_of(hive), *login.routes(), *page_routes(hive, site)],
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
-    options = hive.options
-    limited = BodyLimits(traced(app), options.limits)
-    rules = OriginRules(options)
-    admitted = HiveAdmission(limited, rules, credentials, sessions, OPEN_PATHS, site.paths)
+    admitted = HiveAdmission(
+        traced(app),
+        rules,
+        credentials,
+        sessions,
+        hive.options.limits,
+        open_paths=OPEN_PATHS,
+        page_paths=site.paths,
+    )
     return RequestCounts(admitted)
 
 

@@ -93,10 +93,5 @@ def _refuse(scope: Scope, error: Exception) -> Response:
 
 def declared_size(scope: Scope) -> int | None:
     """Return the size of the body that a request gives, None for none."""
-    size = header_of(scope, b"content-length")
+    size = dict(scope["headers"]).get(b"content-length", b"")
     return int(size) if size.isdigit() else None
-
-
-def header_of(scope: Scope, name: bytes) -> bytes:
-    """Return a header of a request, by its name in lower case; empty without one."""
-    return next((value for key, value in scope["headers"] if key == name), b"")

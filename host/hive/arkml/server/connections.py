@@ -165,18 +165,13 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._inside = self._announced = 0
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Pass on a header, and drop a trailer."""
-        if self._part is not _Part.HEADER:
-            return
-        if name.lower() == b"content-length":
-            self._announced = int(value)  # the parser has checked that it is a number
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        """Note that a body begins, which may be empty."""
+        """Note that a body begins, which may be empty; what `on_header` adds now is a trailer."""
         self._part = _Part.BODY
+        # The parser has checked that it is a number.
+        self._announced = int(dict(self.headers).get(b"content-length", 0))
         super().on_headers_complete()
+        self.headers = []
 
     def on_body(self, body: bytes) -> None:
         """Count a part of a body, and pass it on."""
@@ -194,8 +189,10 @@ class _LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Continue after the end of an answer, which may come before the end of its request."""
         super().on_response_complete()
-        if not self.transport.is_closing():
+        if self._held:
             self._parse()
+        elif not self.transport.is_closing():
+            self._watch()
 
     def pause_writing(self) -> None:
         """Cut the connection unless its client takes a part of the answer in time."""

@@ -25,13 +25,10 @@ class LearnerPlace:
         self.memory = 0
         self.excess = ""
         self.changed = changed
+        self.number = 0
+        """The position in the queue for a learner, from 1; 0 for a place that does not wait."""
         self._places = places
         self._given: asyncio.Future[None] | None = None
-
-    @property
-    def number(self) -> int:
-        """The position in the queue for a learner, from 1; 0 for a place that does not wait."""
-        return self._places.number(self)
 
     async def take(self) -> None:
         """Wait in the queue until the place is held; leave it if the wait is canceled."""
@@ -45,12 +42,13 @@ class LearnerPlace:
 
     def give(self) -> None:
         """Note that the place is held from now on."""
+        self.number = 0
         if self._given is not None and not self._given.done():
             self._given.set_result(None)
 
     def give_up(self) -> None:
         """Release the place, or leave the queue for it."""
-        self.pid, self.memory, self.excess = None, 0, ""
+        self.pid, self.memory, self.excess, self.number = None, 0, "", 0
         self._places.remove(self)
 
 
@@ -71,10 +69,6 @@ class LearnerPlaces:
     def are_wanted(self) -> bool:
         """True while runs wait for a place."""
         return bool(self._waiting)
-
-    def number(self, place: LearnerPlace) -> int:
-        """Return a place's position in the queue for a learner, from 1; 0 if it does not wait."""
-        return self._waiting.index(place) + 1 if place in self._waiting else 0
 
     def add(self, place: LearnerPlace) -> None:
         """Give a place, now or once it is its turn."""
@@ -106,15 +100,16 @@ class LearnerPlaces:
 
     def _give(self) -> None:
         """Give places to the first runs of the queue, as long as learners and memory are left."""
-        given = False
+        given = []
         while self._waiting and self._has_room():
             place = self._waiting.pop(0)
             self._held.append(place)
             place.give()
-            place.changed()
-            given = True
+            given.append(place)
+        for number, place in enumerate(self._waiting, 1):
+            place.number = number
         if given:
-            for place in self._waiting:
+            for place in (*given, *self._waiting):
                 place.changed()
 
     def _has_room(self) -> bool:

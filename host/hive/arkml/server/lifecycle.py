@@ -288,10 +288,17 @@ class Lifecycle:
                 except OSError as error:
                     _log.error("run %s cannot be written: %s", self._document.id, error)
 
-    def use(self) -> None:
-        """Note that the run is used, and resume its learner if it is paused."""
-        self._last_used = time.monotonic()
-        self.supervisor.pause(paused=False)
+    def use(self, session: RunSession) -> None:
+        """
+        Note that a session uses the run, whose learner resumes if it is paused.
+
+        Raises HiveRefused if the session has left, or the run is ending.
+        """
+        if session.left or self.is_ending:
+            raise self.refusal()
+        self._last_used = session.seen = time.monotonic()
+        if self.supervisor.is_paused:
+            self.supervisor.pause(paused=False)
 
     def maintain(self) -> None:
         """Sync the log from now on, and pause or stop the run when it is not used."""

@@ -101,6 +101,7 @@ class LogWriter:
         take: Called with the size of each new segment; raises an error if there is no room for it.
 
     Attributes:
+        end: The position after the last row.
         rows: The number of rows since the run began.
         lost: The number of those rows that were acknowledged and are damaged.
         counts: The counts of each session, by its index.
@@ -121,22 +122,17 @@ class LogWriter:
         self._segment_bytes = segment
         self._take = take
         self._segments = contents.segments
-        self._end = contents.end
+        self.end = contents.end
         self._allocated = 0
         self._current: int | None = None
-        # Path and identity of the current segment, replaced as a whole: other threads read it.
-        self._written: tuple[Path, tuple[int, int]] | None = None
+        # Path and status of the current segment, replaced as a whole: other threads read it.
+        self._written: tuple[Path, os.stat_result] | None = None
         self._retired: list[int] = []
         self._synced = contents.end
         self._refused = self._refused_written = 0
         self.rows = contents.rows
         self.lost = contents.lost
         self.counts = contents.counts
-
-    @property
-    def end(self) -> Place:
-        """The position after the last row."""
-        return self._end
 
     def append(self, body: bytes, session: int, header: Header, refused: int) -> None:
         """
@@ -155,17 +151,17 @@ class LogWriter:
         """
         self._require_place()
         record = frame(body, session=session, first=self.rows)
-        if self._current is None or self._end.offset + len(record) > self._allocated:
+        if self._current is None or self.end.offset + len(record) > self._allocated:
             self._roll(len(record))
         self._write(record)
-        self._end = Place(self._end.segment, self._end.offset + len(record))
+        self.end = Place(self.end.segment, self.end.offset + len(record))
         self.rows += header.rows
         counts = self.counts.get(session, SessionCounts())
         self.counts[session] = counts.plus(header, refused)
         self._refused += refused
 
     def _roll(self, need: int) -> None:
-        number = self._end.segment + 1
+        number = self.end.segment + 1
         path = self._directory / segment_name(number)
         size = max(self._segment_bytes, need)
         if self._take is not None:
@@ -180,30 +176,30 @@ class LogWriter:
         if self._current is not None:
             self._retired.append(self._current)
         self._current, self._allocated = opened, size
-        self._written = path, _identity(os.fstat(opened))
-        self._end = Place(number, 0)
+        self._written = path, os.fstat(opened)
+        self.end = Place(number, 0)
         self._segments.append(Segment(number, self.rows))
 
     def _require_place(self) -> None:
         """Raise OSError if the current segment is no longer the file at its path."""
         if self._written is None:
             return
-        path, identity = self._written
-        if _identity(path.stat()) != identity:
+        path, status = self._written
+        if not os.path.samestat(path.stat(), status):
             raise FileNotFoundError(errno.ENOENT, "the log was replaced by another file", path)
 
     def _write(self, record: bytes) -> None:
         assert self._current is not None
         unwritten = memoryview(record)
-        at = self._end.offset
+        at = self.end.offset
         try:
             while unwritten:
                 count = os.pwrite(self._current, unwritten, at)
                 unwritten, at = unwritten[count:], at + count
         except OSError:
             # A shorter record after it must not leave the rest of this one readable.
-            os.ftruncate(self._current, self._end.offset)
-            self._allocated = self._end.offset
+            os.ftruncate(self._current, self.end.offset)
+            self._allocated = self.end.offset
             raise
 
     def sync(self) -> None:
@@ -219,7 +215,7 @@ class LogWriter:
         if retired:
             sync_directory(self._directory)
             self._close_retired(len(retired))
-        end, current = self._end, self._current  # in this order: the other thread may append
+        end, current = self.end, self._current  # in this order: the other thread may append
         if current is not None and end != self._synced:
             os.fdatasync(current)
             self._synced = end
@@ -261,14 +257,10 @@ class LogWriter:
         finally:
             self._close_retired(len(self._retired))
             if self._current is not None:
-                os.ftruncate(self._current, self._end.offset)
+                os.ftruncate(self._current, self.end.offset)
                 os.close(self._current)
                 self._current = None
         self._write_counts()
 
     def _write_counts(self) -> None:
         write_counts(self._directory, dict(self.counts))
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino

@@ -51,13 +51,9 @@ class PolicyVersions:
             held.unlink()
         self.published = 0
         """The number of versions that this process has published."""
-        self._newest = self._recover(limit)
-        self._version = self._newest.version if self._newest else limit
-
-    @property
-    def newest(self) -> PolicyVersion | None:
+        self.newest = self._recover(limit)
         """The newest policy version, None before the first."""
-        return self._newest
+        self._version = self.newest.version if self.newest else limit
 
     @property
     def last_version(self) -> int:
@@ -92,7 +88,7 @@ class PolicyVersions:
         os.link(path, kept)
         known = {"version": newest.version, "n_opts": newest.n_opts, "sha256": newest.sha256}
         write_atomic(self._directory / _NEWEST, json.dumps(known).encode(), durable=False)
-        self._version, self._newest = newest.version, newest
+        self._version, self.newest = newest.version, newest
         self.published += 1
         self._file(newest.version - KEPT).unlink(missing_ok=True)
         return newest

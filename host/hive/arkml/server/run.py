@@ -21,6 +21,7 @@ from arkml.hive.protocol.runs import (
     SessionInfo,
     Status,
 )
+from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.sessions import SessionState
 from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
@@ -43,7 +44,6 @@ from arkml.server.lifecycle import HiveParts, Lifecycle
 from arkml.server.metrics import Points, RunMetrics, UnrecordedPoints, evaluation_points
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
-from arkml.server.session_counts import SessionCounts
 from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
 from arkml.server.usage import CpuShares, learner_points
@@ -77,6 +77,7 @@ class Run:
         self._lease = parts.options.timeouts.lease
         self._progress = Progress(n_opts=document.n_opts)
         self._unrecorded = UnrecordedPoints(self._supervisor.send)
+        self._is_in_lockstep = document.request.settings.sync
         self._figures, self._shares = SessionFigures(), CpuShares()
         self._naming, self._rating = asyncio.Lock(), asyncio.Lock()
 
@@ -168,15 +169,8 @@ class Run:
             if known is None:
                 sessions.remove(session)
             raise
-        self.touch(session)
+        self.lifecycle.use(session)
         return session, known is not None
-
-    def touch(self, session: RunSession) -> None:
-        """Renew the lease of a session. Raises HiveRefused if it has left, or the run has ended."""
-        if session.left or self.lifecycle.is_ending:
-            raise self.lifecycle.refusal()
-        session.seen = time.monotonic()
-        self.lifecycle.use()
 
     async def leave(self, session: RunSession, *, stop: bool, may_end: bool = True) -> None:
         """End a session; see `Lifecycle.leave`."""
@@ -188,7 +182,7 @@ class Run:
         settings = self.document.request.settings
         admitted = max(self._progress.admitted, settings.memory_min_size + LEAST_AHEAD)
         return SessionState(
-            acked=self.next_body(session) - 1,
+            acked=self._log.acked(session.index),
             policy_version=self._policy_version,
             credit=max(0, admitted - self._log.rows),
             hold=self._progress.holds,
@@ -205,10 +199,6 @@ class Run:
             now=time.monotonic(),
         )
 
-    def next_body(self, session: RunSession) -> int:
-        """Return the number of the body that the session sends next."""
-        return self._log.counts.get(session.index, SessionCounts()).acked + 1
-
     def require_turn(self) -> None:
         """Raise HiveRefused if hosts in lockstep have to wait for the learner's turn first."""
         if self._is_in_lockstep and (place := self.lifecycle.place):
@@ -219,8 +209,8 @@ class Run:
             )
 
     async def append(
-        self, session: RunSession, header: Header, body: bytes
-    ) -> tuple[CheckedRows, bool]:
+        self, session: RunSession, header: Header, body: bytes, *, is_new: bool
+    ) -> tuple[CheckedRows, Place | None]:
         """
         Append a body to the log of an active run, unless it is there already.
 
@@ -230,29 +220,32 @@ class Run:
             session: The session that sends the body.
             header: The header of the body.
             body: The rows, as they came from the client.
+            is_new: Whether it follows the last body of the session in the log, without which it is
+                there already. Nothing is awaited between that question and the append, so no other
+                body comes in between.
 
         Returns:
-            The checked rows, and whether the body is new.
+            The checked rows, and the position of the log after them, None unless they are new.
 
         Raises:
             ProtocolError: The body is damaged.
-            HiveRefused: The run takes no rows, or the body is out of order.
+            HiveRefused: The run takes no rows.
             OSError: The log cannot be written.
 
         """
-        # Nothing else runs between the check and the append, so no other body comes in between.
         checked = check_rows(header, body, len(self.document.names))
-        is_new = header.seq == self.next_body(session)
+        appended = None
         if is_new:
-            self._log.append(checked.body, session.index, checked.header, checked.refused)
-            self._send_rows()
+            appended = self._log.append(
+                checked.body, session.index, checked.header, checked.refused
+            )
+            self._send_rows(appended)
             self._figures.count(
                 session.index, checked.header.rows, checked.version, time.monotonic()
             )
-        end = self._log.end
-        if end is not None and self._is_in_lockstep:
+        if self._is_in_lockstep and (end := appended or self._log.end):
             await self._wait_for(lambda: self._progress.cursor >= end, _SYNC_TIMEOUT)
-        return checked, is_new
+        return checked, appended
 
     async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
         """Return the newest policy version if it is above `after`, waiting for one if needed."""
@@ -338,10 +331,6 @@ class Run:
         """The number of the newest policy version, 0 before the first."""
         return self.policies.newest.version if self.policies.newest else 0
 
-    @property
-    def _is_in_lockstep(self) -> bool:
-        return self.document.request.settings.sync
-
     async def _wait_for(self, predicate: Callable[[], bool], seconds: float) -> None:
         """Wait until the predicate is true, or the run ends."""
         lifecycle = self.lifecycle
@@ -355,7 +344,7 @@ class Run:
                     self.document.id, event.device, event.n_opts, event.pid,
                 )  # fmt: skip
                 self._supervisor.send("names", names=self.document.names)
-                self._send_rows()
+                self._send_rows(self._log.end)
                 self._unrecorded.send()
                 self._set_progress(self._progress.after(event))
             case LearnerProgress():
@@ -393,7 +382,7 @@ class Run:
         self._changes.notify()
         end = self._log.end
         if end is not None and progress.cursor < end and not self._is_in_lockstep:
-            self._send_rows()  # again, in case it was sent while there was no learner
+            self._send_rows(end)  # again, in case it was sent while there was no learner
 
     async def _publish(self, file: PolicyFile) -> None:
         document = self.document
@@ -419,11 +408,10 @@ class Run:
                 self._supervisor.send("checkpoint", req=0, best=True)
             return best is not None
 
-    def _send_rows(self) -> None:
-        """Send the learner the end of the log."""
-        if self._log.end is not None:
-            segment, offset = self._log.end
-            self._supervisor.send("rows", segment=segment, offset=offset)
+    def _send_rows(self, end: Place | None) -> None:
+        """Send the learner the end of the log, if that is open."""
+        if end is not None:
+            self._supervisor.send("rows", segment=end.segment, offset=end.offset)
 
     async def _abort(self, reason: str) -> None:
         try:

@@ -97,10 +97,20 @@ class RunLog:
             take=self._disk.take,
         )
 
-    def append(self, body: bytes, session: int, header: Header, refused: int) -> None:
-        """Append a checked body, as `LogWriter.append`. Raises HiveRefused and OSError."""
+    def acked(self, session: int) -> int:
+        """Return the number of the last body of a session, 0 without one and while closed."""
+        counts = self._writer.counts.get(session) if self._writer else None
+        return counts.acked if counts else 0
+
+    def append(self, body: bytes, session: int, header: Header, refused: int) -> Place:
+        """
+        Append a checked body, as `LogWriter.append`.
+
+        Returns the position after it. Raises HiveRefused and OSError.
+        """
         assert self._writer is not None
         self._writer.append(body, session, header, refused)
+        return self._writer.end
 
     def mark_read(self, cursor: Place, rows: int) -> None:
         """Note the position up to which the learner has read, and the rows up to there."""

@@ -48,7 +48,7 @@ async def _joined(run: Run, request: JoinRequest, *, is_worker: bool) -> Joined:
 async def _beat(call: HiveCall, _: Nothing) -> SessionState:
     """Renew the lease of a session."""
     run, session = call.hive.session(call.key)
-    run.touch(session)
+    run.lifecycle.use(session)
     if not run.is_active:
         await run.start()
     return run.session_state(session)

@@ -89,7 +89,7 @@ class Supervisor:
         self._learner: LearnerProcess | None = None
         self._task: asyncio.Task[None] | None = None
         self._refilling: asyncio.Task[None] | None = None
-        self._is_paused = False
+        self.is_paused = False
         self._is_stopping = False
         self._is_connected = False
         self._replies: dict[int, asyncio.Future[Message]] = {}
@@ -119,7 +119,7 @@ class Supervisor:
                 return Status.STARTING
             case _Health.ENDED:
                 return Status.PAUSED
-            case _Health.WELL if self._is_paused:
+            case _Health.WELL if self.is_paused:
                 return Status.PAUSED
             case _Health.WELL:
                 return Status.RUNNING if has_policy else Status.STARTING
@@ -127,7 +127,7 @@ class Supervisor:
     def start(self) -> None:
         """Start a learner, and a new one whenever it ends."""
         if self._task is None or self._task.done():
-            self._is_stopping = self._is_paused = False
+            self._is_stopping = self.is_paused = False
             self._fruitless = 0
             self._set_health(_Health.STARTING)
             self._task = asyncio.create_task(self._supervise())
@@ -144,7 +144,7 @@ class Supervisor:
             task.cancel()
             await asyncio.wait([task])
         self._task = None  # this task itself, where the learner is given up and has ended
-        self._is_paused = False
+        self.is_paused = False
         self._set_health(_Health.ENDED)
 
     def send(self, kind: str, **fields: Any) -> bool:
@@ -154,8 +154,8 @@ class Supervisor:
 
     def pause(self, *, paused: bool) -> None:
         """Pause the learner, or resume it."""
-        if paused != self._is_paused:
-            self._is_paused = paused
+        if paused != self.is_paused:
+            self.is_paused = paused
             self._last_sign = self._last_probe = time.monotonic()
             self.send("pause" if paused else "resume")
             self._changed()
@@ -248,7 +248,7 @@ class Supervisor:
             self._reason = self._reason or _describe_exit(status, learner.last_line)
             if time.monotonic() - began > _STABLE_AFTER:
                 self._crashes = 0
-            if self._is_paused:
+            if self.is_paused:
                 self._fruitless = 0  # it had nothing to do
         return status
 
@@ -274,7 +274,7 @@ class Supervisor:
             reading.cancel()
 
     def _hangs(self) -> bool:
-        if self._is_paused:
+        if self.is_paused:
             return False
         timeout = self._timeouts.hang if self._is_connected else self._timeouts.start
         return time.monotonic() - self._last_sign > timeout
@@ -309,7 +309,7 @@ class Supervisor:
         self._were_silent, self._n_opts = False, n_opts
         self._last_sign = time.monotonic()
         self._set_health(_Health.WELL)
-        if self._is_paused:
+        if self.is_paused:
             self.send("pause")
 
     def _note_sign(self, turn_seconds: float) -> None:
@@ -322,7 +322,7 @@ class Supervisor:
         now = time.monotonic()
         if turn_seconds < self._timeouts.hang / 2:
             self._last_sign = now
-        elif now - self._last_probe > self._timeouts.hang / 2 and not self._is_paused:
+        elif now - self._last_probe > self._timeouts.hang / 2 and not self.is_paused:
             self._last_probe = now
             self.send("resume")
 

@@ -14,10 +14,9 @@ from arkml.hive.protocol.runs import Role
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.server.access.callers import AccessRole, caller_in
-from arkml.server.bodies import BodyRoute, declared_size, header_of, read_rows
+from arkml.server.bodies import BodyRoute, declared_size, read_rows
 from arkml.server.hive import Hive
 from arkml.server.routes import reply
-from arkml.server.row_checks import CheckedRows
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
 
@@ -26,16 +25,12 @@ APPENDED = "arkml.appended"
 
 
 class Appended(NamedTuple):
-    """
-    A body that is in the log of a run.
-
-    `end` is a position of the log after it, or None if the log was closed meanwhile.
-    """
+    """A body that is in the log of a run, and the position after it."""
 
     run: Run
     session: RunSession
     header: Header
-    end: Place | None
+    end: Place
 
 
 class Uploads(BodyRoute):
@@ -52,10 +47,10 @@ class Uploads(BodyRoute):
         run, session = self._hive.session(scope["path_params"]["sid"])
         if caller.grant is not None:
             caller.grant.require_run(run.document.id)
-        run.touch(session)
+        run.lifecycle.use(session)
         if session.role is Role.EVALUATE:
             raise HiveRefused("a session that evaluates keeps its rows", 422)
-        kind = header_of(scope, b"content-type").split(b";")[0].strip()
+        kind = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip()
         if kind != CONTENT_TYPE.encode():
             raise HiveRefused(f"rows are {CONTENT_TYPE}, not {kind.decode('latin-1')!r}", 415)
         header, body = await read_rows(declared_size(scope), receive)
@@ -64,26 +59,23 @@ class Uploads(BodyRoute):
             raise HiveRefused("bodies are counted from 1", 422)
         if not run.is_active:
             await run.start()
-        run.touch(session)
+        run.lifecycle.use(session)
         run.require_turn()
         session.has_demonstrated |= header.kind is RowKind.DEMONSTRATION
-        expected = run.next_body(session)
+        expected = run.lifecycle.log.acked(session.index) + 1
         if header.seq > expected:
             text = f"body {header.seq} comes before body {expected}"
             return reply(OutOfTurn(text, expected), 409)
-        checked, is_new = await run.append(session, header, body)
-        if is_new:
+        is_new = header.seq == expected
+        checked, end = await run.append(session, header, body, is_new=is_new)
+        if end is not None:
             self._hive.refused_rows.update(checked.kinds)
-            scope[APPENDED] = Appended(run, session, checked.header, run.lifecycle.log.end)
-        return reply(_acknowledge(run, session, checked, is_new=is_new))
-
-
-def _acknowledge(run: Run, session: RunSession, checked: CheckedRows, *, is_new: bool) -> RowsReply:
-    """Return the answer; a duplicate has the refusals of the first time, which may be lost."""
-    return RowsReply(
-        accepted=checked.header.rows if is_new else 0,
-        refused=checked.reasons,
-        refused_n=checked.refused,
-        duplicate=not is_new,
-        **asdict(run.session_state(session)),
-    )
+            scope[APPENDED] = Appended(run, session, checked.header, end)
+        answer = RowsReply(
+            accepted=checked.header.rows if is_new else 0,
+            refused=checked.reasons,  # of a repetition, those of the first time may be lost
+            refused_n=checked.refused,
+            duplicate=not is_new,
+            **asdict(run.session_state(session)),
+        )
+        return reply(answer)

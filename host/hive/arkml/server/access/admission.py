@@ -1,22 +1,30 @@
-"""Admission of requests: their hosts and origins, their callers, and the headers of all answers."""
+"""Admission of requests: their origins, callers and bodies, and the headers of all answers."""
 
 from __future__ import annotations
+
+import asyncio
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.errors import HiveRefused
 from arkml.server.access.browser_sessions import BrowserSessions
-from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, caller_in, set_caller
+from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, set_caller
 from arkml.server.access.credentials import OPEN, Credentials
-from arkml.server.access.login import session_id_in, set_origin
-from arkml.server.access.origins import OriginRules, RequestOrigin, browser_problem
-from arkml.server.access.security_headers import DATA, PAGE, with_headers
+from arkml.server.access.login import session_id_in
+from arkml.server.access.origins import FORWARDED, OriginRules, RequestOrigin, browser_problem
+from arkml.server.access.security_headers import DATA, PAGE, Headers
 from arkml.server.access.worker_tokens import digest_of
 from arkml.server.errors import sentence
+from arkml.server.options import ServerLimits
 
 _BEARER = b"Bearer "
-_UNAUTHORIZED = 401
+_NOT_OF_PROGRAMS = frozenset({b"origin", b"cookie", b"sec-fetch-site", *FORWARDED})
+
+_FREE = 64 << 10
+"""Bytes of each body that do not count, so that small requests are never refused for large ones."""
+
+_UNAUTHORIZED, _TIMED_OUT = 401, 408
 _ENDED = "the token of the hive was revoked, or has expired, while the request was made"
 
 
@@ -28,6 +36,9 @@ class HiveAdmission:
     also needs a valid token or browser session, unless its path is one of `open_paths`, or belongs
     to the page and is one of `page_paths`. Whether the role of a caller is enough is up to the
     route (decision 22).
+
+    Where `app` receives the body, HiveRefused is raised if that arrives too slowly (408), or if too
+    many bytes of bodies are held at one time (503).
     """
 
     def __init__(
@@ -36,15 +47,19 @@ class HiveAdmission:
         rules: OriginRules,
         credentials: Credentials,
         sessions: BrowserSessions,
-        open_paths: frozenset[str],
-        page_paths: frozenset[str],
+        limits: ServerLimits,
+        *,
+        open_paths: frozenset[str] = frozenset(),
+        page_paths: frozenset[str] = frozenset(),
     ) -> None:
+        self.limits = limits
         self._app = app
         self._rules = rules
         self._credentials = credentials
         self._sessions = sessions
         self._open_paths = open_paths
         self._page_paths = page_paths
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -53,23 +68,61 @@ class HiveAdmission:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope["path"] = path = self._path(scope["path"])
-        sending = with_headers(send, PAGE if path in self._page_paths else DATA)
-        answer = self._refusal(scope)
-        if answer is not None:
-            await answer(scope, receive, sending)
+        path, prefix = scope["path"], self._rules.prefix
+        if prefix and path.startswith(f"{prefix}/"):  # which some proxies leave there
+            scope["path"] = path = path[len(prefix) :]
+        is_page = path in self._page_paths
+        is_open = path in self._open_paths or (is_page and scope["method"] in SAFE_METHODS)
+        exchange = _Exchange(self, scope, receive, send, PAGE if is_page else DATA)
+        program = None if is_open else self._program(scope)
+        admitted = program or self._admit(scope, is_open=is_open)
+        if isinstance(admitted, Response):
+            await admitted(scope, receive, exchange.send)
             return
-        admitted = _Admitted(caller_in(scope), scope, receive, sending)
-        await self._app(scope, admitted.receive, admitted.send)
+        set_caller(scope, admitted)
+        exchange.caller = admitted
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        finally:
+            self._held -= exchange.counted
 
-    def _path(self, path: str) -> str:
-        """Return a path without the prefix of the public URL, which some proxies leave there."""
-        prefix = self._rules.prefix
-        is_below = prefix and path.startswith(f"{prefix}/")
-        return path[len(prefix) :] if is_below else path
+    def count(self, size: int) -> None:
+        """Count bytes that are held from now on. Raises HiveRefused if they are too many."""
+        most = self.limits.body_bytes
+        if most and self._held + size > most:
+            raise HiveRefused(
+                f"this hive receives {self._held} bytes of other requests, and holds {most} at"
+                " most: send this request again",
+                503,
+            )
+        self._held += size
 
-    def _refusal(self, scope: Scope) -> Response | None:
-        """Note the caller of a request in its scope, or return the answer that refuses it."""
+    def _program(self, scope: Scope) -> Caller | None:
+        """
+        Return the caller of a request that a program makes by a valid token.
+
+        None for any other request, which `_admit` checks: for one of a program, what it looks at is
+        absent. A page gives a token by a script alone. Across origins, a browser asks for leave
+        before, by a request without the token, which is refused, and adds Origin. Of the same
+        origin are the pages of the hive, and pages of a name that was made to resolve to it (DNS
+        rebinding): they could try out tokens, which is not slowed, at a hive that their author
+        does not reach. So hosts are checked for every request.
+        """
+        authorization = b""
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                authorization = value
+            elif name in _NOT_OF_PROGRAMS:
+                return None
+        is_plain = scope["query_string"].isascii() and scope["path"] != self._rules.prefix
+        if not authorization.startswith(_BEARER) or not is_plain:
+            return None
+        if self._rules.hosts.refused(scope["headers"]) is not None:
+            return None
+        return self._credentials.find(digest_of(authorization.removeprefix(_BEARER)))
+
+    def _admit(self, scope: Scope, *, is_open: bool) -> Caller | Response:
+        """Return the caller of a request, a stranger if it `is_open`, or the refusal."""
         if not scope["query_string"].isascii():
             return sentence(
                 "the query of a request is ASCII: other letters are written as %XX", 400
@@ -78,20 +131,14 @@ class HiveAdmission:
         problem = self._rules.host_problem(request) or self._rules.origin_problem(request)
         if problem:
             return sentence(problem, 403)
-        set_origin(scope, request)
-        method, path = scope["method"], scope["path"]
-        if path == self._rules.prefix != "":
-            return RedirectResponse(f"{path}/", 308)
-        if path in self._open_paths or (path in self._page_paths and method in SAFE_METHODS):
-            set_caller(scope, STRANGER)
-            return None
+        if scope["path"] == self._rules.prefix != "":
+            return RedirectResponse(f"{scope['path']}/", 308)
+        if is_open:
+            return STRANGER
         caller, problem = self._caller(scope, request)
         if problem:
             return sentence(problem, 403)
-        if caller is None:
-            return _unauthorized()
-        set_caller(scope, caller)
-        return None
+        return _unauthorized() if caller is None else caller
 
     def _caller(self, scope: Scope, request: RequestOrigin) -> tuple[Caller | None, str]:
         """Return the caller of a request, or None, and why a page may not make it."""
@@ -114,36 +161,90 @@ class HiveAdmission:
         return caller, browser_problem(request, by_cookie=True) if caller else ""
 
 
-class _Admitted:
+class _Exchange:
     """
-    An admitted request, whose rights end when those of its caller end.
+    A request and its answer; `counted` bytes of the body are counted as held.
 
-    Messages that it sends afterwards are refused, and so is the answer that it waits for, unless
-    the request has changed something: then the answer reports the change.
+    The rights of an admitted request end when those of its `caller` end. Messages that it sends
+    afterwards are refused, and so is the answer that it waits for, unless the request has changed
+    something: then the answer reports the change.
     """
 
-    def __init__(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        self._caller = caller
+    def __init__(
+        self, owner: HiveAdmission, scope: Scope, receive: Receive, send: Send, headers: Headers
+    ) -> None:
+        self.caller = STRANGER
+        self.counted = 0
+        self._owner = owner
         self._scope = scope
         self._receive = receive
         self._send = send
+        self._headers = headers
+        self._began = 0.0
+        self._size = 0
+        self._is_whole = False
         self._is_refused = False
 
     async def receive(self) -> Message:
-        """Return the next part of the request. Raises HiveRefused once the caller has no rights."""
-        message = await self._receive()
-        if message["type"] == "http.request" and not self._caller.is_valid():
-            raise HiveRefused(_ENDED, _UNAUTHORIZED)
+        """
+        Return the next part of the request.
+
+        Raises HiveRefused once the caller has no rights, and for a body that is late or too large.
+        """
+        message = await (self._receive() if self._is_whole else self._part())
+        if message["type"] == "http.request":
+            if not self.caller.is_valid():
+                raise HiveRefused(_ENDED, _UNAUTHORIZED)
+            self._size += len(message.get("body", b""))
+            uncounted = self._size - _FREE - self.counted
+            if uncounted > 0:
+                self._owner.count(uncounted)
+                self.counted += uncounted
+        self._is_whole = not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer, or the refusal in place of all of it."""
         is_start = message["type"] == "http.response.start"
-        if is_start and self._scope["method"] in SAFE_METHODS and not self._caller.is_valid():
+        if is_start and self._scope["method"] in SAFE_METHODS and not self.caller.is_valid():
             self._is_refused = True
-            await sentence(_ENDED, _UNAUTHORIZED)(self._scope, self._receive, self._send)
-        if not self._is_refused:
-            await self._send(message)
+            refusal = sentence(_ENDED, _UNAUTHORIZED)
+            refusal.raw_headers += self._headers.items()
+            await refusal(self._scope, self._receive, self._send)
+        if self._is_refused:
+            return
+        if is_start:
+            headers = []
+            for name, value in message.get("headers", ()):
+                if name.lower() not in self._headers:
+                    headers.append((name, value))
+            headers += self._headers.items()
+            if message["status"] == _TIMED_OUT:
+                headers.append((b"connection", b"close"))  # the rest of a body is not awaited
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def _part(self) -> Message:
+        """Return the next part of a body. Raises HiveRefused if it is late."""
+        limits = self._owner.limits
+        if not limits.body_seconds:
+            return await self._receive()
+        now = asyncio.get_running_loop().time()
+        self._began = self._began or now
+        until = now + limits.body_seconds
+        if limits.body_rate:
+            until = min(until, self._began + limits.body_seconds + self._size / limits.body_rate)
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._receive()
+        except TimeoutError:
+            waited = asyncio.get_running_loop().time() - self._began
+            raise HiveRefused(
+                f"{self._size} bytes of the body arrived within {waited:.0f} s: it may pause for"
+                f" less than {limits.body_seconds:g} s, and arrives at {limits.body_rate} bytes a"
+                " second",
+                _TIMED_OUT,
+            ) from None
 
 
 def _unauthorized() -> JSONResponse:

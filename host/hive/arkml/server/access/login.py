@@ -20,7 +20,7 @@ from arkml.server.access.callers import Caller
 from arkml.server.access.credentials import OPEN, Credentials
 from arkml.server.access.login_pace import LoginPace
 from arkml.server.access.one_time_tokens import OneTimeTokens
-from arkml.server.access.origins import RequestOrigin, has_own_header
+from arkml.server.access.origins import OriginRules, RequestOrigin, has_own_header
 from arkml.server.access.worker_tokens import digest_of
 from arkml.server.errors import refusal, sentence
 
@@ -32,7 +32,6 @@ _FORM = b"application/x-www-form-urlencoded"
 _SAME_ORIGIN = b"same-origin"
 _MOST_BYTES = 4_096
 _MOST_FIELDS = 16
-_SCOPE_KEY = "arkml.origin"
 
 
 class BrowserLogin:
@@ -49,12 +48,13 @@ class BrowserLogin:
         credentials: Credentials,
         sessions: BrowserSessions,
         one_time: OneTimeTokens,
-        pace: LoginPace,
+        rules: OriginRules,
     ) -> None:
         self._credentials = credentials
         self._sessions = sessions
         self._one_time = one_time
-        self._pace = pace
+        self._rules = rules
+        self._pace = LoginPace()
 
     def routes(self) -> list[Route]:
         """Return both routes."""
@@ -64,7 +64,7 @@ class BrowserLogin:
         ]
 
     async def _login(self, request: Request) -> Response:
-        origin = origin_in(request.scope)
+        origin = self._rules.read(request.scope)
         if origin.headers.get(b"sec-fetch-site", _SAME_ORIGIN) != _SAME_ORIGIN:
             return sentence("a login comes from the page of the hive", 403)
         try:
@@ -86,14 +86,15 @@ class BrowserLogin:
             return sentence("the token of the hive is missing or wrong", 401)
         self._pace.succeed(origin.client)
         answer = _welcome(origin, caller, is_form=is_form)
-        answer.headers["set-cookie"] = _cookie(request.scope, self._sessions.begin(source))
+        answer.headers["set-cookie"] = _cookie(request.scope, origin, self._sessions.begin(source))
         return answer
 
     async def _logout(self, request: Request) -> Response:
-        session_id = session_id_in(request.scope, origin_in(request.scope))
+        origin = self._rules.read(request.scope)
+        session_id = session_id_in(request.scope, origin)
         if session_id:
             self._sessions.end(session_id)
-        return Response(status_code=204, headers={"set-cookie": _cookie(request.scope, "")})
+        return Response(status_code=204, headers={"set-cookie": _cookie(request.scope, origin, "")})
 
     def _find(self, digest: bytes) -> tuple[bytes, Caller | None]:
         """Return the digest of the token whose rights a session gets, and its caller."""
@@ -102,17 +103,6 @@ class BrowserLogin:
         if caller is not None and caller.role is None:  # a rollout worker
             return source, None
         return source, caller
-
-
-def set_origin(scope: Any, origin: RequestOrigin) -> None:
-    """Note the way of a request in its ASGI scope."""
-    scope[_SCOPE_KEY] = origin
-
-
-def origin_in(scope: Any) -> RequestOrigin:
-    """Return the origin of a request, which `set_origin` has stored in its scope."""
-    origin: RequestOrigin = scope[_SCOPE_KEY]
-    return origin
 
 
 def session_id_in(scope: Scope, origin: RequestOrigin) -> str:
@@ -137,14 +127,13 @@ def _welcome(
     return JSONResponse(info_of(caller, needs_token=needs_token).as_json())
 
 
-def _cookie(scope: Scope, value: str) -> str:
+def _cookie(scope: Scope, origin: RequestOrigin, value: str) -> str:
     """
     Return the header that sets the cookie of a session, or without a value removes it.
 
     Scripts cannot read it. It stays until the browser is closed: only the hive knows when the
     session was last used.
     """
-    origin = origin_in(scope)
     attributes = f"Path={origin.prefix or '/'}; HttpOnly; SameSite=Strict"
     age = "" if value else "; Max-Age=0"
     secure = "; Secure" if origin.is_secure else ""

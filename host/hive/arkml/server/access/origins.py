@@ -18,8 +18,10 @@ from arkml.server.options import ServeOptions
 OWN_HEADER = b"x-arkml"
 """A header that no page elsewhere can send: with it, a browser asks for leave first."""
 
+FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto")
+"""The headers in which a proxy reports the original request."""
+
 _JSON = b"application/json"
-_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto")
 _PORTS = {"http": 80, "https": 443}
 
 _Origin = tuple[str, str, int]
@@ -63,18 +65,19 @@ class OriginRules:
 
     Headers in which a proxy reports the original request, such as X-Forwarded-Host, are believed
     from trusted proxies only.
+
+    Attributes:
+        hosts: The Host headers that the hive accepts.
+        prefix: The path of the public URL, without a slash at its end.
+
     """
 
     def __init__(self, options: ServeOptions) -> None:
         self._public = _public(options.public_url)
         allowed = (*options.allow_hosts, *([self._public.host] if self._public else ()))
-        self._hosts = HostRule(options.host, allowed)
+        self.hosts = HostRule(options.host, allowed)
+        self.prefix = self._public.prefix if self._public else ""
         self._proxies = _networks(options.trusted_proxies)
-
-    @property
-    def prefix(self) -> str:
-        """The path of the public URL, without a slash at its end."""
-        return self._public.prefix if self._public else ""
 
     def read(self, scope: Scope) -> RequestOrigin:
         """Return the origin of a request."""
@@ -96,14 +99,14 @@ class OriginRules:
             client=client,
             hosts=hosts,
             is_secure=is_secure,
-            is_forwarded=any(name in headers for name in _FORWARDED),
+            is_forwarded=any(name in headers for name in FORWARDED),
             origins=origins,
             prefix=prefix,
         )
 
     def host_problem(self, request: RequestOrigin) -> str:
         """Return why the hive does not answer for the host of a request, empty if it does."""
-        refused = self._hosts.refused((b"host", name.encode("latin-1")) for name in request.hosts)
+        refused = self.hosts.refused((b"host", name.encode("latin-1")) for name in request.hosts)
         if refused is None:
             return ""
         return (
@@ -127,7 +130,7 @@ class OriginRules:
     def _own(self, request: RequestOrigin) -> list[_Origin]:
         """Return the origins that pages of the hive have."""
         scheme = "https" if request.is_secure else "http"
-        hosts = [host for host in request.hosts if self._hosts.is_own(host)]
+        hosts = [host for host in request.hosts if self.hosts.is_own(host)]
         own = [_parse_origin(f"{scheme}://{host}") for host in hosts]
         return [one for one in (*own, self._public_origin) if one is not None]
 

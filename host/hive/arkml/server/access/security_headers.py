@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from starlette.types import Message, Send
+Headers = Mapping[bytes, bytes]
 
-Headers = tuple[tuple[bytes, bytes], ...]
+_ALWAYS: Final[Headers] = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+}
 
-_ALWAYS: Final[Headers] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
-
-PAGE: Final[Headers] = (
-    *_ALWAYS,
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (
-        b"content-security-policy",
+PAGE: Final[Headers] = {
+    **_ALWAYS,
+    b"cross-origin-opener-policy": b"same-origin",
+    b"content-security-policy": (
         b"default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'"
         b" 'unsafe-inline'; img-src 'self' data: blob:; base-uri 'none'; form-action 'self';"
-        b" frame-ancestors 'none'",
+        b" frame-ancestors 'none'"
     ),
-)
+}
 """
 The headers of files of the page. They hold no data, and say themselves how they are cached.
 
@@ -31,27 +29,14 @@ Images are its icon, and charts on their way to a file; inline styles are those 
 writes a style sheet of its own.
 """
 
-DATA: Final[Headers] = (
-    *_ALWAYS,
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"cache-control", b"no-store"),
-)
+DATA: Final[Headers] = {
+    **_ALWAYS,
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cache-control": b"no-store",
+}
 """The headers of every other answer."""
-
-
-def with_headers(send: Send, headers: Headers) -> Send:
-    """Return a sender that sets these headers, in place of the answer's own."""
-    names = frozenset(name for name, _ in headers)
-
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            own = [one for one in message.get("headers", ()) if one[0].lower() not in names]
-            message = {**message, "headers": [*own, *headers]}
-        await send(message)
-
-    return send_with_headers
 
 
 def as_text(headers: Headers) -> str:
     """Return headers as lines of HTTP/1.1."""
-    return "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in headers)
+    return "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in headers.items())

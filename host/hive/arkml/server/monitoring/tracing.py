@@ -84,7 +84,7 @@ class TracedBodies:
 
     def _follow(self, span: Span, appended: Appended) -> None:
         """Follow a body from the log on, unless as many are followed already as may be."""
-        if appended.end is None or sum(map(len, self._followed.values())) >= MOST:
+        if sum(map(len, self._followed.values())) >= MOST:
             return
         run_id = appended.run.document.id
         bodies = self._followed.get(run_id)
@@ -168,7 +168,6 @@ class FollowedBody:
     """The trace of one body after it was appended: one span of STAGES after the other."""
 
     def __init__(self, on: Tracing, root: Span, appended: Appended) -> None:
-        assert appended.end is not None
         self.began = time.monotonic()
         self._tracing = on
         self._root = root
