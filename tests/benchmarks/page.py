@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +24,7 @@ from tests.waiting import eventually
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.reports import DAY, HOUR, MINUTE, SECOND
 from arkml.hive.protocol.rows import encode
+from arkml.server.metrics_store import MetricsStore
 
 TOPIC = "page"
 
@@ -165,14 +166,12 @@ def _load(client: httpx.Client, run: str) -> int:
 
 
 def _write_day(run: Path) -> None:
-    """Write the files of metrics of a run that has lasted a day, as thinned as they are then."""
+    """Write the metrics of a run that has lasted a day, as thinned as they are then."""
     now = time.time_ns()
-    parts = [("metrics.minutes.jsonl", DAY, HOUR, MINUTE // 3), ("metrics.jsonl", HOUR, 0, SECOND)]
-    for name, first, last, step in parts:
-        with (run / name).open("w") as file:
-            for at in range(now - first, now - last, step):
-                place = (at - now + DAY) // SECOND
-                points = [
-                    (f"curve/{n}", 100 * place, math.sin(place / 1e3 + n)) for n in range(CURVES)
-                ]
-                file.write(json.dumps([at, points], separators=(",", ":")) + "\n")
+    times = [*range(now - DAY, now - HOUR, MINUTE // 3), *range(now - HOUR, now, SECOND)]
+    places = [(at, (at - now + DAY) // SECOND) for at in times]
+    with closing(MetricsStore(run)) as store:
+        store.add(
+            (at, [(f"curve/{n}", 100 * place, math.sin(place / 1e3 + n)) for n in range(CURVES)])
+            for at, place in places
+        )

@@ -153,7 +153,7 @@ def test_an_option_that_cannot_be_followed_is_one_sentence(tmp_path, words, sent
     assert "bug" not in refused.err
 
 
-@pytest.mark.parametrize("place", ["file/data", "file", "lock", "index.sqlite", "runs"])
+@pytest.mark.parametrize("place", ["file/data", "file", "lock", "runs"])
 def test_a_data_directory_that_cannot_be_used_is_one_sentence(tmp_path, place):
     (tmp_path / "file").touch()
     data = tmp_path / "data"

@@ -207,6 +207,7 @@ def test_data_of_an_earlier_release_is_upgraded_in_place_and_learned_from(tmp_pa
     with served(data, **LEARNER) as service:
         info = service.run(run.name)
         metrics = service.get(f"/runs/{run.name}/metrics").json()["metrics"]
+        histograms = service.get(f"/runs/{run.name}/histograms").json()["histograms"]
         policy = service.get(f"/runs/{run.name}/snapshot?which=latest")
         widths = info["features"], info["actions"]
         sid = service.join(run.name, "a-join-key", features=3, actions=1).json()["sid"]
@@ -222,6 +223,7 @@ def test_data_of_an_earlier_release_is_upgraded_in_place_and_learned_from(tmp_pa
     assert (info["status"], info["rows"], info["n_opts"]) == ("stopped", was["rows"], was["n_opts"])
     assert info["lost"] == 0
     assert {name for name, *_ in metrics} >= {"rollout/ep_rew_mean", "train/critic_loss"}
+    assert len(histograms) == (4 if version > 1 else 0)
     assert policy.status_code == 200
     assert learns
     assert held == was["rows"] + 400

@@ -12,7 +12,7 @@ from arkml.hive.embedded import EmbeddedHive
 from arkml.learning.event_files import read_events
 from arkml.reports.page import make_page
 from arkml.reports.runs import read_from_directory
-from arkml.server.metrics_files import MetricsFiles
+from arkml.server.metrics_store import read_curves
 
 pytestmark = pytest.mark.learns
 
@@ -53,8 +53,7 @@ def branches_of(names):
 
 
 def reported(data, run):
-    reports = MetricsFiles(data / "runs" / run).read()
-    names = {name for part in reports for _, points in part for name, *_ in points}
+    names = read_curves(data / "runs" / run)
     return {name for name in names if not name.startswith("guest/")}
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from contextlib import closing
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
@@ -18,7 +19,7 @@ from arkml.reports.groups import COLUMNS, draw, grouped
 from arkml.reports.page import make_page
 from arkml.reports.runs import read_from_directory
 from arkml.server.document import Document, pack_document, write_document
-from arkml.server.metrics_files import MetricsFiles
+from arkml.server.metrics_store import MetricsStore
 
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202e<b>"
 BEGAN = 1_700_000_000 * SECOND
@@ -34,12 +35,22 @@ def write_run(data, number, *, name="walker", metrics=(), length=50, best=None, 
     document = Document(directory.name, request, BEGAN + number, status=Status.STOPPED)
     document.rows, document.n_opts, document.best = 20 * length, 10 * length, best
     write_document(directory, pack_document(document))
-    files = MetricsFiles(directory)
-    for step in range(length):
+    reports = []
+    for step in range(length if metrics else 0):
         values = (math.sin(step / 9 + number) * 10 + step for _ in metrics)
         points = [(name, 20 * step, value) for name, value in zip(metrics, values, strict=True)]
-        files.append((BEGAN + step * SECOND, points))
+        reports.append((BEGAN + step * SECOND, points))
+    with closing(MetricsStore(directory)) as store:
+        store.add(reports)
     return directory
+
+
+def write_curve(directory, values):
+    with closing(MetricsStore(directory)) as store:
+        store.add(
+            (BEGAN + (step + 100) * SECOND, [("a", step, value)])
+            for step, value in enumerate(values)
+        )
 
 
 def refuse(sentence):
@@ -148,10 +159,7 @@ def test_runs_with_another_limit_or_without_evaluations_are_no_band(tmp_path):
 
 def test_a_long_curve_is_drawn_with_few_points_and_its_extremes(tmp_path):
     directory = write_run(tmp_path, 1)
-    files = MetricsFiles(directory)
-    for step in range(9_000):
-        value = 5_000.0 if step == 4_321 else float(step % 10)
-        files.append((BEGAN + (step + 100) * SECOND, [("a", step, value)]))
+    write_curve(directory, (5_000.0 if n == 4_321 else float(n % 10) for n in range(9_000)))
     (group,) = grouped(read(tmp_path))
     line = draw(group, "a").line
 
@@ -163,8 +171,7 @@ def test_a_long_curve_is_drawn_with_few_points_and_its_extremes(tmp_path):
 @pytest.mark.parametrize("values", [[0.0], [1e-300, 1e-299], [1e308, -1e308], [7.0, 7.0]])
 def test_any_finite_values_are_drawn_within_the_chart(tmp_path, values):
     directory = write_run(tmp_path, 1)
-    for step, value in enumerate(values):
-        MetricsFiles(directory).append((BEGAN + (step + 100) * SECOND, [("a", step, value)]))
+    write_curve(directory, values)
     page, _ = page_of(read(tmp_path))
     (points,) = re.findall(r"<polyline class=\"line c0\" points=\"([^\"]*)\"", page)
     places = [float(number) for point in points.split() for number in point.split(",")]
@@ -199,7 +206,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path):
         read(tmp_path, f"{2:016x}")
 
 
-@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "metrics.old.jsonl"])
+@pytest.mark.parametrize("name", ["run.json", "metrics.sqlite"])
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path, name):
     write_run(tmp_path, 1, metrics=["reward"])
     damaged = write_run(tmp_path, 2, metrics=["reward"])

@@ -2,12 +2,15 @@
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import stat
 import tarfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -18,6 +21,7 @@ from arkml.server import backup, restore
 from arkml.server.access.callers import AccessRole
 from arkml.server.access.token_file import TokenFile
 from arkml.server.backup import FORMAT, MANIFEST_NAME, write_backup
+from arkml.server.metrics_store import MetricsStore, read_curves
 from arkml.server.restore import restore_backup
 from arkml.server.upgrade import DATA_VERSION
 
@@ -40,7 +44,9 @@ def data(tmp_path):
         f"runs/{RUN}/run.json": json.dumps({"id": RUN, "rows": 5}).encode(),
         f"runs/{RUN}/.run.json.new": b"half",
         f"runs/{RUN}/best.onnx": b"onnx",
-        f"runs/{RUN}/metrics.jsonl": b"[1, []]\n",
+        f"runs/{RUN}/metrics.sqlite": b"a database",
+        f"runs/{RUN}/metrics.sqlite-wal": b"what it does not have yet",
+        f"runs/{RUN}/metrics.sqlite-shm": b"locks",
         f"runs/{RUN}/checkpoints/000000000007.safetensors": b"state",
         f"runs/{RUN}/checkpoints/best": b"7",
         f"runs/{RUN}/published/newest.json": b"{}",
@@ -72,7 +78,10 @@ def test_what_is_restored_is_what_was_there(data, tmp_path):
     archive, restored = tmp_path / "hive.tar", tmp_path / "restored"
     summary = write_backup(data, archive)
     told = restore_backup(archive, restored)
-    left_out = {"lock", "hive.log", "index.sqlite", "index.sqlite-wal", run_file(".run.json.new")}
+    left_out = {
+        "lock", "hive.log", "index.sqlite", "index.sqlite-wal", run_file(".run.json.new"),
+        run_file("metrics.sqlite-shm"),
+    }  # fmt: skip
     expected = {name: file for name, file in contents(data).items() if name not in left_out}
     segment = run_file("rows/0000000001.rows")
     found = contents(restored)
@@ -84,6 +93,74 @@ def test_what_is_restored_is_what_was_there(data, tmp_path):
     assert summary.runs == told.runs == (RUN,)
     assert summary.files == told.files == len(found) + 2
     assert summary.size == archive.stat().st_size
+
+
+def test_metrics_that_are_written_meanwhile_are_those_of_one_moment(data, tmp_path):
+    """Of each report all points or none, also while SQLite moves them from its log."""
+    run = data / "runs" / RUN
+    for name in ("metrics.sqlite", "metrics.sqlite-wal", "metrics.sqlite-shm"):
+        (run / name).unlink()
+    ended, found = threading.Event(), []
+
+    def write():
+        with closing(MetricsStore(run)) as store:
+            for at in itertools.count(1):
+                store.add([(at, [(f"m{n}", at, 1.0) for n in range(200)])])
+                if at == 1:
+                    begun.set()
+                if ended.is_set():
+                    return
+
+    begun, writer = threading.Event(), threading.Thread(target=write)
+    writer.start()
+    begun.wait()
+    for number in range(6):
+        write_backup(data, tmp_path / f"{number}.tar")
+        restore_backup(tmp_path / f"{number}.tar", tmp_path / str(number))
+        curves = read_curves(tmp_path / str(number) / "runs" / RUN)
+        found.append({name: [int(step) for step, _ in curve] for name, curve in curves.items()})
+    ended.set()
+    writer.join()
+    lengths = [len(one["m0"]) for one in found]
+
+    assert lengths == sorted(lengths)
+    assert lengths[-1] > lengths[0]
+    assert all(
+        one == {f"m{n}": list(range(1, length + 1)) for n in range(200)}
+        for one, length in zip(found, lengths, strict=True)
+    )
+    assert not list(tmp_path.rglob("metrics.damaged*"))
+
+
+@pytest.mark.parametrize("read", ["metrics.sqlite", "metrics.sqlite-wal"])
+def test_a_checkpoint_of_the_metrics_while_they_are_read_has_them_read_again(
+    data, tmp_path, monkeypatch, read
+):
+    run = data / "runs" / RUN
+    for path in run.glob("metrics.*"):
+        path.unlink()
+    store, reading, moments = MetricsStore(run), backup._read_file, iter(range(1, 4))
+
+    def add(at):
+        store.add([(at, [(f"m{n}/{at}", at, 1.0) for n in range(500)])])
+
+    def interrupted(folder, name):
+        found = reading(folder, name)
+        if name == read and (at := next(moments, 0)):
+            add(2 * at)
+            store._opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            add(2 * at + 1)
+        return found
+
+    add(1)
+    monkeypatch.setattr(backup, "_read_file", interrupted)
+    write_backup(data, tmp_path / "hive.tar")
+    store.close()
+    restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+    curves = read_curves(tmp_path / "restored" / "runs" / RUN)
+
+    assert next(moments, None) is None
+    assert curves == {f"m{n}/{at}": [(float(at), 1.0)] for at in range(1, 8) for n in range(500)}
 
 
 def test_only_the_owner_reads_a_backup_and_what_is_restored(data, tmp_path):

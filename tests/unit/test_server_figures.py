@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
@@ -13,6 +15,7 @@ from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.runs import Role
 from arkml.server.histograms import RunHistograms
 from arkml.server.metrics import UnrecordedPoints, evaluation_points
+from arkml.server.metrics_store import MetricsStore
 from arkml.server.session_counts import SessionCounts
 from arkml.server.session_figures import PACE_SECONDS, SessionFigures
 from arkml.server.sessions import Sessions
@@ -26,7 +29,7 @@ def histogram(name, bins=WIDE):
 
 
 def kept(directory, *reports):
-    histograms = RunHistograms("r", directory)
+    histograms = RunHistograms("r", MetricsStore(directory))
 
     async def add():
         for rows, made in reports:
@@ -74,10 +77,11 @@ def test_an_unknown_name_and_a_run_without_rows_have_no_histogram(tmp_path):
     assert (unknown.times, unknown.counts) == ([], [])
 
 
-def test_damaged_lines_are_passed_over(tmp_path):
+def test_damaged_reports_are_passed_over(tmp_path):
     kept(tmp_path, (10, [histogram("a")]))
-    path = tmp_path / "histograms.jsonl"
-    path.write_bytes(b'[1,[2,"x"]]\n\xff\n' + path.read_bytes() + b"[17")
+    with closing(sqlite3.connect(tmp_path / "metrics.sqlite")) as store, store:
+        wrong = [(1, 2, b'["x"]'), (2, 2, b"\xff"), (3, 2, b"[17"), (4, 2, "17")]
+        store.executemany("INSERT INTO histograms VALUES (?, ?, ?)", wrong)
 
     assert ask(kept(tmp_path, (20, [histogram("a")])), "a").rows == [10, 20]
 
@@ -86,7 +90,7 @@ def test_histograms_of_hours_ago_are_added_up(tmp_path, monkeypatch):
     passed = [1_800_000_000 * SECOND]
     monkeypatch.setattr(time, "time_ns", lambda: passed[0])
     monkeypatch.setattr(time, "monotonic_ns", lambda: passed[0])
-    histograms = RunHistograms("r", tmp_path)
+    histograms = RunHistograms("r", MetricsStore(tmp_path))
 
     async def play():
         for minute in range(5 * 60):
@@ -103,8 +107,8 @@ def test_histograms_of_hours_ago_are_added_up(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_takes_nothing_is_a_warning(tmp_path, caplog):
-    histograms = RunHistograms("r", tmp_path)
-    (tmp_path / "histograms.jsonl").mkdir()
+    histograms = RunHistograms("r", MetricsStore(tmp_path))
+    (tmp_path / "metrics.sqlite").mkdir()
     asyncio.run(histograms.add(1, [histogram("a")]))
 
     assert "histograms of run r cannot be written" in caplog.text
@@ -171,7 +175,7 @@ def test_processor_time_is_that_of_the_process():
 
 
 def test_pages_that_ask_again_get_the_same_reply_until_there_is_a_report(tmp_path):
-    histograms = RunHistograms("r", tmp_path)
+    histograms = RunHistograms("r", MetricsStore(tmp_path))
 
     async def asked():
         await histograms.add(1, [histogram("features/0")])
@@ -222,7 +226,7 @@ def test_an_evaluation_has_a_success_rate_where_successes_are_known():
 
 
 async def test_replies_about_unknown_histograms_are_not_kept(tmp_path):
-    histograms = RunHistograms("r", tmp_path)
+    histograms = RunHistograms("r", MetricsStore(tmp_path))
     await histograms.add(10, [histogram("features/0")])
     for number in range(1, 50):
         unknown = await histograms.reply("x" * number, 0)

@@ -1,11 +1,15 @@
 """Data of older releases: upgraded in place, with what changes kept beside."""
 
 import json
+import os
+from contextlib import closing
 
 import pytest
 
 from arkml.errors import HiveError
+from arkml.hive.protocol.reports import MINUTE, SECOND
 from arkml.hive.protocol.runs import DOCUMENT_NAME
+from arkml.server.metrics_store import MetricsStore, read_curves
 from arkml.server.upgrade import DATA_VERSION, STEPS, VersionStep, upgrade_run, upgraded
 
 
@@ -128,3 +132,77 @@ def test_a_document_that_a_step_cannot_read_is_refused(run):
 
     with pytest.raises(HiveError, match=r"cannot be upgraded: KeyError\('rows'\)"):
         upgrade_run(run, NEXT)
+
+
+BEGAN = 1_800_000_000 * SECOND
+HISTOGRAM = [10, [["a", [0, 0, [1, 2]], -1.0, 3.5, 0.25]]]
+"""What the releases before kept for one histogram: the rows of the run then, and it."""
+
+
+def line(at, *points):
+    return json.dumps([at, points]).encode() + b"\n"
+
+
+@pytest.fixture
+def old_run(run):
+    """A run of version 2: one that was killed between two of its files, whose lines are damaged."""
+    (run / DOCUMENT_NAME).write_text(json.dumps(OLDEST | {"version": 2, "rows": 5}))
+    old = line(BEGAN, ["a", 1, 0.5], ["b", 1, 7])
+    minutes = line(BEGAN + MINUTE, ["a", 2, 1.5])
+    recent = [
+        line(BEGAN + MINUTE - SECOND, ["a", 2, 1.25]),  # it was thinned, and not deleted yet
+        b'[1, [["a", Infinity, 1]]]\n', b"[\xff\n", b"[" * 9_999 + b"\n", line(1.5), b"7\n",
+        line(BEGAN + 2 * MINUTE, ["a", 3, 2.5], ["a", 1 << 70, 1], ["\ud800", 1, 1]),
+        b'[1, [["a", 2',
+    ]  # fmt: skip
+    (run / "metrics.old.jsonl").write_bytes(old)
+    (run / "metrics.minutes.jsonl").write_bytes(minutes)
+    (run / "metrics.jsonl").write_bytes(b"".join(recent))
+    (run / "histograms.jsonl").write_text(json.dumps([BEGAN, HISTOGRAM]) + "\nnothing\n")
+    return run
+
+
+def histograms(run):
+    with closing(MetricsStore(run)) as store:
+        return list(store.histograms())
+
+
+CURVES = {"a": [(1.0, 0.5), (2.0, 1.5), (3.0, 2.5)], "b": [(1.0, 7.0)]}
+
+
+def test_metrics_in_files_of_lines_are_moved_to_the_store(old_run):
+    lines = {path.name: path.read_bytes() for path in old_run.glob("*.jsonl")}
+    was_changed = upgrade_run(old_run)
+    kept = {path.name: path.read_bytes() for path in (old_run / "version-2").glob("*.jsonl")}
+    [(at, (rows, [histogram]))] = histograms(old_run)
+
+    assert was_changed
+    assert read_curves(old_run) == CURVES
+    assert (at, rows, histogram.name, histogram.bins.counts) == (BEGAN, 10, "a", [1, 2])
+    assert kept == lines
+    assert not list(old_run.glob("*.jsonl"))
+
+
+def test_metrics_that_were_moved_by_half_are_there_once(old_run, monkeypatch):
+    def die(*_, **__):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("arkml.server.old_reports._parse_histograms", die)
+        with pytest.raises(Killed):
+            upgrade_run(old_run)
+    by_half = document(old_run)["version"], sorted(path.name for path in old_run.glob("*.jsonl"))
+    upgrade_run(old_run)
+
+    assert by_half == (2, ["histograms.jsonl"])
+    assert read_curves(old_run) == CURVES
+    assert len(histograms(old_run)) == 1
+
+
+def test_a_pipe_in_the_place_of_a_file_of_lines_is_left_there(old_run, caplog):
+    (old_run / "metrics.minutes.jsonl").unlink()
+    os.mkfifo(old_run / "metrics.minutes.jsonl")
+    upgrade_run(old_run)
+
+    assert [step for step, _ in read_curves(old_run)["a"]] == [1.0, 2.0, 3.0]
+    assert "not a plain file" in caplog.text

@@ -1,9 +1,6 @@
-"""Bytes that the metrics of a run take in a month, in its files, in the index and in events."""
+"""Bytes that the metrics of a run take in a month, in its store and in events."""
 
-import asyncio
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,15 +9,13 @@ from tests.documented_metrics import documented
 from arkml.hive.protocol.histograms import Histogram, bins_of, thin_histograms
 from arkml.hive.protocol.reports import HOUR, MINUTE, OLD_INTERVAL, SECOND, thin
 from arkml.learning.event_files import _record_of_report
-from arkml.server.histograms import RunHistograms
-from arkml.server.index import Index
-from arkml.server.metrics_files import MetricsFiles
+from arkml.server.metrics_store import MetricsStore
 
 BEGAN = 1_800_000_000 * SECOND // HOUR * HOUR
 MINUTE_HOURS, OLD_HOURS = 25, 29 * 24
 """Hours of a month that are kept by the minute, a day with what is due, and by larger intervals."""
 
-MOST = 60e6
+MOST = 40e6
 EVERY = {"features": 10, "actions": 10, "system": 5, "eval": 60}
 COUNTERS = {"time/total_timesteps", "time/time_elapsed", "time/episodes", "train/n_updates"}
 CONSTANTS = {
@@ -28,17 +23,6 @@ CONSTANTS = {
     "hive/dropped", "features/non_finite", "features/constant", "replay/demonstration_share",
     "rollout/equal_rewards",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("use", [
-    lambda files: files.repair(), lambda files: files.append((BEGAN, [])),
-    lambda files: files.first_time(), lambda files: files.last_time(),
-    lambda files: list(files.read()), lambda files: files.thin(BEGAN),
-])  # fmt: skip
-def test_a_pipe_in_the_place_of_metrics_is_not_waited_for(tmp_path, use):
-    os.mkfifo(tmp_path / "metrics.jsonl")
-    with pytest.raises(OSError, match="not a plain file"):
-        use(MetricsFiles(tmp_path))
 
 
 def an_hour_of(names):
@@ -57,29 +41,18 @@ def an_hour_of(names):
         yield BEGAN + second * SECOND, points
 
 
-def size_of(directory):
-    return sum(path.stat().st_size for path in Path(directory).iterdir())
-
-
-def file_bytes(directory, reports):
-    directory.mkdir()
-    files = MetricsFiles(directory)
-    for report in reports:
-        files.append(report)
-    return size_of(directory)
-
-
-def index_bytes(directory, reports):
-    """Bytes of a copy in the index beyond those of an empty one."""
+def store_bytes(directory, reports=(), histograms=()):
+    """Bytes of reports in a store beyond those of an empty one."""
     sizes = []
-    for kept in ([], reports):
+    for kept, made in (((), ()), (reports, histograms)):
         place = directory / str(len(sizes))
-        place.mkdir()
-        index = Index(place / "index.sqlite")
-        asyncio.run(index.put_run("r", "n", "g", "running", 1))
-        index._worker.submit(index._insert, "r", kept).result()
-        index.close()
-        sizes.append(size_of(place))
+        place.mkdir(parents=True)
+        store = MetricsStore(place)
+        for report in kept:
+            store.add([report])
+        store.add_histograms(made)
+        store.close()
+        sizes.append(sum(path.stat().st_size for path in place.iterdir()))
     return sizes[1] - sizes[0]
 
 
@@ -101,22 +74,21 @@ def month_of(measure, hour):
 
 
 @pytest.mark.parametrize(("learner", "branches"), [("sac", ()), ("ppo", (7, 5))])
-def test_a_month_of_all_metrics_of_a_run_takes_60_mb_at_most(learner, branches, tmp_path):
+def test_a_month_of_all_metrics_of_a_run_takes_40_mb_at_most(learner, branches, tmp_path):
     often = documented(learner, branches) - {"hive/learner_ends"}  # that one comes with a death
     names = sorted(often)
     hour = list(an_hour_of(names))
     taken = {
-        "files": month_of(lambda part: file_bytes(tmp_path / f"f{len(part)}", part), hour),
-        "index": month_of(count, hour) * index_bytes(tmp_path, hour) / count(hour),
+        "store": month_of(count, hour) * store_bytes(tmp_path / "metrics", hour) / count(hour),
         "events": month_of(lambda part: sum(len(_record_of_report(one)) for one in part), hour),
-        "histograms": histogram_bytes(),
+        "histograms": histogram_bytes(tmp_path),
     }
     print(learner, len(names), "metrics:", {name: f"{n / 1e6:.1f} MB" for name, n in taken.items()})
 
     assert sum(taken.values()) <= MOST
 
 
-def histogram_bytes(features=8, actions=2):
+def histogram_bytes(directory, features=8, actions=2):
     """Bytes of a month of histograms, of which there is a report each minute."""
     source = np.random.default_rng(0)
     reports = [(BEGAN + second * SECOND, (second, list(drawn(source, features, actions))))
@@ -126,7 +98,9 @@ def histogram_bytes(features=8, actions=2):
         (thin_histograms(reports, 10 * MINUTE), MINUTE_HOURS),
         (thin_histograms(reports, 2 * HOUR), OLD_HOURS / 2),
     ]
-    return sum(sum(len(RunHistograms.line(one)) for one in part) * hours for part, hours in parts)
+    return sum(
+        store_bytes(directory / f"h{len(part)}", histograms=part) * hours for part, hours in parts
+    )
 
 
 def drawn(source, features, actions):
@@ -137,8 +111,8 @@ def drawn(source, features, actions):
             yield Histogram(f"{kind}/{number}", bins, *bounds, 0.015625)
 
 
-def test_the_largest_histograms_of_a_month_take_15_mb_at_most():
-    taken = histogram_bytes(64, 64)
+def test_the_largest_histograms_of_a_month_take_12_mb_at_most(tmp_path):
+    taken = histogram_bytes(tmp_path, 64, 64)
     print(f"{taken / 1e6:.1f} MB")
 
-    assert taken <= 15e6
+    assert taken <= 12e6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,20 +130,17 @@ def _read(directory: Path, *, is_brief: bool = False) -> ReportedRun:
     """Return the run in a directory; a brief one has no curves. Raises HiveError."""
     from arkml.server.checkpoints import list_checkpoints
     from arkml.server.document import read_document
-    from arkml.server.metrics_files import MetricsFiles
+    from arkml.server.metrics_store import read_curves
 
     try:
         document = read_document(directory)
     except HiveError as error:
         raise HiveError(f"run {directory.name} cannot be read: {error}") from error
     request = document.request
-    curves: dict[str, list[tuple[float, float]]] = {}
     try:
-        for reports in () if is_brief else MetricsFiles(directory).read():
-            for name, step, value in (point for _, points in reports for point in points):
-                curves.setdefault(name, []).append((float(step), value))
+        curves = {} if is_brief else read_curves(directory)
         checkpoints = list_checkpoints(directory)
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         raise HiveError(f"{directory} cannot be read: {error}") from error
     return ReportedRun(
         document.info(workers=request.workers), request.settings, document.best, request.module,

@@ -23,6 +23,8 @@ from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.folders import Folder
+from arkml.server.metrics_store import SHARED_NAME, STORE_NAME, WAL_NAME
+from arkml.server.old_reports import OLD_INDEX
 from arkml.server.session_counts import COUNTS_NAME
 from arkml.server.upgrade import DATA_VERSION
 
@@ -41,8 +43,11 @@ Progress = Callable[[int, int], None]
 """Called with the number of files that are done, and of all that are expected."""
 
 _ATTEMPTS = 50
+_WAL_HEADER = 32
+"""Bytes of the header of SQLite's write-ahead log, which has other salts after each checkpoint."""
+
 _CHUNK = 1 << 20
-_LEFT_OUT = ("lock", "index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
+_LEFT_OUT = ("lock", *OLD_INDEX)
 _ENDINGS_LEFT_OUT = (".log", ".lock")
 _TARGETS = (".onnx", ".safetensors")
 """Endings of files that others name: the others, such as `newest.json`, are opened first."""
@@ -78,8 +83,7 @@ def write_backup(data: Path, output: Path, progress: Progress = lambda *_: None)
 
     The hive may serve meanwhile. The archive has everything that the hive acknowledged before the
     call: rows, runs, sessions, policy versions, checkpoints, metrics, modules, tokens. Each run is
-    as if its hive had been killed at one moment. Logs and the index are left out: a hive makes them
-    anew.
+    as if its hive had been killed at one moment. Logs are left out: a hive makes them anew.
 
     Args:
         data: The data directory of a hive.
@@ -249,7 +253,9 @@ def _taken_once(run: Folder, name: str, files: ExitStack) -> list[_Taken]:
     Raises FileNotFoundError and _Changed if the files are replaced meanwhile.
     """
     before = _parsed(_read_document(run)[0])
-    taken = list(_take_folder(run, name, files, skipped=(ROWS, DOCUMENT_NAME)))
+    skipped = (ROWS, DOCUMENT_NAME, STORE_NAME, WAL_NAME, SHARED_NAME)
+    taken = list(_take_folder(run, name, files, skipped))
+    taken += _take_store(run, name)
     if (rows := run.folder(ROWS)) is not None:
         with rows:
             taken += _take_rows(rows, f"{name}/{ROWS}", files)
@@ -263,9 +269,17 @@ def _taken_once(run: Folder, name: str, files: ExitStack) -> list[_Taken]:
 
 def _read_document(run: Folder) -> tuple[bytes, float]:
     """Return the document of a run, and when it was written. Raises FileNotFoundError."""
-    file = run.file(DOCUMENT_NAME)
-    if file is None:
+    found = _read_file(run, DOCUMENT_NAME)
+    if found is None:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", str(run.path))
+    return found
+
+
+def _read_file(run: Folder, name: str) -> tuple[bytes, float] | None:
+    """Return the content of a file of a run, and when it was written; None without the file."""
+    file = run.file(name)
+    if file is None:
+        return None
     with file:
         return file.read(), os.fstat(file.fileno()).st_mtime
 
@@ -305,6 +319,25 @@ def _take_rows(folder: Folder, name: str, files: ExitStack) -> Iterator[_Taken]:
         segment.file.seek(0)
         segment.size = _end(segment.file.read(segment.size))
     yield from segments if counts is None else [counts, *segments]
+
+
+def _take_store(run: Folder, name: str) -> list[_Taken]:
+    """
+    Read the database of metrics, and what SQLite has not put there yet.
+
+    The one is written by checkpoints alone, and the other grows until the one after which it begins
+    anew, with another salt in its header: what is read belongs together if neither has happened.
+    Raises _Changed.
+    """
+    found = [(one, _read_file(run, one)) for one in (STORE_NAME, WAL_NAME)]
+    for (one, before), size in zip(found, (None, _WAL_HEADER), strict=True):
+        after = _read_file(run, one)
+        if (before and before[0][:size]) != (after and after[0][:size]):
+            raise _Changed
+    return [
+        _Taken(f"{name}/{one}", io.BytesIO(content), len(content), modified)
+        for one, (content, modified) in ((one, read) for one, read in found if read is not None)
+    ]
 
 
 def _take_others(data: Folder, files: ExitStack) -> Iterator[_Taken]:

@@ -13,10 +13,11 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.page import CurvesQuery, ThinnedCurve
 from arkml.hive.protocol.results import SeriesPoint
 from arkml.hive.protocol.wire import compact_json
+from arkml.server.metrics_store import read_store
 
 MAX_CURVES = 256
 
-_FIND = "SELECT id FROM metrics WHERE run = ? AND name = ?"
+_FIND = "SELECT id FROM metrics WHERE name = ?"
 _SPAN = (
     "SELECT count(*), min(value), max(value), min({axis}), max({axis}) FROM series"
     " WHERE metric = ? AND wall_ns > ?"
@@ -57,38 +58,33 @@ def read_names(text: str) -> list[str]:
 
 class CurveReader:
     """
-    A reader of the index of metrics, with its own connection and thread.
+    A reader of the metrics of runs, with a thread and connections of its own.
 
     So a chart of many values delays neither the event loop nor the metrics that are being added.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._worker = ThreadPoolExecutor(1, "arkml-curves")
-        self._connection: sqlite3.Connection | None = None
 
-    async def read(self, run: str, names: Sequence[str], query: CurvesQuery) -> list[ThinnedCurve]:
-        """Return curves, one for each name. Raises sqlite3.Error."""
+    async def read(self, run: Path, names: Sequence[str], query: CurvesQuery) -> list[ThinnedCurve]:
+        """Return curves of the run in a directory, one for each name. Raises sqlite3.Error."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self._read_all, run, names, query)
 
     def close(self) -> None:
         """End the thread."""
-        if self._connection is not None:
-            self._worker.submit(self._connection.close)
-            self._connection = None
         self._worker.shutdown(wait=False)
 
-    def _read_all(self, run: str, names: Sequence[str], query: CurvesQuery) -> list[ThinnedCurve]:
-        if self._connection is None:
-            uri = f"{self._path.absolute().as_uri()}?mode=ro"
-            self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        return [self._read(self._connection, run, name, query) for name in names]
+    def _read_all(self, run: Path, names: Sequence[str], query: CurvesQuery) -> list[ThinnedCurve]:
+        try:
+            opened = read_store(run)
+        except OSError:  # there are no metrics yet, or what is there was logged when it was loaded
+            return [ThinnedCurve(name, []) for name in names]
+        with opened as connection:
+            return [self._read(connection, name, query) for name in names]
 
-    def _read(
-        self, connection: sqlite3.Connection, run: str, name: str, query: CurvesQuery
-    ) -> ThinnedCurve:
-        found = connection.execute(_FIND, (run, name)).fetchone()
+    def _read(self, connection: sqlite3.Connection, name: str, query: CurvesQuery) -> ThinnedCurve:
+        found = connection.execute(_FIND, (name,)).fetchone()
         if found is None:
             return ThinnedCurve(name, [])
         axis, key = _AXES[query.x], (found[0], query.since)

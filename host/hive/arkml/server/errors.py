@@ -43,7 +43,7 @@ def refusal(error: Exception) -> JSONResponse:
             return sentence(f"the hive cannot use its data directory: {error.strerror}", 503)
         case sqlite3.Error():
             _log.error("a request failed: %s", error)
-            return sentence(f"the hive cannot read its index of metrics: {error}", 503)
+            return sentence(f"the hive cannot read the metrics of the run: {error}", 503)
         case _:
             _log.error("a request failed", exc_info=error)
             return sentence(f"the hive failed: {type(error).__name__}", 500)

@@ -1,50 +1,36 @@
-"""The histograms of one run over time: their files, thinned by age, and replies."""
+"""The histograms of one run over time: its store, and replies."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
-
-import msgspec
 
 from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.histograms import (
     SHOWN_BINS,
     Histogram,
     HistogramInfo,
-    HistogramPoints,
     HistogramReply,
     common_grid,
     on_grid,
-    thin_histograms,
 )
-from arkml.hive.protocol.reports import HOUR, MINUTE, ReportClock
-from arkml.server.report_files import ReportFiles, ReportKind
+from arkml.hive.protocol.reports import ReportClock
+from arkml.server.metrics_store import MetricsStore
 
 _log = SafeLogger(__name__)
 
-_Report = tuple[int, HistogramPoints]
-
 _MOST_KEPT = 100  # replies, of some 20 kB each
-
-_LINE = msgspec.json.Decoder(_Report)
 
 
 class RunHistograms:
-    """Files with a line for each report of a run's learner, added up by age."""
+    """The histograms of a run in its store, where they are added up by age."""
 
-    def __init__(self, run: str, directory: Path) -> None:
+    def __init__(self, run: str, store: MetricsStore) -> None:
         self._run = run
-        self._files = ReportFiles(directory, _HISTOGRAMS)
+        self._store = store
         self._using = asyncio.Lock()
-        last = 0
-        try:
-            self._files.repair()
-            last = self._files.last_time()
-        except OSError as error:
-            _log.warning("histograms of run %s cannot be read: %s", run, error)
-        self._clock = ReportClock(last)
+        self._clock: ReportClock | None = None
         self._replies: dict[tuple[str, int], HistogramReply] = {}  # since the last report
 
     async def add(self, rows: int, histograms: list[Histogram]) -> None:
@@ -52,37 +38,38 @@ class RunHistograms:
         async with self._using:
             self._replies.clear()
             try:
-                await asyncio.to_thread(self._add, (self._clock.now(), (rows, histograms)))
-            except OSError as error:
+                await self._store.do(self._add, rows, histograms)
+            except (OSError, sqlite3.Error) as error:
                 _log.warning("histograms of run %s cannot be written: %s", self._run, error)
 
     async def reply(self, name: str, since: int) -> HistogramReply:
-        """Return the newest figures of all, and one histogram from a row on. Raises OSError."""
+        """
+        Return the newest figures of all, and one histogram from a row on.
+
+        Raises OSError and sqlite3.Error.
+        """
         asked = name, since
         async with self._using:
             known = self._replies.get(asked)
             if known is not None:
                 return known
-            reply = await asyncio.to_thread(self._reply, name, since)
+            reply = await self._store.do(self._reply, name, since)
             if reply.times or not name:  # an unknown one may be any text
                 if len(self._replies) >= _MOST_KEPT:
                     self._replies.clear()
                 self._replies[asked] = reply
             return reply
 
-    @staticmethod
-    def line(report: _Report) -> bytes:
-        """Return the line that a file keeps for a report."""
-        return _format(report)
-
-    def _add(self, report: _Report) -> None:
-        self._files.append(report)
-        self._files.thin(report[0])
+    def _add(self, rows: int, histograms: list[Histogram]) -> None:
+        self._clock = self._clock or ReportClock(self._store.last_histograms())
+        now = self._clock.now()
+        self._store.add_histograms([(now, (rows, histograms))])
+        self._store.thin(now)
 
     def _reply(self, name: str, since: int) -> HistogramReply:
         newest: dict[str, Histogram] = {}
         found: list[tuple[int, int, Histogram]] = []
-        for at, (rows, histograms) in (one for part in self._files.read() for one in part):
+        for at, (rows, histograms) in self._store.histograms():
             for histogram in histograms:
                 newest[histogram.name] = histogram
                 if histogram.name == name and rows >= since:
@@ -107,25 +94,3 @@ def _place(name: str) -> tuple[str, int]:
     """Return the key by which names are sorted: the kind, then the number."""
     kind, _, number = name.partition("/")
     return kind, int(number) if number.isdecimal() else 0
-
-
-def _format(report: _Report) -> bytes:
-    return msgspec.json.encode(report) + b"\n"
-
-
-def _parse(line: bytes) -> _Report | None:
-    """Return the report in a line, None if it is damaged."""
-    try:
-        report: _Report = _LINE.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return report
-
-
-_HISTOGRAMS = ReportKind(
-    ("histograms.jsonl", "histograms.minutes.jsonl", "histograms.old.jsonl"),
-    (10 * MINUTE, 2 * HOUR),
-    _parse,
-    _format,
-    thin_histograms,
-)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -32,12 +35,12 @@ from arkml.server.document import (
     write_new,
 )
 from arkml.server.files import lock_within
-from arkml.server.index import Index
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.lifecycle import HiveParts
 from arkml.server.log_lines import note_session
 from arkml.server.modules import ModuleStore
+from arkml.server.old_reports import OLD_INDEX
 from arkml.server.options import ServeOptions
 from arkml.server.ownership import refusal
 from arkml.server.resources import ResourceMeter
@@ -86,7 +89,7 @@ class Hive:
         self._workers = WorkerPool(taken, address)
         self.credentials = Credentials(options, self._workers.tokens)
         self.one_time = OneTimeTokens()
-        self._index = Index(options.data / "index.sqlite")
+        self._metrics = ThreadPoolExecutor(1, "arkml-metrics")
         self.disk = DiskUse(options.data, options.limits.disk_bytes)
         self._places = LearnerPlaces(options.limits)
         self._learners = LearnerPool(
@@ -103,7 +106,7 @@ class Hive:
             most=taken.modules,
             is_used=self._uses_module,
         )
-        self._parts = HiveParts(options, self._index, self._learners, self._workers, self.disk)
+        self._parts = HiveParts(options, self._metrics, self._learners, self._workers, self.disk)
         self._measuring: asyncio.Task[None] | None = None
         self.refused_rows: Counter[str] = Counter()
         """Rows that this process has refused, by the reason."""
@@ -112,7 +115,7 @@ class Hive:
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
         self.runs_closed = asyncio.Event()
-        self.curves = CurveReader(options.data / "index.sqlite")
+        self.curves = CurveReader()
         self.resources = ResourceMeter()
 
     @classmethod
@@ -132,9 +135,12 @@ class Hive:
         except PermissionError as error:
             raise UsageError(refusal(options.data.absolute(), error)) from error
         try:
+            with tempfile.TemporaryFile(dir=options.data) as file:
+                file.write(b"?")  # a full disk is told now, not once there are rows
+                file.flush()
             hive = cls(options, locked, address)
             await hive._workers.open()
-        except (HiveError, UsageError):
+        except (HiveError, UsageError, OSError):
             os.close(locked)
             raise
         await hive.disk.measure()
@@ -145,6 +151,9 @@ class Hive:
 
     async def _load(self) -> None:
         await asyncio.to_thread(shutil.rmtree, self._deleted, ignore_errors=True)
+        for name in OLD_INDEX:
+            with contextlib.suppress(OSError):
+                (self.options.data / name).unlink()
         for directory in sorted(self._directory.iterdir()):
             try:
                 await asyncio.to_thread(upgrade_run, directory)
@@ -369,7 +378,7 @@ class Hive:
             )
         del self._runs[run_id]
         self._sessions = {sid: one for sid, one in self._sessions.items() if one[0] is not run}
-        await self._index.delete_run(run_id)
+        await run.metrics.close()
         if run.directory.exists():
             self._deleted.mkdir(exist_ok=True)
             deleted = self._deleted / run_id
@@ -397,7 +406,9 @@ class Hive:
         assert self._closing is not None
         await self._closing
         self.curves.close()
-        self._index.close()
+        for run in self._runs.values():
+            await run.metrics.close()
+        self._metrics.shutdown()
         os.close(self._lock)
 
     async def _measure(self) -> None:
@@ -407,8 +418,11 @@ class Hive:
                 await asyncio.sleep(_MEASURE_EVERY)
                 self._places.measure()
             await self.disk.measure()
-            for run in [one for one in self._runs.values() if one.is_active]:
-                await run.record_usage()
+            for run in list(self._runs.values()):
+                if run.is_active:
+                    await run.record_usage()
+                else:
+                    await run.metrics.close()
             known = self._sessions.items()
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
 

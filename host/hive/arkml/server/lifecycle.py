@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import DOCUMENT_NAME, RunRequest, Status
 from arkml.server.document import Document, pack_document, write_document
 from arkml.server.history import RunHistory
-from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.log_lines import begin_run
@@ -58,7 +58,7 @@ class HiveParts:
     """The parts of a hive that all of its runs share."""
 
     options: ServeOptions
-    index: Index
+    metrics: Executor
     learners: LearnerPool
     workers: WorkerPool
     disk: DiskUse
@@ -110,7 +110,6 @@ class Lifecycle:
         self._directory = directory
         self._document = document
         self._policies = policies
-        self._index = parts.index
         self._timeouts = options.timeouts
         self._limits = options.limits
         self._places = parts.learners.places
@@ -307,20 +306,11 @@ class Lifecycle:
             self._maintaining = asyncio.create_task(self._maintain())
 
     async def save(self) -> None:
-        """Write the document and update the index. Raises OSError."""
+        """Write the document. Raises OSError."""
         async with self._writing:
             self._document.rows = self.log.rows
             content = pack_document(self._document)
             await asyncio.to_thread(write_document, self._directory, content)
-        await self.update_index()
-
-    async def update_index(self) -> None:
-        """Write the entry of the run in the index."""
-        document = self._document
-        request = document.request
-        await self._index.put_run(
-            document.id, request.name, request.game, self.status, document.started_at
-        )
 
     async def _take(self, event: RunEvent) -> None:
         self.history.note(event)

@@ -1,19 +1,17 @@
-"""The metrics of one run: files of all values, and the newest value of each."""
+"""The metrics of one run: its store, and the newest value of each."""
 
 from __future__ import annotations
 
 import asyncio
-import math
+import sqlite3
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 
 from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.reports import Point, Report, ReportClock
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.server.best_policy import mean, standard_deviation
-from arkml.server.index import Index
-from arkml.server.metrics_files import MetricsFiles
+from arkml.server.metrics_store import MetricsStore, is_storable
 
 _log = SafeLogger(__name__)
 
@@ -64,56 +62,76 @@ class UnrecordedPoints:
 
 class RunMetrics:
     """
-    Files with a line for each report, thinned by age. The index copies the files.
+    The metrics of a run in its store.
 
     `latest` is the newest value of each metric, with its step. `recent` are the last of the `total`
     reports since the process began.
     """
 
-    def __init__(self, run: str, directory: Path, index: Index) -> None:
+    def __init__(self, run: str, store: MetricsStore) -> None:
         self.latest: dict[str, tuple[float, int]] = {}
         self.recent: deque[Report] = deque(maxlen=_RECENT)
         self.total = 0
         self._run = run
-        self._files = MetricsFiles(directory)
-        self._index = index
+        self._store = store
+        self._clock: ReportClock | None = None
         self._adding = asyncio.Lock()
-        last = 0
-        try:
-            self._files.repair()
-            last = self._files.last_time()
-        except OSError as error:
-            _log.warning("metrics of run %s cannot be read: %s", self._run, error)
-        self._clock = ReportClock(last)
 
     async def add(self, points: Points) -> None:
         """
-        Add points: name, step, value. Values that are not finite are left out.
+        Add points: name, step, value. Those that no store takes are left out.
 
         Reports that have become old are thinned, so this may take some hundredths of a second.
         """
-        finite = [(name, step, value) for name, step, value in points if math.isfinite(value)]
-        for name, step, value in finite:
+        kept = [(name, step, float(value)) for name, step, value in filter(is_storable, points)]
+        for name, step, value in kept:
             self.latest[name] = (value, step)
-        if not finite:
+        if not kept:
             return
         async with self._adding:
+            if self._clock is None:
+                await self._load({})
+            assert self._clock is not None
             now = self._clock.now()
-            self.recent.append((now, finite))
+            self.recent.append((now, kept))
             self.total += 1
             try:
-                self._files.append((now, finite))
-            except OSError as error:
+                await self._store.do(self._add, (now, kept))
+            except (OSError, sqlite3.Error) as error:
                 _log.warning("metrics of run %s cannot be written: %s", self._run, error)
-                return
-            await self._index.read_metrics(self._run, self._files)
-            await self._index.thin_metrics(self._run, self._files, now)
 
     async def load(self) -> None:
-        """Load the newest values from the index and the files."""
-        await self._index.read_metrics(self._run, self._files)
-        self.latest = await self._index.latest_metrics(self._run)
+        """Load the newest values from the store, which is closed then."""
+        async with self._adding:
+            await self._load(self.latest)
+            await self.close()
 
     async def series(self, name: str, since: int) -> list[tuple[int, float, int]]:
-        """Return the values of one metric from a step on: step, value, time in nanoseconds."""
-        return await self._index.metric_series(self._run, name, since)
+        """
+        Return the values of one metric from a step on: step, value, time in nanoseconds.
+
+        Raises sqlite3.Error.
+        """
+        try:
+            return await self._store.do(self._store.series, name, since)
+        except OSError as error:
+            _log.warning("metrics of run %s cannot be read: %s", self._run, error)
+            return []
+
+    async def close(self) -> None:
+        """Close the store until it is used again."""
+        if self._store.is_open:
+            await self._store.do(self._store.close)
+
+    async def _load(self, latest: dict[str, tuple[float, int]]) -> None:
+        last = 0
+        try:
+            for name, (value, step, at) in (await self._store.do(self._store.latest)).items():
+                latest[name], last = (value, step), max(last, at)
+        except (OSError, sqlite3.Error) as error:
+            _log.warning("metrics of run %s cannot be read: %s", self._run, error)
+        self._clock = ReportClock(last)
+
+    def _add(self, report: Report) -> None:
+        self._store.add([report])
+        self._store.thin(report[0])

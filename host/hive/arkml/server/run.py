@@ -42,6 +42,7 @@ from arkml.server.learner_events import (
 )
 from arkml.server.lifecycle import HiveParts, Lifecycle
 from arkml.server.metrics import Points, RunMetrics, UnrecordedPoints, evaluation_points
+from arkml.server.metrics_store import MetricsStore
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
 from arkml.server.session_figures import SessionFigures
@@ -66,8 +67,9 @@ class Run:
         self.directory = directory
         self.document = document
         self.policies = PolicyVersions(directory, document.version_limit)
-        self.metrics = RunMetrics(document.id, directory, parts.index)
-        self.histograms = RunHistograms(document.id, directory)
+        store = MetricsStore(directory, parts.metrics)
+        self.metrics = RunMetrics(document.id, store)
+        self.histograms = RunHistograms(document.id, store)
         self._best = BestPolicy(document, self.policies)
         self.lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
         self.workers = self.lifecycle.workers
@@ -104,8 +106,7 @@ class Run:
         )
 
     async def restore(self) -> None:
-        """Update the index from the run's files, and maintain the run unless it has ended."""
-        await self.lifecycle.update_index()
+        """Load the newest metrics, and maintain the run unless it has ended."""
         await self.metrics.load()
         if not self.document.is_over:
             self.lifecycle.maintain()

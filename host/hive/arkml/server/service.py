@@ -8,8 +8,6 @@ import errno
 import os
 import signal
 import socket
-import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -207,9 +205,6 @@ def _worker_address(options: ServeOptions, port: int) -> str:
 async def _open_hive(options: ServeOptions, address: str) -> Hive:
     try:
         return await Hive.open(options, address)
-    except sqlite3.Error as error:
-        problem = _write_problem(options.data) or f"its index cannot be used ({error})"
-        raise HiveError(f"the data directory {options.data}: {problem}") from error
     except OSError as error:
         raise HiveError(f"the data directory {options.data}: {_describe(error)}") from error
 
@@ -238,17 +233,6 @@ def _room(connections: int) -> int:
             connections,
         )
     return room
-
-
-def _write_problem(data: Path) -> str:
-    """Return why a directory cannot be written, which SQLite does not say; empty if it can."""
-    try:
-        with tempfile.TemporaryFile(dir=data) as file:
-            file.write(b"?")
-            file.flush()
-    except OSError as error:
-        return _describe(error)
-    return ""
 
 
 def _describe(error: OSError) -> str:

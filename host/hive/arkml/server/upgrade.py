@@ -14,6 +14,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
 from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.server.files import read_object
+from arkml.server.old_reports import OLD_REPORTS, move_reports
 
 _log = SafeLogger(__name__)
 
@@ -47,10 +48,13 @@ def _with_creator_and_time(values: Values) -> Values:
 
 STEPS: Mapping[int, VersionStep] = {
     1: VersionStep(_with_creator_and_time),
+    2: VersionStep(dict, OLD_REPORTS, move_reports),
 }
 """
-The step from each version. Runs of version 1 tell neither whose request created them nor how long
-they were in use: those that are not over count from now on.
+The step from each version.
+
+Runs of version 1 tell neither whose request created them nor how long they were in use: those that
+are not over count from now on. Those of version 2 have their metrics in files of lines.
 """
 
 DATA_VERSION = max(STEPS) + 1

@@ -57,7 +57,7 @@ async def _settings(call: HiveCall, _: Nothing) -> SettingsReply:
 async def _curves(call: HiveCall, query: CurvesQuery) -> CurvesReply:
     """Return curves for charts: thinned to a number of points, with their extremes."""
     names, run = read_names(query.names), call.run
-    return CurvesReply(await call.hive.curves.read(run.document.id, names, query))
+    return CurvesReply(await call.hive.curves.read(run.directory, names, query))
 
 
 async def _usage(call: HiveCall, _: Nothing) -> UsageReply:

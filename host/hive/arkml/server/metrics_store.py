@@ -1,0 +1,333 @@
+"""The store of one run's metrics and histograms: a database in its directory, thinned by age."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import closing, suppress
+from functools import partial
+from itertools import product
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from arkml.base.files import open_file
+from arkml.base.loggers import SafeLogger
+from arkml.hive.protocol.histograms import Histogram, HistogramPoints, thin_histograms
+from arkml.hive.protocol.reports import DAY, HOUR, MINUTE, OLD_INTERVAL, Point, Report
+from arkml.hive.protocol.wire import MAX_COUNT
+
+_log = SafeLogger(__name__)
+
+T = TypeVar("T")
+
+STORE_NAME = "metrics.sqlite"
+WAL_NAME, SHARED_NAME = f"{STORE_NAME}-wal", f"{STORE_NAME}-shm"
+"""The files that SQLite keeps beside it: what was written since its last checkpoint, and locks."""
+
+_DAMAGED_NAME, _NEW_NAME = "metrics.damaged.sqlite", ".metrics.new.sqlite"
+_SUFFIXES = ("", "-wal", "-shm")
+
+_TABLES = {
+    "metrics": "id, name",
+    "series": "metric, wall_ns, step, value",
+    "histograms": "wall_ns, step, bins",
+    "thinned": "interval, until",
+}
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS metrics (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE IF NOT EXISTS series (metric INTEGER NOT NULL, wall_ns INTEGER NOT NULL,
+        step INTEGER NOT NULL CHECK (typeof(step) = 'integer'),
+        value REAL NOT NULL CHECK (typeof(value) = 'real'),
+        PRIMARY KEY (metric, wall_ns)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS histograms (wall_ns INTEGER PRIMARY KEY,
+        step INTEGER NOT NULL CHECK (typeof(step) = 'integer'), bins BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS thinned (interval INTEGER PRIMARY KEY, until INTEGER NOT NULL);
+"""
+
+_LATEST = (
+    "SELECT name, value, step, wall_ns FROM metrics CROSS JOIN series ON metric = id AND wall_ns ="
+    " (SELECT max(wall_ns) FROM series WHERE metric = id)"
+)
+_SERIES = (
+    "SELECT step, value, wall_ns FROM series WHERE step >= ? AND metric ="
+    " (SELECT id FROM metrics WHERE name = ?) ORDER BY wall_ns"
+)
+_CURVES = "SELECT name, step, value FROM metrics JOIN series ON metric = id ORDER BY id, wall_ns"
+_HISTOGRAMS = "SELECT wall_ns, step, bins FROM histograms ORDER BY wall_ns"
+
+_THIN = """
+    WITH part AS (SELECT wall_ns, value, wall_ns / :interval AS slot FROM series
+            WHERE metric = :metric AND wall_ns >= :begin AND wall_ns < :end),
+        slots AS (SELECT slot, min(value) AS low, max(value) AS high, max(wall_ns) AS last
+            FROM part GROUP BY slot)
+    DELETE FROM series WHERE metric = :metric AND wall_ns >= :begin AND wall_ns < :end
+        AND wall_ns NOT IN (SELECT last FROM slots
+            UNION SELECT min(wall_ns) FROM part JOIN slots USING (slot)
+                WHERE value = low AND low < high GROUP BY slot
+            UNION SELECT min(wall_ns) FROM part JOIN slots USING (slot)
+                WHERE value = high AND low < high GROUP BY slot)
+"""
+"""Keeps the lowest, the highest and the last value of each interval, and the last of equal ones."""
+
+_AGES = ((DAY, 2 * HOUR, OLD_INTERVAL, 2 * HOUR), (HOUR, 10 * MINUTE, MINUTE, 10 * MINUTE))
+"""The age beyond which reports are thinned, how much later at most, and the intervals then."""
+
+_PRIMARY = 0xFF
+"""The bits of an error code of SQLite that all errors of its kind have."""
+
+_OF_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+_BINS = msgspec.json.Decoder(list[Histogram])
+
+
+def is_storable(point: Point) -> bool:
+    """Return whether a store takes a point: a name of Unicode, 64 bits, and a finite value."""
+    name, step, value = point
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return isfinite(value) and abs(step) <= MAX_COUNT
+
+
+class MetricsStore:
+    """
+    The database `metrics.sqlite` in the directory of a run.
+
+    A report that was added outlives every process; a power failure may lose those since the last
+    checkpoint of SQLite. Reports are kept as they are for an hour, then by the minute, and after a
+    day by forty minutes: of each metric the lowest, the highest and the last value. Histograms are
+    added up, by ten minutes and by two hours. A damaged database is replaced by one with what can
+    be read of it, and is kept beside.
+
+    The first use opens it, and `close` closes it until the next one. One thread at a time uses a
+    store: for `do` that is the one of `thread`. All methods raise sqlite3.Error and OSError.
+    """
+
+    def __init__(self, directory: Path, thread: Executor | None = None) -> None:
+        self._path = directory / STORE_NAME
+        self._thread = thread
+        self._connection: sqlite3.Connection | None = None
+
+    async def do(self, work: Callable[..., T], *values: Any) -> T:
+        """Call a function that uses the store, in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
+
+    def add(self, reports: Iterable[Report]) -> None:
+        """Add reports of metrics; one that is there already is replaced."""
+        self._write(partial(_insert, reports))
+
+    def add_histograms(self, reports: Iterable[tuple[int, HistogramPoints]]) -> None:
+        """Add reports of histograms; one that is there already is replaced."""
+        self._write(partial(_insert_histograms, reports))
+
+    def thin(self, now: int) -> None:
+        """Thin the reports of metrics and histograms that are due at a time, in nanoseconds."""
+        self._write(partial(_thin_due, now))
+
+    def latest(self) -> dict[str, tuple[float, int, int]]:
+        """Return the newest value of each metric, with its step and its time in nanoseconds."""
+        return {name: (value, *rest) for name, value, *rest in self._read(_LATEST)}
+
+    def series(self, name: str, since: int) -> list[tuple[int, float, int]]:
+        """Return the values of a metric from a step on: step, value, time in nanoseconds."""
+        return self._read(_SERIES, (since, name))
+
+    def histograms(self) -> Iterator[tuple[int, HistogramPoints]]:
+        """Yield the reports of histograms, the oldest first; a damaged one is passed over."""
+        return _parsed(self._read(_HISTOGRAMS))
+
+    def last_histograms(self) -> int:
+        """Return the time of the last report of histograms, 0 without any."""
+        return max(
+            (at for (at,) in self._read("SELECT max(wall_ns) FROM histograms") if at), default=0
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """True while the database is open."""
+        return self._connection is not None
+
+    def close(self) -> None:
+        """Close the database, if it is open."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def _read(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Return the rows of a query; none as long as nothing was added."""
+        if self._connection is None and not os.path.lexists(self._path):
+            return []
+        return self._use(lambda connection: connection.execute(statement, values).fetchall())
+
+    def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Do all of some work, or nothing."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+        self._use(write)
+
+    def _use(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._opened())
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & _PRIMARY not in _OF_DAMAGE:
+                raise
+            _log.warning("%s is replaced by what can be read of it: %s", self._path, error)
+        self.close()
+        _salvage(self._path)
+        return work(self._opened())
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            _require_plain(self._path)
+            self._connection = _connect(self._path)
+        return self._connection
+
+
+def read_store(directory: Path) -> closing[sqlite3.Connection]:
+    """
+    Return a connection that reads the database of a run, also while another one writes to it.
+
+    In a directory that cannot be written to, it reads what was there at the last checkpoint.
+    Raises FileNotFoundError for a run without metrics, sqlite3.Error and OSError.
+    """
+    path = directory / STORE_NAME
+    open_file(path, follow=False).close()
+    uri = path.absolute().as_uri()
+    for mode in ("mode=rw", "mode=ro&immutable=1"):
+        connection = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None)
+        try:
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("SELECT id FROM metrics LIMIT 1").fetchone()
+        except sqlite3.Error:
+            connection.close()
+            if "immutable" in mode:
+                raise
+        else:
+            break
+    return closing(connection)
+
+
+def read_curves(directory: Path) -> dict[str, list[tuple[float, float]]]:
+    """Return all curves of a run: (rows, value) pairs. Raises sqlite3.Error and OSError."""
+    try:
+        opened = read_store(directory)
+    except FileNotFoundError:
+        return {}
+    curves: dict[str, list[tuple[float, float]]] = {}
+    with opened as connection:
+        for name, step, value in connection.execute(_CURVES):
+            curves.setdefault(name, []).append((float(step), value))
+    return curves
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Threads take turns; explicit transactions.
+    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.executescript(_SCHEMA)
+        for table, columns in _TABLES.items():
+            connection.execute(f"SELECT {columns} FROM {table} LIMIT 1").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _require_plain(path: Path) -> None:
+    """Raise OSError unless it is a plain file: SQLite would wait for a pipe, and follow a link."""
+    with suppress(FileNotFoundError):
+        open_file(path, follow=False).close()
+
+
+def _salvage(path: Path) -> None:
+    """Replace a damaged database by one with the rows that can be read, from both of its ends."""
+    new, damaged = path.with_name(_NEW_NAME), path.with_name(_DAMAGED_NAME)
+    for suffix in _SUFFIXES:
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
+    with closing(_connect(new)) as made, closing(sqlite3.connect(path)) as old:
+        made.execute("BEGIN")
+        for (table, columns), order in product(_TABLES.items(), ("ASC", "DESC")):
+            key = ", ".join(f"{one} {order}" for one in columns.split(", ")[:2])
+            into = f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({_marks(columns)})"
+            made.executemany(into, _readable(old, f"SELECT {columns} FROM {table} ORDER BY {key}"))
+        made.execute("COMMIT")
+    for suffix in _SUFFIXES:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).replace(damaged.with_name(damaged.name + suffix))
+    new.replace(path)
+
+
+def _readable(connection: sqlite3.Connection, statement: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query up to the first that cannot be read."""
+    with suppress(sqlite3.DatabaseError):
+        yield from connection.execute(statement)
+
+
+def _marks(columns: str) -> str:
+    return ", ".join("?" for _ in columns.split(", "))
+
+
+def _insert(reports: Iterable[Report], connection: sqlite3.Connection) -> None:
+    for at, points in reports:
+        names = [(name,) for name, *_ in points]
+        connection.executemany("INSERT OR IGNORE INTO metrics (name) VALUES (?)", names)
+        connection.executemany(
+            "INSERT OR REPLACE INTO series SELECT id, ?, ?, ? FROM metrics WHERE name = ?",
+            [(at, step, value, name) for name, step, value in points],
+        )
+
+
+def _insert_histograms(
+    reports: Iterable[tuple[int, HistogramPoints]], connection: sqlite3.Connection
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO histograms VALUES (?, ?, ?)",
+        [(at, rows, msgspec.json.encode(made)) for at, (rows, made) in reports],
+    )
+
+
+def _thin_due(now: int, connection: sqlite3.Connection) -> None:
+    known: dict[int, int] = dict(connection.execute("SELECT interval, until FROM thinned"))
+    for age, slack, *intervals in _AGES:
+        for interval, thin in zip(intervals, (_thin, _thin_histograms), strict=True):
+            begin, end = known.get(interval, 0), (now - age) // interval * interval
+            if end - begin >= slack:
+                thin(connection, begin, end, interval)
+                connection.execute("INSERT OR REPLACE INTO thinned VALUES (?, ?)", (interval, end))
+
+
+def _thin(connection: sqlite3.Connection, begin: int, end: int, interval: int) -> None:
+    part = {"begin": begin, "end": end, "interval": interval}
+    metrics = connection.execute("SELECT id FROM metrics").fetchall()
+    connection.executemany(_THIN, [{**part, "metric": metric} for (metric,) in metrics])
+
+
+def _thin_histograms(connection: sqlite3.Connection, begin: int, end: int, interval: int) -> None:
+    part = f"FROM histograms WHERE wall_ns >= {begin:d} AND wall_ns < {end:d}"
+    found = connection.execute(f"SELECT {_TABLES['histograms']} {part} ORDER BY wall_ns").fetchall()
+    connection.execute(f"DELETE {part}")
+    _insert_histograms(thin_histograms(list(_parsed(found)), interval), connection)
+
+
+def _parsed(rows: Iterable[tuple[int, int, bytes]]) -> Iterator[tuple[int, HistogramPoints]]:
+    for at, step, bins in rows:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            yield at, (step, _BINS.decode(bins))
