@@ -60,6 +60,9 @@ _MEASURE_EVERY = 1.0
 _DISK_EVERY = 5
 """Seconds between two measurements of learners, and how many of them come to one of the disk."""
 
+_BEGINNING_BYTES = 64 << 10
+"""Disk space that a hive has to find when it opens: that of a run that begins, without rows."""
+
 _DOCUMENT_BYTES = 4_096
 """Disk space of a run without rows, at least."""
 
@@ -136,7 +139,7 @@ class Hive:
             raise UsageError(refusal(options.data.absolute(), error)) from error
         try:
             with tempfile.TemporaryFile(dir=options.data) as file:
-                file.write(b"?")  # a full disk is told now, not once there are rows
+                file.write(bytes(_BEGINNING_BYTES))  # a full disk is told now, not by the first run
                 file.flush()
             hive = cls(options, locked, address)
             await hive._workers.open()
