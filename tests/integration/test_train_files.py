@@ -23,12 +23,20 @@ from arkml.hive.protocol.runs import RunDetails, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.host import hives_of
 from arkml.limits import Limits
+from arkml.training import pictures
 from arkml.training.files import write_files
 from arkml.training.monitor import RunMonitor
 from arkml.training.options import TrainingOptions
 from arkml.training.outcome import RunOutcome, gather
 
 RUN = RunInfo("r1", "run", "game", Status.RUNNING, 3, 2, 0)
+TABLE = {
+    "guest": "a.wasm", "name": "a", "frames": 10, "rows": 160, "updates": 80, "versions": 2,
+    "seconds": 2.0, "fps": None, "mean_return": {"first": None}, "evaluations": [],
+    "workers": [], "policy": {"which": "now", "onnx": "a.onnx", "crvo": None}, "curve": "a.png",
+    "play": None, "metrics": {}, "health": [], "refusals": {},
+}  # fmt: skip
+"""The result of a training, as a table shows it."""
 
 
 def told(values):
@@ -205,6 +213,24 @@ def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
     assert f"{tmp_path / 'learning_curve.png'} cannot be made: ValueError" in str(error)
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_curve_is_drawn_where_matplotlib_is_installed_and_else_told_how(
+    tmp_path, monkeypatch, capsys, is_installed
+):
+    monkeypatch.setattr(pictures, "find_spec", lambda _: object() if is_installed else None)
+    options = TrainingOptions("guest.v2.wasm", tmp_path)
+    run = RunInfo("r1", "reach", "game", Status.RUNNING, 3, 2, 0)
+    outcome = RunOutcome("best", b"a policy", "now", b"the last", [(1, 0.5)], [], {}, run)
+    files, errors = write_files(options, outcome, options.stem)
+    show(TABLE | {"curve": str(files["curve"]) if is_installed else None}, is_new=True)
+    told = " ".join(capsys.readouterr().out.split())
+
+    assert errors == []
+    assert (tmp_path / "learning_curve.png").exists() == is_installed
+    assert ("pip install matplotlib draws it" in told) == (not is_installed)
+    assert ("arkml report" in told) == (not is_installed)
+
+
 @pytest.fixture
 def said_of(hive, capsys):
     """What a training says on the terminal when its run, which learned, is like this one."""
@@ -264,14 +290,7 @@ PACE = {"hive/updates_per_row": 0.25, "hive/updates_per_row_wanted": 1.0}
 def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
     capsys, is_new, metrics, shown
 ):
-    policy = {"which": "now", "onnx": "a.onnx", "crvo": None}
-    document = {
-        "guest": "a.wasm", "name": "a", "frames": 10, "rows": 160, "updates": 80, "versions": 2,
-        "seconds": 2.0, "fps": None, "mean_return": {"first": None}, "evaluations": [],
-        "workers": [], "policy": policy, "curve": "a.png", "play": None, "metrics": metrics,
-        "health": [], "refusals": {},
-    }  # fmt: skip
-    show(document, is_new=is_new)
+    show(TABLE | {"metrics": metrics}, is_new=is_new)
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if "updates" in line]
 

@@ -228,5 +228,6 @@ def test_hive(installed):
     trained = json.loads(hive.run("arkml", *words))
 
     assert trained["rows"] > 0
+    assert "matplotlib" not in hive.packages()
     hive.run("arkml", "report", "--data", "out", "-o", "report.html")
     assert (hive.folder / "report.html").stat().st_size > 10_000

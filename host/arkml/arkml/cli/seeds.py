@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,9 +178,10 @@ def _write_curve(options: SeedOptions, results: Sequence[SeedResult]) -> Path | 
     """Write the picture, None without matplotlib or without a curve."""
     from arkml.base.output_files import write_file
     from arkml.errors import UsageError
+    from arkml.training.pictures import can_draw
     from arkml.training.seeds import draw_band
 
-    if find_spec("matplotlib") is None or not any(one.series for one in results):
+    if not can_draw() or not any(one.series for one in results):
         return None
     path = options.directory / CURVE
     try:
@@ -210,6 +210,7 @@ def _document_of(
 
 def _show(document: dict[str, Any]) -> None:
     from arkml.cli import tables
+    from arkml.training.pictures import NO_PICTURE, can_draw
 
     rows = [
         (
@@ -226,8 +227,8 @@ def _show(document: dict[str, Any]) -> None:
         rows.append(("median", _shown(document["median_rows_to_goal"]), "", "", "", ""))
     header = ("seed", "rows to the goal", "best mean return", "rows", "time", "ended by")
     tables.show(f"{document['guest']}: {len(document['seeds'])} seeds", tables.grid(header, rows))
-    if document["curve"]:
-        sys.stdout.write(f"learning curve: {harmless(str(document['curve']))}\n")
+    if curve := document["curve"] or (None if can_draw() else NO_PICTURE):
+        sys.stdout.write(f"learning curve: {harmless(str(curve))}\n")
 
 
 def _shown(value: float | None) -> str:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -291,9 +290,10 @@ def _write_picture(path: Path, results: list[TrialResult]) -> Path | None:
     """Write the picture, None without matplotlib."""
     from arkml.base.output_files import write_file
     from arkml.errors import UsageError
+    from arkml.training.pictures import can_draw
     from arkml.training.sweep import draw_trials
 
-    if find_spec("matplotlib") is None:
+    if not can_draw():
         return None
     try:
         write_file(path, draw_trials(results))
@@ -305,6 +305,7 @@ def _write_picture(path: Path, results: list[TrialResult]) -> Path | None:
 
 def _show(document: dict[str, Any]) -> None:
     from arkml.cli import tables
+    from arkml.training.pictures import NO_PICTURE, can_draw
 
     ranked = sorted(
         document["trials"],
@@ -327,8 +328,8 @@ def _show(document: dict[str, Any]) -> None:
     tables.show(f"{document['guest']}: {len(rows)} trials", tables.grid(header, rows))
     if document["config"]:
         sys.stdout.write(f"best settings: {harmless(str(document['config']))}\n")
-    if document["picture"]:
-        sys.stdout.write(f"picture: {harmless(str(document['picture']))}\n")
+    if picture := document["picture"] or (None if can_draw() else NO_PICTURE):
+        sys.stdout.write(f"picture: {harmless(str(picture))}\n")
 
 
 def _words(result: TrialResult) -> str:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from arkml.base.closing import Closing
 from arkml.cli.units import counted, sparkline
 from arkml.errors import NothingLearned
 from arkml.limits import Limits
+from arkml.training.pictures import NO_PICTURE, can_draw
 from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress, WorkerProgress
 
 if TYPE_CHECKING:
@@ -255,7 +255,8 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
     rows += [(label, files + best)]
     if policy["which"] == "best":
         rows.append(("last policy", policy["last"] or "not written"))
-    rows.append(("learning curve", document["curve"] or _no_curve()))
+    no_curve = "not written" if can_draw() else NO_PICTURE
+    rows.append(("learning curve", document["curve"] or no_curve))
     if document["play"]:
         rows.append(("play it", document["play"]))
     tables.show(f"{document['guest']}: {document['name']}", tables.facts(rows))
@@ -271,7 +272,3 @@ def _updates(document: Mapping[str, Any], *, is_new: bool) -> str:
     if pace := pace_of(metrics):
         parts.append(f"{pace} a row")
     return f"{updates:,} ({', '.join(parts)})" if parts else f"{updates:,}"
-
-
-def _no_curve() -> str:
-    return "not written" if find_spec("matplotlib") else "none: matplotlib is not installed"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.output_files import write_file
 from arkml.errors import UsageError
+from arkml.training.pictures import as_png, can_draw, new_figure, note_empty
 from arkml.training.results import Series
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from arkml.training.options import TrainingOptions
     from arkml.training.outcome import RunOutcome
 
@@ -52,7 +49,7 @@ def write_files(
         path = base.with_name(f"{base.name}.{suffix}")
         write(suffix, path, partial(packed, outcome.best, path))
     write("last", base.with_name(f"{base.name}.last.onnx"), lambda: outcome.last)
-    if find_spec("matplotlib") is not None:
+    if can_draw():
         title = f"{outcome.info.name} ({options.name})"
         draw = partial(draw_curve, title, outcome.training, outcome.evaluations)
         write("curve", options.directory / CURVE, draw)
@@ -68,18 +65,9 @@ def packed(data: bytes, target: Path) -> bytes:
     return pack_onnx(data)
 
 
-def note_empty(axes: Axes) -> None:
-    """Write into an empty picture why it has no curve."""
-    axes.text(0.5, 0.5, "no episode has ended", ha="center", va="center", transform=axes.transAxes)
-
-
 def draw_curve(title: str, training: Series, evaluations: Series) -> bytes:
     """Return a PNG of mean returns over rows. Raises the errors of matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
     for label, series, style in (
         ("training, mean of 100 episodes", training, "-"),
@@ -94,6 +82,4 @@ def draw_curve(title: str, training: Series, evaluations: Series) -> bytes:
         axes.legend(loc="lower right")
     else:
         note_empty(axes)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    return picture.getvalue()
+    return as_png(figure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from arkml.training.files import note_empty
+from arkml.training.pictures import as_png, new_figure, note_empty
 from arkml.training.results import Series
 
 Doubles = npt.NDArray[np.float64]
@@ -101,11 +100,7 @@ def band_of(curves: Sequence[Series]) -> Band | None:
 
 def draw_band(title: str, results: Sequence[SeedResult]) -> bytes:
     """Return a PNG of the mean returns of all seeds over rows. Raises the errors of matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
     for one in results:
         if one.series:
@@ -119,6 +114,4 @@ def draw_band(title: str, results: Sequence[SeedResult]) -> bytes:
         note_empty(axes)
     axes.set(title=title, xlabel="rows learned from", ylabel="mean return")
     axes.grid(alpha=0.3)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    return picture.getvalue()
+    return as_png(figure)

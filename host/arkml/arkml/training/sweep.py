@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from arkml.base.closing import Closing
 from arkml.base.files import lock_file, read_plain
 from arkml.base.output_files import make_directory, write_file
 from arkml.errors import UsageError
+from arkml.training.pictures import as_png, new_figure
 from arkml.training.search_space import Range, SearchSpace
 
 if TYPE_CHECKING:
@@ -152,13 +152,9 @@ class Sweep(Closing):
 
 def draw_trials(results: list[TrialResult]) -> bytes:
     """Return a PNG of the last mean returns over each setting. Raises the errors of matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     ended = [one for one in results if one.value is not None]
     names = list(ended[0].settings)
-    figure = Figure(figsize=(4 * len(names), 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(4 * len(names), 3.5)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         values = [one.settings[name] for one in ended]
         is_number = all(isinstance(value, int | float) for value in values)
@@ -168,9 +164,7 @@ def draw_trials(results: list[TrialResult]) -> bytes:
         if is_number and min(values) > 0 and max(values) > 20 * min(values):
             axes.set_xscale("log")
         axes.grid(alpha=0.3)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    return picture.getvalue()
+    return as_png(figure)
 
 
 def _locked(directory: Path) -> int:

@@ -1,0 +1,41 @@
+"""Pictures of trainings: PNG files, where a user has installed matplotlib."""
+
+from __future__ import annotations
+
+import io
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NO_PICTURE = "none: pip install matplotlib draws it, and arkml report a page of curves without it"
+"""Shown in place of a picture where nothing can draw it."""
+
+
+def can_draw() -> bool:
+    """Return whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def note_empty(axes: Axes) -> None:
+    """Write into a picture without a curve why it has none."""
+    axes.text(0.5, 0.5, "no episode has ended", ha="center", va="center", transform=axes.transAxes)
+
+
+def as_png(figure: Figure) -> bytes:
+    """Return a figure as a PNG file."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    return picture.getvalue()
