@@ -444,6 +444,32 @@ async def test_a_request_that_no_websocket_begins_with_is_refused(caplog, method
     assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
+@pytest.mark.parametrize("line", [b"x: y\r\n", b"x" * 1_000])
+async def test_a_header_that_does_not_end_is_refused(line):
+    async with serving() as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n" + 100_000 // len(line) * line)
+        async with asyncio.timeout(PATIENCE):
+            answer = await reader.read()
+        writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b"x-content-type-options: nosniff" in answer
+
+
+async def test_the_time_of_a_request_ends_where_its_websocket_begins():
+    async with serving(limits={"handshake_seconds": 0.3}) as web:
+        await web.start()
+        async with web.browser() as browser:
+            begun = asyncio.get_running_loop().time()
+            await browser.join("trial")
+            while asyncio.get_running_loop().time() - begun < 1.0:
+                await browser.until("observation")
+                await browser.act()
+
+        assert await web.connections(0) == 0
+
+
 async def test_a_request_whose_body_does_not_arrive_is_refused():
     head = (
         "POST /cogmentAPI.TrialLifecycleSP/Version HTTP/1.1\r\nhost: localhost\r\n"

@@ -47,9 +47,9 @@ OWNERS = {
     "mlflow": ("arkml.training",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
     "starlette": ("arkml.server", "arkml.trials.server"),
-    "uvicorn": ("arkml.server", "arkml.trials.server"),
+    "uvicorn": ("arkml.base.http_server", "arkml.trials.server.web.connections"),
     "uvloop": ("arkml.server",),
-    "httptools": ("arkml.server.connections",),
+    "httptools": ("arkml.base.http_server",),
     "websockets": ("arkml.trials.server.web.connections",),
     "prometheus_client": ("arkml.server.monitoring.metrics",),
     "requests": ("arkml.hive.tracing",),  # of OpenTelemetry's exporter

@@ -10,14 +10,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-import uvicorn
-
 from arkml.base.descriptors import room_for_connections
 from arkml.base.host_names import authority_of, is_loopback
+from arkml.base.http_server import LimitedServer, listen_at
 from arkml.base.loggers import SafeLogger
 from arkml.base.parent_watch import watch_parent
 from arkml.errors import HiveError, UsageError
@@ -52,20 +51,12 @@ With the default of those it has ended 7.5 s after SIGTERM: docker kills after 1
 """
 
 
-class _Server(uvicorn.Server):
-    """A server that installs no signal handlers."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class HiveService:
     """A hive that serves at an address. Its methods belong to one event loop."""
 
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
-        self._server: _Server | None = None
+        self._server: LimitedServer | None = None
         self._is_ending = False
         self._hive: Hive | None = None
 
@@ -80,10 +71,8 @@ class HiveService:
             try:
                 config = HiveConfig(make_app(hive), options, _room(options.limits.connections))
                 config.load()
-                self._server = server = _Server(config)
-                serving = asyncio.create_task(server.serve(sockets=[listening]))
-                while not server.started and not serving.done():
-                    await asyncio.sleep(0.005)
+                self._server = server = LimitedServer(config)
+                serving = await server.begin(listening)
                 if self._is_ending:
                     server.should_exit = True
                 elif announce is not None and not serving.done():
@@ -245,16 +234,10 @@ def _describe(error: OSError) -> str:
 def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= _LAST_PORT:
         raise UsageError(f"port {port}: it takes a whole number from 0 to {_LAST_PORT}")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen()
+        return listen_at(host, port)
     except (OSError, ValueError) as error:
-        listening.close()
         raise HiveError(_listen_problem(host, port, error)) from error
-    return listening
 
 
 def _listen_problem(host: str, port: int, error: OSError | ValueError) -> str:

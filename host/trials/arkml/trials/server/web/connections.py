@@ -7,21 +7,26 @@ from collections import Counter
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
-import uvicorn
 from starlette.types import ASGIApp, Scope
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
-from arkml.base.files import open_file
+from arkml.base.http_server import (
+    CLOSING_SECONDS,
+    HttpLimits,
+    LimitedConfig,
+    LimitedProtocol,
+)
 from arkml.trials.server.web.options import WebLimits, WebOptions
 
 SAFETY: Final = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 """Headers of all answers: browsers guess no types, and pass addresses to no other site."""
 
 _KEY: Final = "arkml.trials.connection"
-_CLOSING_SECONDS: Final = 5.0  # a client has them to read the last answer
+_LAST: Final = {"content-type": "text/plain", **SAFETY}
+_HEADER_BYTES: Final = 64 << 10
+_KEEP_ALIVE: Final = 5
 
 
 class Connection:
@@ -48,11 +53,6 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    @property
-    def is_timed(self) -> bool:
-        """True while a close is scheduled."""
-        return self._timer is not None
 
 
 class Connections:
@@ -115,103 +115,63 @@ def _address(client: tuple[str, int] | None) -> str:
 
 def _last_answer(status: str, text: str) -> bytes:
     """Return an answer after which the connection closes."""
-    headers = {"content-type": "text/plain", "connection": "close", **SAFETY}
-    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join([*lines, "", text]).encode()
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in _LAST.items())]
+    return "\r\n".join([*lines, "connection: close", "", text]).encode()
 
 
-class WebConfig(uvicorn.Config):
+class WebConfig(LimitedConfig):
     """Uvicorn's configuration for a web port, with its connections."""
 
+    tells_late = False
+
     def __init__(self, app: ASGIApp, options: WebOptions) -> None:
-        self.limits = options.limits
         self.open_connections = Connections(options.limits)
-        self._options = options
+        limits = options.limits
         super().__init__(
             app,
+            HttpLimits(
+                limits.handshake_seconds, _HEADER_BYTES, 2 * limits.stalled_seconds, _KEEP_ALIVE
+            ),
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
             http=_HttpProtocol,
             ws=_WebsocketProtocol,
             # Room for the websocket's leading byte and the frame's prefix before a whole message.
-            ws_max_size=options.limits.message_bytes + 6,
-            ws_ping_interval=options.limits.stalled_seconds,
-            ws_ping_timeout=options.limits.stalled_seconds,
+            ws_max_size=limits.message_bytes + 6,
+            ws_ping_interval=limits.stalled_seconds,
+            ws_ping_timeout=limits.stalled_seconds,
             ws_per_message_deflate=False,
-            proxy_headers=False,  # any client could forge them
             lifespan="on",
-            log_config=None,
-            log_level="warning",  # lower levels log paths, which contain tokens
-            access_log=False,
-            timeout_graceful_shutdown=5,
-            server_header=False,
-            date_header=False,
-            ssl_certfile=options.tls_cert,
-            ssl_keyfile=options.tls_key,
         )
 
-    def load(self) -> None:
-        """Read the certificate. Raises OSError if it cannot be used."""
-        for path in filter(None, (self._options.tls_cert, self._options.tls_key)):
-            open_file(path).close()  # OpenSSL would wait for a pipe, and for no signal
-        super().load()
+    def problem_with(self, connection: LimitedProtocol) -> str:
+        """Add a connection, and return why it is refused, empty to take it."""
+        made = Connection(_address(connection.client), connection.transport)
+        connection.app_state = {**connection.app_state, _KEY: made}
+        if self.open_connections.admit(made):
+            return ""
+        return "this server has as many connections as it may have"
+
+    def refusal(self, text: str) -> tuple[str, bytes]:
+        """Return the headers and the body of an answer that ends a connection."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in _LAST.items())
+        return lines, f"{text}\n".encode()
 
 
-class _HttpProtocol(H11Protocol):
-    """HTTP with a deadline for requests, over a limited number of connections."""
+class _HttpProtocol(LimitedProtocol):
+    """HTTP over connections that are counted, and that end with the server."""
 
     config: WebConfig
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Add a connection, or refuse it."""
-        super().connection_made(transport)
-        self._connection = Connection(_address(self.client), transport)
-        self.app_state = {**self.app_state, _KEY: self._connection}
-        if self.config.open_connections.admit(self._connection):
-            self._connection.abort_in(self.config.limits.handshake_seconds)
-        else:
-            text = "this server has as many connections as it may have\n"
-            transport.write(_last_answer("503 Service Unavailable", text))
-            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection."""
         super().connection_lost(exc)
-        self.config.open_connections.release(self._connection)
-
-    def data_received(self, data: bytes) -> None:
-        """Handle bytes; the deadline of a request starts with its first byte."""
-        if self.transport.is_closing():
-            return
-        super().data_received(data)
-        is_called = self.cycle is not None and not self.cycle.response_complete
-        if is_called:
-            self._connection.keep()
-        elif not self._connection.is_timed and isinstance(
-            self.transport.get_protocol(), H11Protocol
-        ):
-            self._connection.abort_in(self.config.limits.handshake_seconds)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP, unless another answer is being sent."""
-        if self.cycle is not None and self.cycle.response_started:
-            self._connection.abort()
-        else:
-            self.transport.write(_last_answer("400 Bad Request", f"{msg}\n"))
-            self.transport.close()
-
-    def handle_websocket_upgrade(self, event: Any) -> None:
-        """Hand the connection to the websocket protocol."""
-        self._connection.keep()
-        super().handle_websocket_upgrade(event)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, even if its client does not read."""
-        super().timeout_keep_alive_handler()
-        self._connection.abort_in(_CLOSING_SECONDS)
+        self.config.open_connections.release(self.app_state[_KEY])
 
     def shutdown(self) -> None:
         """End the call that uses the connection."""
         super().shutdown()
-        self._connection.ending.set()
+        self.app_state[_KEY].ending.set()
 
 
 class _WebsocketProtocol(WebSocketsSansIOProtocol):
@@ -231,7 +191,7 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
             text = f"{self.conn.handshake_exc.__cause__ or self.conn.handshake_exc}"
             self.transport.write(_last_answer("400 Bad Request", f"no websocket: {text}\n"))
             self.transport.close()
-            self._connection.abort_in(_CLOSING_SECONDS)
+            self._connection.abort_in(CLOSING_SECONDS)
 
     @property
     def _connection(self) -> Connection:
@@ -285,7 +245,7 @@ class _WebsocketProtocol(WebSocketsSansIOProtocol):
         """Close the connection soon after its call, even if its client does not read."""
         super().on_task_complete(task)
         if not self.disconnected:
-            self._connection.abort_in(_CLOSING_SECONDS)
+            self._connection.abort_in(CLOSING_SECONDS)
 
     def shutdown(self) -> None:
         """Notify the call that the server stops."""

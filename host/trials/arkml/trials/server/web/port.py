@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterable, Iterator
-
-import uvicorn
+from collections.abc import Iterable
 
 from arkml.base.host_names import authority_of, listening_authority
+from arkml.base.http_server import LimitedServer, listen_at
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access, Grant
 from arkml.trials.server.web.app import make_web_app
@@ -18,14 +17,6 @@ from arkml.trials.server.web.options import WebOptions
 from arkml.trials.service import TrialServices
 from arkml.trials.wire.common_pb2 import TrialState
 from arkml.trials.wire.lifecycle_pb2 import TrialInfoRequest
-
-
-class _WebServer(uvicorn.Server):
-    """A server that installs no signal handlers."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class WebPort:
@@ -41,7 +32,7 @@ class WebPort:
         self._trials = services.trials
         self._options = options
         self._config = WebConfig(make_web_app(services, options, self.access), options)
-        self._server = _WebServer(self._config)
+        self._server = LimitedServer(self._config)
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -54,11 +45,10 @@ class WebPort:
             ) from error
         listening = _listen(self._options.host, self._options.port)
         self.port = listening.getsockname()[1]
-        self._serving = asyncio.create_task(self._serve(listening))
-        while not self._server.started and not self._serving.done():
-            await asyncio.sleep(0.005)
-        if self._serving.done():
-            self._serving.result()
+        serving = await self._server.begin(listening)
+        self._serving = asyncio.create_task(self._serve(listening, serving))
+        if serving.done():
+            serving.result()
 
     async def close(self) -> None:
         """End all calls and close the port. Idempotent."""
@@ -130,24 +120,18 @@ class WebPort:
             raise TrialError(f"there is no trial {trial_id!r}, or it has ended")
         return frozenset(actor.name for actor in live[0].actors_in_trial)
 
-    async def _serve(self, listening: socket.socket) -> None:
+    async def _serve(self, listening: socket.socket, serving: asyncio.Task[None]) -> None:
         try:
             with contextlib.closing(listening):
-                await self._server.serve(sockets=[listening])
+                await serving
         finally:
             self._config.open_connections.abort_all()
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen()
+        return listen_at(host, port)
     except OSError as error:
-        listening.close()
         raise TrialError(
             f"nothing can listen at {authority_of(host, port)} ({error.strerror}): take another"
         ) from error
-    return listening
