@@ -11,9 +11,8 @@ from tests.integration.hive_service import FAKE, request, rows
 from arkml.hive.protocol.rows import CONTENT_TYPE, encode
 from arkml.hive.protocol.runs import Role, RunRequest
 from arkml.server.access import credentials
-from arkml.server.access.callers import AccessRole
+from arkml.server.access.callers import AccessRole, WorkerGrant
 from arkml.server.access.token_file import TokenFile
-from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.app import make_app
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions, WorkerOptions

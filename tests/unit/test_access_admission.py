@@ -13,11 +13,10 @@ from arkml.errors import HiveRefused
 from arkml.server.access import credentials
 from arkml.server.access.admission import HiveAdmission
 from arkml.server.access.browser_sessions import BrowserSessions
-from arkml.server.access.callers import AccessRole
+from arkml.server.access.callers import AccessRole, WorkerTokens
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.origins import OriginRules
 from arkml.server.access.token_file import TokenFile
-from arkml.server.access.worker_tokens import WorkerTokens
 from arkml.server.errors import refusal
 from arkml.server.options import ServeOptions
 

@@ -6,11 +6,10 @@ import pytest
 
 from arkml.server.access import credentials
 from arkml.server.access.browser_sessions import IDLE_SECONDS, BrowserSessions
-from arkml.server.access.callers import AccessRole
+from arkml.server.access.callers import AccessRole, WorkerTokens, digest_of
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.login_pace import LoginPace
 from arkml.server.access.token_file import TokenFile
-from arkml.server.access.worker_tokens import WorkerTokens, digest_of
 from arkml.server.options import ServeOptions
 
 

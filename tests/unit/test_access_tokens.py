@@ -12,11 +12,10 @@ import pytest
 
 from arkml.errors import HiveError, HiveRefused, UsageError
 from arkml.server.access import callers, credentials, token_file
-from arkml.server.access.callers import AccessRole, Caller
+from arkml.server.access.callers import AccessRole, Caller, WorkerGrant, WorkerTokens, digest_of
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import LIFE_SECONDS, OneTimeTokens
 from arkml.server.access.token_file import TokenFile
-from arkml.server.access.worker_tokens import WorkerGrant, WorkerTokens, digest_of
 from arkml.server.options import ServeOptions
 
 ACT, READ, ADMIN = AccessRole.ACT, AccessRole.READ, AccessRole.ADMIN

@@ -3,7 +3,7 @@
 import pytest
 
 from arkml.errors import HiveRefused
-from arkml.server.access.worker_tokens import WorkerGrant, WorkerTokens, digest_of
+from arkml.server.access.callers import WorkerGrant, WorkerTokens, digest_of
 
 GRANT = WorkerGrant("run", "0" * 64)
 

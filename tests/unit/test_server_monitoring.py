@@ -15,8 +15,7 @@ from tests.integration.hive_service import rows
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import HEADER_SIZE, encode, parse_header
 from arkml.server import log_lines
-from arkml.server.access.callers import Caller, set_caller
-from arkml.server.access.worker_tokens import WorkerGrant
+from arkml.server.access.callers import Caller, WorkerGrant, set_caller
 from arkml.server.monitoring.json_logs import JsonLine, TextLine, start_logs
 from arkml.server.monitoring.metrics import metrics_route
 from arkml.server.monitoring.request_counts import BOUNDS, UNROUTED, Durations, RequestCounts

@@ -23,9 +23,9 @@ from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.folders import Folder
+from arkml.server.log import COUNTS_NAME
 from arkml.server.metrics_store import SHARED_NAME, STORE_NAME, WAL_NAME
 from arkml.server.old_reports import OLD_INDEX
-from arkml.server.session_counts import COUNTS_NAME
 from arkml.server.upgrade import DATA_VERSION
 
 FORMAT = 1

@@ -50,7 +50,10 @@ async def read_rows(declared: int | None, receive: Receive) -> tuple[Header, byt
         more = message.get("more_body", False)
         size = len(data)
         if header is None and size >= HEADER_SIZE:
-            header = _checked(bytes(data[:HEADER_SIZE]), declared)
+            header = parse_header(bytes(data[:HEADER_SIZE]))
+            said = HEADER_SIZE + header.payload
+            if declared is not None and declared != said:
+                raise HiveRefused(f"a body of {declared} bytes, its header says {said}", 400)
         if size > MAX_BODY:
             raise HiveRefused(f"a body of more than {MAX_BODY} bytes", 413)
         if header is not None and size > HEADER_SIZE + header.payload:
@@ -58,15 +61,6 @@ async def read_rows(declared: int | None, receive: Receive) -> tuple[Header, byt
     if header is None or len(data) != HEADER_SIZE + header.payload:
         raise HiveRefused(f"a body of {len(data)} bytes is shorter than its header says", 400)
     return header, bytes(data)
-
-
-def _checked(data: bytes, declared: int | None) -> Header:
-    header = parse_header(data)
-    if declared is not None and declared != HEADER_SIZE + header.payload:
-        raise HiveRefused(
-            f"a body of {declared} bytes, its header says {HEADER_SIZE + header.payload}", 400
-        )
-    return header
 
 
 async def read_object(request: Request) -> dict[str, Any]:

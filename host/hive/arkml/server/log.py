@@ -40,21 +40,54 @@ been acknowledged. Lost rows are counted and logged, and their numbers are not g
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from arkml.base.files import sync_directory
+from arkml.base.files import sync_directory, write_atomic
+from arkml.errors import HiveError
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place, frame, segment_name
-from arkml.server.session_counts import SessionCounts, write_counts
+from arkml.server.files import read_object
 
 FIRST = 1
 """The number of the first segment of a log."""
 
+COUNTS_NAME = "tallies.json"
+"""The file of the counts of sessions, in the directory of a log."""
+
 _UNREAD_FACTOR = 4
 """A log keeps rows that its learner has not read, up to this factor of the rows it always keeps."""
+
+
+class SessionCounts(NamedTuple):
+    """
+    The rows of one session. Immutable: a thread may write it while another body is added.
+
+    Attributes:
+        acked: The number of the last acknowledged body of the session.
+        rows: The rows in the log.
+        refused: The rows that were received and not accepted.
+        dropped: The rows that the host has given up.
+
+    """
+
+    acked: int = 0
+    rows: int = 0
+    refused: int = 0
+    dropped: int = 0
+
+    def plus(self, header: Header, refused: int = 0) -> SessionCounts:
+        """Return the counts with one more body; `refused` of its rows were not accepted."""
+        return SessionCounts(
+            header.seq,
+            self.rows + header.rows,
+            self.refused + refused,
+            self.dropped + header.dropped,
+        )
 
 
 @dataclass(slots=True)
@@ -264,3 +297,26 @@ class LogWriter:
 
     def _write_counts(self) -> None:
         write_counts(self._directory, dict(self.counts))
+
+
+def write_counts(directory: Path, counts: dict[int, SessionCounts]) -> None:
+    """Write the counts of sessions, by their index. Raises OSError."""
+    write_atomic(directory / COUNTS_NAME, json.dumps({"sessions": counts}).encode(), durable=True)
+
+
+def read_counts(directory: Path) -> dict[int, SessionCounts]:
+    """Return the counts that were written, none without a file. Raises HiveError."""
+    path = directory / COUNTS_NAME
+    if not path.exists():
+        return {}
+    values = read_object(path)
+    try:
+        counts = {int(index): SessionCounts._make(one) for index, one in values["sessions"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HiveError(f"{path} does not hold the counts of sessions: {error}") from error
+    for one in counts.values():
+        if any(type(count) is not int or count < 0 for count in one):
+            raise HiveError(
+                f"{path} does not hold the counts of sessions: {list(one)} are not counts"
+            )
+    return counts

@@ -16,8 +16,7 @@ from arkml.hive.protocol.segments import (
     find_record,
     segment_name,
 )
-from arkml.server.log import FIRST, LogContents, LogWriter, Segment
-from arkml.server.session_counts import SessionCounts, read_counts
+from arkml.server.log import FIRST, LogContents, LogWriter, Segment, SessionCounts, read_counts
 
 _log = SafeLogger(__name__)
 

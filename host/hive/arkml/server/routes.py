@@ -14,8 +14,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.wire import Nothing, WireStruct
-from arkml.server.access.callers import SAFE_METHODS, AccessRole, Caller, caller_in
-from arkml.server.access.worker_tokens import WorkerGrant
+from arkml.server.access.callers import SAFE_METHODS, AccessRole, Caller, WorkerGrant, caller_in
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.packing import packed

@@ -187,7 +187,7 @@ class Run:
             policy_version=self._policy_version,
             credit=max(0, admitted - self._log.rows),
             hold=self._progress.holds,
-            place=self.lifecycle.place,
+            place=self._supervisor.place.number,
         )
 
     def session_infos(self) -> list[SessionInfo]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place
-from arkml.server.log import LogWriter
+from arkml.server.log import LogWriter, SessionCounts
 from arkml.server.recovery import open_log
-from arkml.server.session_counts import SessionCounts
 from arkml.server.usage import DiskUse
 
 _log = SafeLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from arkml.hive.protocol.runs import SessionInfo
-from arkml.server.session_counts import SessionCounts
+from arkml.server.log import SessionCounts
 from arkml.server.sessions import RunSession
 
 PACE_SECONDS = 10

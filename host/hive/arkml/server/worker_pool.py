@@ -6,7 +6,7 @@ import asyncio
 
 from arkml.errors import AbiError, HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.workers import WorkerJob
-from arkml.server.access.worker_tokens import WorkerTokens
+from arkml.server.access.callers import WorkerTokens
 from arkml.server.log_lines import relay_line
 from arkml.server.options import WorkerOptions
 from arkml.workers.choice import make_placement

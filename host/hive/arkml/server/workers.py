@@ -13,7 +13,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
-from arkml.server.access.worker_tokens import WorkerGrant
+from arkml.server.access.callers import WorkerGrant
 from arkml.server.log_lines import begin_run
 from arkml.server.worker_pool import WorkerPool
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths

@@ -9,12 +9,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.errors import HiveRefused
 from arkml.server.access.browser_sessions import BrowserSessions
-from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, set_caller
+from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, digest_of, set_caller
 from arkml.server.access.credentials import OPEN, Credentials
 from arkml.server.access.login import session_id_in
 from arkml.server.access.origins import FORWARDED, OriginRules, RequestOrigin, browser_problem
 from arkml.server.access.security_headers import DATA, PAGE, Headers
-from arkml.server.access.worker_tokens import digest_of
 from arkml.server.errors import sentence
 from arkml.server.options import ServerLimits
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from arkml.server.access.callers import Caller
+from arkml.server.access.callers import Caller, digest_of
 from arkml.server.access.credentials import Credentials
-from arkml.server.access.worker_tokens import digest_of
 
 IDLE_SECONDS = 12 * 3_600
 """Seconds without a request after which a session is over."""

@@ -9,9 +9,8 @@ from pathlib import Path
 from arkml.base.host_names import is_loopback
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, UsageError
-from arkml.server.access.callers import AccessRole, Caller
+from arkml.server.access.callers import AccessRole, Caller, WorkerGrant, WorkerTokens, digest_of
 from arkml.server.access.token_file import TokenEntry, TokenFile
-from arkml.server.access.worker_tokens import WorkerGrant, WorkerTokens, digest_of
 from arkml.server.options import ServeOptions
 
 _log = SafeLogger(__name__)

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from arkml.server.access.worker_tokens import digest_of
+from arkml.server.access.callers import digest_of
 
 LIFE_SECONDS = 600
 _MOST = 64

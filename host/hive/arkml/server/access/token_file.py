@@ -18,8 +18,7 @@ from typing import Any
 from arkml.base.files import open_file, write_atomic
 from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.hive.protocol.documents import parse_object
-from arkml.server.access.callers import AccessRole
-from arkml.server.access.worker_tokens import digest_of
+from arkml.server.access.callers import AccessRole, digest_of
 from arkml.server.ownership import give_open, make_private, owner_to_be
 
 TOKENS_NAME = "tokens.json"
