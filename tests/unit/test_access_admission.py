@@ -57,15 +57,17 @@ class _Hive:
         self.meanwhile()
         return Response(b"a policy")
 
-    def ask(self, method, *parts):
+    def ask(self, method, *parts, host=(b"127.0.0.1:2",), query=b"", **headers):
         """Send a request in parts, each a function that returns bytes; return the answer."""
         sent: list[dict] = []
         scope = {
-            "type": "http", "method": method, "path": "/", "query_string": b"", "scheme": "http",
+            "type": "http", "method": method, "path": "/", "query_string": query, "scheme": "http",
             "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "root_path": "",
             "http_version": "1.1",
             "headers": [
-                (b"host", b"127.0.0.1:2"), (b"authorization", f"Bearer {self.token}".encode()),
+                *((b"host", name) for name in host),
+                (b"authorization", f"Bearer {self.token}".encode()),
+                *((name.replace("_", "-").encode(), value) for name, value in headers.items()),
             ],
         }  # fmt: skip
         left = list(parts) or [lambda: b""]
@@ -115,3 +117,37 @@ def test_the_answer_to_a_change_says_what_was_done(hive):
 def test_a_token_that_is_good_all_the_time_is_answered(hive):
     assert hive.ask("GET") == (200, b"a policy")
     assert hive.ask("POST", lambda: b"whole") == (201, b"kept")
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        {"host": (b"evil.example:2",)},  # a page whose name was made to resolve to the hive
+        {"host": ()},
+        {"host": (b"127.0.0.1:2", b"evil.example")},
+        {"origin": b"http://evil.example"},
+        {"origin": b"null"},
+        {"host": (b"evil.example:2",), "origin": b"http://evil.example:2"},
+        {"query": b"a=\xff"},
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_token_alone_does_not_admit_a_page(hive, method, request_of):
+    status, answer = hive.ask(method, **request_of)
+
+    assert status == (400 if "query" in request_of else 403)
+    assert b"policy" not in answer
+    assert hive.done == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"cookie": b"arkml_session_2=nothing"},
+        {"sec_fetch_site": b"cross-site"},
+        {"x_forwarded_for": b"192.0.2.1"},
+        {"origin": b"http://127.0.0.1:2"},
+    ],
+)
+def test_a_token_admits_whatever_else_its_sender_says(hive, headers):
+    assert hive.ask("GET", **headers) == (200, b"a policy")
