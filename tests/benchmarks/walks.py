@@ -72,7 +72,7 @@ class Walk:
 MEASURED: Mapping[str, Walk] = {
     "vector step, agents of one guest": Walk(41, 14),
     "single Gymnasium step": Walk(40, 14),
-    "POST of rows at the server": Walk(198, 31),
+    "POST of rows at the server": Walk(95, 24),
     "tick of a trial with a person": Walk(117, 28),
     "policy version reaching a host": Walk(88, 15),
     "policy version with choices": Walk(95, 15),

@@ -68,7 +68,7 @@ def test_a_method_is_called_once_for_all_places(make, kind):
     envs = make(kind)
     envs.reset(seed=1)
 
-    assert envs.call("tell", b"\0") == (False,) * 3
+    assert envs.call("send_message", b"\0") == (False,) * 3
 
 
 @BOTH
