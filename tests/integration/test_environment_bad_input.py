@@ -266,6 +266,25 @@ def test_texts_that_are_not_utf_8_are_refused(texts):
         GuestEnv(WALKERS, host=host, **texts)
 
 
+def test_arguments_for_an_entry_that_takes_none_are_refused(host):
+    with pytest.raises(UsageError, match=r"args is '{seed}': ark_applet_update of .* takes no arg"):
+        GuestEnv(WALKERS, host=host, args="{seed}")
+
+
+def test_a_configuration_that_the_guest_refuses_is_said(host, caplog):
+    with GuestEnv(GUESTS / "c_cartpole.wasm", host=host, configure=(5_000, 1)) as env:
+        env.reset(seed=1)
+
+    (said,) = [one.message for one in caplog.records if "configuration" in one.message]
+    assert "configure answered 5 (INVALID_ARGUMENTS) to (5000, 1)" in said
+
+
+@pytest.mark.parametrize("cycles", [0, -1, True, 5.5, float("nan"), "7"])
+def test_a_number_of_cycles_is_a_whole_number_from_1(host, cycles):
+    with pytest.raises(UsageError, match=r"max_cycles is .*: it takes a whole number from 1"):
+        parallel_env(WALKERS, host=host, max_cycles=cycles)
+
+
 def test_an_environment_with_the_host_of_others_is_closed_for_itself():
     with Host() as host:
         env = GuestEnv(WALKERS, host=host, configure=(1, FIXED, 1, 0, 0))

@@ -241,3 +241,8 @@ def test_maskable_ppo_takes_no_choice_that_a_guest_masks(make):
     assert not masks.all()
     assert masks[rows, moves].all()
     assert masks[rows, 4 + keys].all()
+
+
+def test_environments_that_no_one_resets_are_refused():
+    with pytest.raises(UsageError, match="autoreset_mode is Disabled"):
+        GuestSb3VecEnv(CHOOSERS, num_envs=2, autoreset_mode="Disabled")

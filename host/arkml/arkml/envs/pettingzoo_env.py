@@ -32,6 +32,7 @@ from arkml.envs.spaces import (
 )
 from arkml.errors import InvalidActions, UsageError
 from arkml.host import Source
+from arkml.limits import require_whole
 
 _WHO = "an agent"
 _HIDDEN = ""  # in place of the name of an agent that takes no part
@@ -165,7 +166,9 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         self._features: dict[str, Floats] = {}
         self._acted: dict[str, Floats] = {}
         self._spawn = spawn
-        self.max_cycles: int | None = max_cycles
+        self.max_cycles: int | None = (
+            None if max_cycles is None else require_whole("max_cycles", max_cycles)
+        )
         self._env = GuestEnv(module, **options)
         self._spaces: dict[str, tuple[Space, Space]] = {}
         self._choosers: dict[str, Spec] = {}  # of behaviors with branches

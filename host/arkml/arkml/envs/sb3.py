@@ -77,6 +77,11 @@ class GuestSb3VecEnv(Sealed, VecEnv, Closing):
     ) -> None:
         options.setdefault("autoreset_mode", AutoresetMode.SAME_STEP)
         options.setdefault("restart", "on-failure")
+        if options["autoreset_mode"] in (AutoresetMode.DISABLED, AutoresetMode.DISABLED.value):
+            raise UsageError(
+                "autoreset_mode is Disabled: Stable-Baselines3 has no reset for one of several"
+                " environments; take SameStep or NextStep"
+            )
         self._envs = envs = vector_env(module, per=per, **options)
         self._actions: npt.NDArray[Any] | None = None
         self._is_per_guest = per == "guest"

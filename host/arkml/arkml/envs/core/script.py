@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from arkml.abi.codes import ErrorCode
 from arkml.base.loggers import SafeLogger, notice
 from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
@@ -63,6 +64,11 @@ class Script:
                 f"{self._entry} of {module.name} is {functions[self._entry]}: an environment calls"
                 " functions that take nothing, or bytes"
             )
+        if args and not self._takes_bytes:
+            raise UsageError(
+                f"args is {cut_repr(args)}: {self._entry} of {module.name} takes no arguments;"
+                " configure (--configure, --configure-numbers) reaches its export 'configure'"
+            )
         self.frame: str | None = None if self._takes_bytes else self._entry
         """The export that is called again and again, None where one call is all."""
         self.messages: Messages = Messages(module)
@@ -106,6 +112,19 @@ class Script:
         elif argument is not None:
             numbers = tuple(seed if number == SEED else int(number) for number in argument)
             yield partial(guest.begin, _CONFIGURE, numbers)
+        if argument is not None:
+            self._note_refusal(guest.instance.entry(_CONFIGURE).result())
+
+    def _note_refusal(self, code: object) -> None:
+        """Log a warning, once a process, if `configure` answered a code that is no success."""
+        if isinstance(code, int) and code:
+            named = f" ({ErrorCode(code).name})" if code in {*ErrorCode} else ""
+            notice(
+                log,
+                logging.WARNING,
+                f"{self._module.name} refuses its configuration: its export {_CONFIGURE} answered"
+                f" {code}{named} to {cut_repr(self._configure)}, and it plays as it was",
+            )
 
     def _playing(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
         if self._takes_bytes:
