@@ -1,6 +1,7 @@
 import asyncio
 import io
 import os
+import socket
 import struct
 import sys
 import threading
@@ -17,7 +18,7 @@ from arkml.guests.guest import calls_of
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import Directory, WasiGrant
 
-SUCCESS, BADF, FAULT, INVAL, IO = 0, 8, 21, 28, 29
+SUCCESS, BADF, FAULT, INVAL, IO, NOT_SUPPORTED = 0, 8, 21, 28, 29, 58
 READ, WRITE, CREATE = 1 << 1, 1 << 6, 1
 
 CALLS = module(
@@ -70,6 +71,13 @@ CALLS = module(
         "(param i32 i32 i64)",
         "i32",
     ),
+    function(
+        "touch",
+        """(call $path_filestat_set_times (i32.const 3) (local.get 1) (i32.const 8192)
+        (local.get 0) (i64.const 0) (i64.const 0) (i32.const 5))""",
+        "(param i32 i32)",
+        "i32",
+    ),
     function("opened", "(i32.load (i32.const 4108))", result="i32"),
     function("prestat", "(call $fd_prestat_get (i32.const 3) (i32.const 64))", result="i32"),
     function(
@@ -102,6 +110,7 @@ CALLS = module(
         wasi("clock_time_get", "i32 i64 i32"),
         wasi("random_get", "i32 i32"),
         wasi("path_open", "i32 i32 i32 i32 i32 i64 i64 i32 i32"),
+        wasi("path_filestat_set_times", "i32 i32 i32 i32 i64 i64 i32"),
         wasi("fd_prestat_get", "i32 i32"),
         wasi("args_get", "i32 i32"),
         wasi("args_sizes_get", "i32 i32"),
@@ -721,6 +730,57 @@ def test_no_path_leads_out_of_a_granted_directory(granted, tree, path, writable)
     assert opened(guest, path, READ)[0] != SUCCESS
     assert opened(guest, path, READ | WRITE, CREATE)[0] != SUCCESS
     assert (tree.parent / "outside" / "secret.txt").read_text() == "secret"
+
+
+@pytest.fixture
+def with_specials(tree):
+    """The granted folder with a pipe that nothing else opens, links to it, and a socket."""
+    os.mkfifo(tree / "pipe")
+    (tree / "to_pipe").symlink_to("pipe")
+    (tree / "to_link").symlink_to("to_pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tree / "socket"))
+    return tree
+
+
+@pytest.mark.parametrize("rights", [0, READ, WRITE, READ | WRITE])
+@pytest.mark.parametrize("path", ["pipe", "to_pipe", "to_link", "socket", "up/granted/pipe"])
+def test_pipes_and_sockets_are_not_opened(granted, with_specials, path, rights):
+    """wasmtime would wait, beyond all limits, until another process opens the pipe, too."""
+    guest = granted(directories=(Directory(str(with_specials), "/data", writable=True),))
+    refused = NOT_SUPPORTED if "up" not in path else 63  # `perm`: the path leads out in between
+
+    assert opened(guest, path, rights)[0] == refused
+    assert opened(guest, path, rights, CREATE)[0] == refused
+    assert contents(guest, "fish.txt") == b"cod"
+
+
+def test_devices_are_not_opened(granted):
+    guest = granted(directories=(Directory("/dev", "/dev"),))
+
+    assert opened(guest, "zero", READ)[0] == NOT_SUPPORTED
+
+
+def test_times_of_pipes_are_not_set(granted, with_specials):
+    """wasmtime opens what it sets the times of."""
+    guest = granted(directories=(Directory(str(with_specials), "/data", writable=True),))
+    codes = []
+    for path in ("pipe", "to_pipe", "fish.txt"):
+        guest.write_memory(TEXT, path.encode())
+        codes.append(guest.call("touch", len(path), 1))
+
+    assert codes == [NOT_SUPPORTED, NOT_SUPPORTED, SUCCESS]
+    assert (with_specials / "fish.txt").stat().st_mtime == 0
+
+
+def test_opening_a_file_leaves_the_memory_of_the_guest_as_it_was(granted, tree):
+    """The type of the file is read through the first bytes of the guest's memory."""
+    guest = granted(directories=(Directory(str(tree), "/data"),))
+    before = bytes(range(1, 101))
+    guest.write_memory(0, before)
+
+    assert opened(guest, "fish.txt", READ)[0] == SUCCESS
+    assert guest.read_memory(0, 100) == before
 
 
 def test_a_directory_that_is_not_there_is_told(make_host, tmp_path):

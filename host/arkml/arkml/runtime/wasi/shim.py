@@ -18,6 +18,11 @@ LONGEST_PATH = 4096  # bytes, as on Linux; wasmtime copies a path before it is r
 RANDOM_PIECE = 1 << 20  # bytes, after which the guest may be interrupted
 WRITE_MOST = 4 << 20  # bytes of one write to a file, of which wasmtime makes a copy
 _FAULT, _TOO_MANY_FILES, _NAME_TOO_LONG = 21, 33, 37  # WASI's `fault`, `mfile`, `nametoolong`
+_NO_ENTRY, _NOT_SUPPORTED = 44, 58  # WASI's `noent`, `notsup`
+
+_STAT_WORDS, _FILE_TYPE = 8, 16  # size of WASI's `filestat` in 8 bytes, and where its type is
+_DIRECTORY, _REGULAR_FILE, _SYMBOLIC_LINK = 3, 4, 7  # file types
+_OPENS = ("path_open", "path_filestat_set_times")  # what wasmtime opens without regard to its type
 
 # Their parameters, and those that hold the length of a path.
 _PATHS = {
@@ -85,7 +90,11 @@ def _file_write(name: str, params: str) -> str:
 
 
 def _path_call(name: str, params: str, lengths: tuple[int, ...]) -> str:
-    """Return a wrapper of a call that refuses long paths; `path_open` takes one of `FREE`."""
+    """
+    Return a wrapper of a call that refuses long paths, and pipes and devices if it opens the path.
+
+    `path_open` takes one of `FREE`.
+    """
     arguments = " ".join(f"(local.get {index})" for index in range(len(params.split())))
     checks = "".join(
         f"(if (i32.gt_u (local.get {index}) (i32.const {LONGEST_PATH}))"
@@ -95,6 +104,13 @@ def _path_call(name: str, params: str, lengths: tuple[int, ...]) -> str:
     call = f"(call $file.{name} {arguments})"
     if name == "path_open":
         checks += f"(if (i32.eqz (global.get $free)) (then (return (i32.const {_TOO_MANY_FILES}))))"
+    if name in _OPENS:
+        checks += (
+            "(if (local.tee $error (call $unopenable"
+            " (local.get 0) (local.get 1) (local.get 2) (local.get 3)))"
+            " (then (return (local.get $error))))"
+        )
+    if name == "path_open":
         call = (
             f"(if (local.tee $error {call}) (then (return (local.get $error))))"
             " (global.set $free (i32.sub (global.get $free) (i32.const 1))) (i32.const 0)"
@@ -104,7 +120,41 @@ def _path_call(name: str, params: str, lengths: tuple[int, ...]) -> str:
     )
 
 
-# Files stay with wasmtime, because they never block for long. Of a list of buffers wasmtime writes
+def _unopenable() -> str:
+    """
+    Return a function of a path, which returns 0 if it may be opened or is not there, else an error.
+
+    Opening a pipe blocks until another process opens it, too, and reading a device may block.
+    """
+    saved = range(4, 4 + _STAT_WORDS)
+    save = " ".join(
+        f"(local.set {local} (i64.load offset={8 * word} align=1 (i32.const 0)))"
+        for word, local in enumerate(saved)
+    )
+    restore = " ".join(
+        f"(i64.store offset={8 * word} align=1 (i32.const 0) (local.get {local}))"
+        for word, local in enumerate(saved)
+    )
+    return f"""
+(func $unopenable (param i32 i32 i32 i32) (result i32)
+    (local {"i64 " * _STAT_WORDS}) (local $error i32) (local $type i32)
+  (if (i32.eqz (memory.size)) (then (return (i32.const {_FAULT}))))
+  {save}
+  (local.set $error (call $file.path_filestat_get
+    (local.get 0) (local.get 1) (local.get 2) (local.get 3) (i32.const 0)))
+  (local.set $type (i32.load8_u (i32.const {_FILE_TYPE})))
+  {restore}
+  (if (i32.eq (local.get $error) (i32.const {_NO_ENTRY})) (then (return (i32.const 0))))
+  (if (local.get $error) (then (return (local.get $error))))
+  (if (i32.or (i32.eq (local.get $type) (i32.const {_REGULAR_FILE}))
+      (i32.or (i32.eq (local.get $type) (i32.const {_DIRECTORY}))
+        (i32.eq (local.get $type) (i32.const {_SYMBOLIC_LINK}))))
+    (then (return (i32.const 0))))
+  (i32.const {_NOT_SUPPORTED}))"""
+
+
+# Files and directories stay with wasmtime, because they never block for long. Nothing else is
+# opened; wasmtime itself refuses a link that is not followed. Of a list of buffers it writes
 # the first that is not empty: `$long_buffer` returns the address of its size, if that is over the
 # limit, else 0. poll_oneoff reads the guest's clock into the memory of the first event. A
 # descriptor that is closed, or whose number another one takes, may be opened again. Random bytes
@@ -172,6 +222,7 @@ _CALLS = f"""
 
 def _text() -> str:
     calls = [
+        _unopenable(),
         *(_file_write(name, params) for name, params in _FILE_WRITES.items()),
         *(_path_call(name, *described) for name, described in _PATHS.items()),
     ]
