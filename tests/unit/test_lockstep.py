@@ -1,9 +1,14 @@
 """Calls of many guests in lockstep, by guests of a few lines."""
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 
 from arkml.limits import Limits
+from arkml.runtime import account as accounts
+from arkml.runtime import lockstep as lockstep_module
+from arkml.runtime.account import Account, counted_seconds
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import ALERT
@@ -209,6 +214,84 @@ def test_a_guest_whose_turn_ran_out_runs_once_more_and_is_then_left_to_its_fiber
     assert list(turn.other) == [0]
     assert turn.is_late
     assert together.used[0] > 0
+
+
+class Clocks:
+    """Clocks that stand still: of the wall and of the thread's processor time."""
+
+    def __init__(self, monkeypatch):
+        self.wall, self.processor = 1000.0, 50.0
+        monkeypatch.setattr(lockstep_module, "_clock", lambda: self.wall)
+        monkeypatch.setattr(accounts, "_processor_clock", lambda: self.processor)
+
+    def run(self, wall, processor):
+        self.wall += wall
+        self.processor += processor
+
+
+SHORT, HELD_UP = (0.0005, 0.0005), (0.005, 0.0002)  # seconds by the wall, and of processor time
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    return Clocks(monkeypatch)
+
+
+def test_a_guest_that_was_held_up_is_not_charged_again_for_short_stretches(make, clocks):
+    (guest,) = make(1)
+    account = Account(guest.lockstep, guest.place)
+    guest.lockstep.read_clock(clocks.wall)
+    for stretch in (*[SHORT] * 10, HELD_UP) * 3:
+        clocks.run(*stretch)
+        account.charge_import(stretch[0])
+
+    assert account.used == pytest.approx(3 * (10 * 0.0005 + 0.0002))
+    assert account.extra == pytest.approx(3 * 0.0048)
+
+
+def test_guests_of_a_round_are_not_charged_for_each_other(make, clocks, monkeypatch):
+    guests = make(11)
+    together, chosen = guests[0].lockstep, places(guests)
+    stretches = cycle([*[SHORT] * 10, HELD_UP])
+
+    def poll(_):
+        clocks.run(*next(stretches))
+        return False
+
+    monkeypatch.setattr(lockstep_module, "_poll", poll)
+    together.allow(None)
+    together.begin_frames(chosen, loops(guests))
+    together.advance(chosen)  # twice, since they seem to be at the ends of their turns
+
+    assert together.used[:10] == pytest.approx([2 * 0.0005] * 10)
+    assert together.used[10] == pytest.approx(2 * 0.0002)
+
+
+def test_waits_and_late_charges_are_not_taken_for_processor_time(make, clocks):
+    """A guest that is charged for a wait, or for a model afterwards, pays for what it runs."""
+    (guest,) = make(1)
+    account = Account(guest.lockstep, guest.place)
+    guest.lockstep.read_clock(clocks.wall)
+    account.add_wait(0.25, is_charged=True)
+    account.add_run(0.25, is_of_guest=True)
+    clocks.run(0.125, 0.125)
+    account.charge_import(0.125)
+
+    assert account.used == pytest.approx(0.25 + 0.25 + 0.125)
+
+
+def test_what_another_lockstep_read_is_not_counted_with_its_own_charges(make, clocks):
+    """Between two readings that it does not know, it cannot know what was charged."""
+    (guest,) = make(1)
+    account = Account(guest.lockstep, guest.place)
+    guest.lockstep.read_clock(clocks.wall)
+    clocks.run(0.0005, 0.0005)
+    account.charge_import(0.0005)
+    counted_seconds(0.0005)  # as another one does
+    clocks.run(0.005, 0.004)
+    account.charge_import(0.005)
+
+    assert account.used == pytest.approx(0.0005 + 0.004)
 
 
 def test_a_guest_near_the_end_of_its_budget_is_left_to_its_fiber(make):

@@ -20,7 +20,7 @@ from arkml.policies.masks import ChoiceMasks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
 from arkml.policies.workspace import PolicyWorkspace
-from arkml.runtime.account import LONG, counted_seconds
+from arkml.runtime.account import LONG
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape, Slab
@@ -77,7 +77,8 @@ class Group:
         finally:
             ran = _clock() - started
             if ran > LONG:
-                counted = counted_seconds(ran, may_wait=True)
+                lockstep = self.guests[0].instance.lockstep
+                counted = lockstep.counted(ran, may_wait=True, is_charged=False)  # by `settle`
                 ran = counted if self.is_of_guest else ran
             if self._has_noted:
                 self.noted = sum(guest.account.take_noted() for guest in self.guests)

@@ -13,7 +13,7 @@ from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.calls import CallLoop
 from arkml.guests.shares import FRAMES_SEEN, FleetShares
-from arkml.runtime.account import LONG, counted_seconds
+from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.exported_function import Number, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
@@ -208,7 +208,7 @@ class FleetCall:
         counted = lockstep.spent + self._batcher.policy_seconds
         rest = now - self._round_began - (counted - self._counted)
         if rest >= LONG:
-            rest = counted_seconds(rest)
+            rest = lockstep.counted(rest)
         if rest > 0:
             lockstep.spent += rest
             counted += rest

@@ -119,6 +119,12 @@ class Seconds(Protocol):
     began: list[float]
     touched: set[int]
 
+    def counted(self, seconds: float, *, may_wait: bool = False) -> float:
+        """Return the seconds to charge of a stretch that this thread just ended."""
+
+    def leave_out(self, seconds: float) -> None:
+        """Note that seconds being charged are no processor time since the last reading."""
+
 
 class Account:
     """
@@ -183,6 +189,7 @@ class Account:
         if is_of_guest:
             self.model_seconds += seconds
             self._lockstep.used[self._place] += seconds
+            self._lockstep.leave_out(seconds)
         else:
             self.policy_seconds += seconds
 
@@ -195,7 +202,7 @@ class Account:
         """
         Return the seconds to charge of a stretch that this thread just ended; the rest is `extra`.
         """
-        counted = counted_seconds(seconds, may_wait=may_wait)
+        counted = self._lockstep.counted(seconds, may_wait=may_wait)
         self._add_extra(seconds - counted)
         return counted
 
@@ -204,6 +211,7 @@ class Account:
         if is_charged:
             self._seconds[WorkKind.IMPORTS] += seconds
             self._lockstep.used[self._place] += seconds
+            self._lockstep.leave_out(seconds)
         else:
             self.wait_seconds += seconds
             self._add_extra(seconds)
@@ -306,18 +314,24 @@ def _note_collection(phase: str, info: dict[str, int]) -> None:
 gc.callbacks.append(_note_collection)
 
 
-def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
+def last_reading() -> float:
+    """Return the last reading of this thread's processor clock, 0 if there was none."""
+    return _thread.reading
+
+
+def counted_seconds(seconds: float, *, may_wait: bool = False, charged: float = 0.0) -> float:
     """
     Return the seconds to charge for `seconds` of wall time that this thread just spent.
 
-    They are no more than the processor time since the last reading of the thread's clock. A thread
+    They are no more than the processor time since the last reading of the thread's clock, less what
+    was `charged` for shorter stretches since then. A thread
     that was held up is not charged for others, nor for garbage collections of the whole process: of
     30 ms in which it ran for 10, it is charged for 10. It is charged for time that child processes
     report for it. With `may_wait`, if it hardly ran and no process reports time, it waited for work
     elsewhere, and is charged for all of it.
     """
     now = _processor_clock()
-    ran, _thread.reading = now - _thread.reading, now
+    ran, _thread.reading = max(0.0, now - _thread.reading - charged), now
     collected, _thread.collected = _thread.collected, 0.0
     elsewhere = take_child_seconds()
     if may_wait and elsewhere <= 0.0 and ran < _WAITING * seconds:

@@ -58,7 +58,7 @@ from arkml.errors import (
     UsageError,
 )
 from arkml.runtime import bindings
-from arkml.runtime.account import LONG, Account, WorkKind, read_processor_clock
+from arkml.runtime.account import LONG, Account, WorkKind
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.epochs import SUSPENDED
@@ -214,7 +214,7 @@ class Fiber:
             LogLevels.refresh()
         self.suspended_at = now = _clock()
         if now > self.lockstep.stale_at:
-            self.lockstep.stale_at = read_processor_clock(now)
+            self.lockstep.read_clock(now)
         return now
 
     def park(self, *, is_between_turns: bool = False) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from arkml.arrays import Marks, are_all, some
 from arkml.runtime import bindings
-from arkml.runtime.account import LONG, counted_seconds, read_processor_clock
+from arkml.runtime.account import LONG, counted_seconds, last_reading, read_processor_clock
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
@@ -81,6 +81,8 @@ class Lockstep:
         self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
         """Returns a function that enters runs of policies for many guests into their accounts."""
         self.log_levels = LogLevels(arena)
+        self._reading = -1.0  # of the processor clock, the last one known here
+        self._charged = 0.0  # of all `used` together, what was charged until then
         self._controls: list[int] = []
         self._reasons: list[int] = []  # indices of words
         self._free: list[int] = []  # places, a heap
@@ -233,6 +235,36 @@ class Lockstep:
             reasons = self._words[self._at(_REASON, places)]
         return ended | (reasons == _FRAME_END), reasons == _SUBMIT
 
+    def counted(self, seconds: float, *, may_wait: bool = False, is_charged: bool = True) -> float:
+        """
+        Return the seconds to charge of a stretch that this thread just ended.
+
+        The processor time of a stretch is known only together with that of the stretches before it
+        which were too short to read the clock; what guests were charged for those is subtracted.
+
+        Args:
+            seconds: Wall time of the stretch.
+            may_wait: True for work that is done elsewhere; see `counted_seconds`.
+            is_charged: False if the result is not added to `used` before the next stretch ends.
+
+        """
+        total = sum(self.used)
+        is_known = self._reading == last_reading()  # else another lockstep's, or thread's
+        charged = max(0.0, total - self._charged) if is_known else 0.0
+        counted = counted_seconds(seconds, may_wait=may_wait, charged=charged)
+        self._reading = last_reading()
+        self._charged = total + counted if is_charged else total
+        return counted
+
+    def leave_out(self, seconds: float) -> None:
+        """Note that seconds being charged are no processor time since the last reading."""
+        self._charged += seconds
+
+    def read_clock(self, now: float) -> None:
+        """Read the processor clock of this thread before it runs guests."""
+        self.stale_at = read_processor_clock(now)
+        self._reading, self._charged = last_reading(), sum(self.used)
+
     def run_ahead(self, places: Places, frames: int) -> None:
         """Let loops run `frames` frames, such as 16, after the present one without suspending."""
         self._words[self._at(_FRAMES_AHEAD, places)] = frames
@@ -258,13 +290,13 @@ class Lockstep:
         ended: list[int] = []
         start = then = _clock()
         if start > self.stale_at:
-            self.stale_at = read_processor_clock(start)
+            self.read_clock(start)
         for place in places:  # no object of a guest is touched: cache misses cost most (decision 4)
             if _poll(futures[place]):
                 ended.append(place)
             now = _clock()
             ran = now - then
-            used[place] += ran if ran < long else counted_seconds(ran)
+            used[place] += ran if ran < long else self.counted(ran)
             then = now
         self.spent += then - start
         if not ended:
