@@ -13,6 +13,7 @@ from tests.integration.guest_text import (
     LOG,
     PANIC,
     ROOT,
+    SLEEPER,
     data,
     function,
     i32,
@@ -379,11 +380,64 @@ async def test_a_budget_names_the_function_of_a_call_beside_other_tasks(host):
     assert [frame.function for frame in error.value.frames] == ["inner", "outer"]
 
 
-def test_a_budget_that_is_over_in_an_import_has_no_frames(host):
+def test_a_budget_that_is_over_in_a_submit_names_the_function_that_submitted(host):
     guest = host.load(ACTOR)
     guest.call("open")
     with pytest.raises(GuestTimeout) as error:
         guest.call("submit_for_ever", budget=0.0)
+
+    assert [frame.function for frame in error.value.frames] == ["submit_for_ever"]
+
+
+FORMAT = "ark-time-v1.time__format_time_for_display"
+OFTEN_SUSPENDED = module(
+    "(type $bytes (array (mut i64))) (tag $thrown (param i32))"
+    " (global $kept (mut (ref null $bytes)) (ref.null $bytes))",
+    function("ask", f"(call ${FORMAT} (i64.const 0) (i32.const 64) (i32.const 128))"),
+    function("asking", "(loop $more (call $ask) (br $more))"),
+    function(
+        "computing",
+        """(local $count i32) (loop $again
+          (call $ask)
+          (local.set $count (i32.const 1000))
+          (loop $more (br_if $more (local.tee $count (i32.sub (local.get $count) (i32.const 1)))))
+          (br $again))""",
+    ),
+    function(
+        "arrays",
+        """(loop $more
+          (global.set $kept (array.new_default $bytes (i32.const 100000)))
+          (br $more))""",
+    ),
+    function(
+        "exceptions",
+        """(loop $more
+          (block $caught (result i32)
+            (try_table (catch $thrown $caught) (throw $thrown (i32.const 1)))
+            (i32.const 0))
+          (drop) (br $more))""",
+    ),
+    uses=(FORMAT,),
+)
+
+
+@pytest.mark.parametrize("entry", ["asking", "computing", "arrays", "exceptions"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_budget_names_the_function_of_a_guest_that_is_often_suspended(host, entry, size):
+    """It is not at the end of a turn when its budget is over, but in an import, or collecting."""
+    fleet = host.fleet(OFTEN_SUSPENDED, size)
+    errors = fleet.call(entry, budget=0.15).failures
+
+    assert [type(error) for error in errors.values()] == [GuestTimeout] * size
+    for error in errors.values():
+        assert error.frames[-1].function == entry
+        assert {frame.module for frame in error.frames} == {"guest"}
+
+
+def test_a_wait_that_is_over_its_limit_has_no_frames(make_host):
+    host = make_host(wasi=WasiGrant(), limits=Limits(call_seconds=0.05))
+    with pytest.raises(GuestTimeout) as error:
+        host.load(SLEEPER).call("sleep", 3_600_000_000_000)
 
     assert error.value.frames == ()
     assert "\n" not in str(error.value)

@@ -242,7 +242,7 @@ class GuestTimeout(GuestError):
     A call exceeded its time, or a guest of a fleet exceeded its share of frames too often.
 
     Time in the embedder's policies and waits of the host does not count. `frames` is the wasm
-    backtrace, innermost first, if the guest was interrupted in its own code, else empty.
+    backtrace, innermost first; it is empty if the guest waited, as in a sleep.
     """
 
     def __init__(self, message: str, *, frames: Sequence[Frame] = ()) -> None:

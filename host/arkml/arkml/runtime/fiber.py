@@ -73,6 +73,7 @@ from arkml.runtime.waits import Wait
 
 _clock = time.perf_counter
 _poll = bindings.poll
+_LAST_POLLS = 1_000  # of a guest that is to trap: collecting its objects takes some
 _SUBMIT: Final = int(Reason.SUBMIT)
 _FRAME_END: Final = int(Reason.FRAME_END)
 
@@ -337,7 +338,7 @@ class Fiber:
         """
         Return the error of a call that is given up.
 
-        A guest at the end of a turn is resumed once to trap, which gives the error a backtrace.
+        A guest that can be resumed is resumed once more to trap, which gives the error a backtrace.
         """
         frames = self._frames_reached()
         return GuestTimeout(f"{text}{backtrace(frames)}", frames=frames)
@@ -446,13 +447,24 @@ class Fiber:
             bindings.set_epoch_deadline(self._sandbox.context, ticks)
 
     def _frames_reached(self) -> tuple[Frame, ...]:
-        """End the call of a guest at the end of a turn, and return its backtrace; else nothing."""
-        numbers, deadline, future = self._numbers, self._deadline, self._futures[self.place]
-        if not future or numbers[deadline] != SUSPENDED:
+        """
+        End the call of a guest by a trap, and return its backtrace.
+
+        A guest at the end of a turn traps there. One that can be resumed traps at the next function
+        or loop that it enters. There is no backtrace of a guest that waits, or that is suspended
+        again before.
+        """
+        words, numbers, deadline = self._words, self._numbers, self._deadline
+        future, reason = self._futures[self.place], words[self._reason]
+        if not future or (reason != Reason.RUNNING and not words[self._answer]):
             return ()
+        if numbers[deadline] != SUSPENDED:  # else it is at its deadline
+            bindings.set_epoch_deadline(self._sandbox.context, 0)
         numbers[deadline] = bindings.new_error(b"the call is given up")
         began = _clock()
-        _poll(future)
+        for _ in range(_LAST_POLLS):
+            if _poll(future) or words[self._reason] != Reason.RUNNING:
+                break
         self._used[self.place] += _clock() - began
         left, numbers[deadline] = numbers[deadline], 0
         if left > SUSPENDED:
