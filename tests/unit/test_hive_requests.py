@@ -1,5 +1,6 @@
 """The requests of a guest to hives: how many there may be, and what they hold."""
 
+import signal
 import sys
 import threading
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ from arkml.limits import Limits
 from arkml.runs.request_line import RequestLine
 from arkml.sessions import results
 from arkml.sessions.pending_requests import REQUEST_BYTES
+from arkml.sessions.run import mapped, settled
 from arkml.sessions.services import Services
 from arkml.sessions.session_table import TrainingStart
 from arkml.sessions.state import FreeWork
@@ -92,6 +94,50 @@ class Guest:
 @pytest.fixture
 def guest():
     return Guest()
+
+
+class Alarm(Exception):
+    """What a signal handler of the embedder raises."""
+
+
+@pytest.fixture
+def alarm():
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, ring)
+    yield lambda *_: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_a_signal_handler_raises_as_a_request_is_settled_is_no_fault_of_it(
+    guest, alarm, caplog
+):
+    class Answer:
+        __sizeof__ = alarm
+
+    guest.hive.answers = lambda *_: settled(Answer())
+    with pytest.raises(Alarm):
+        guest.v1.can_connect_to_hive("", 0)
+
+    assert len(guest.services.requests) == 0
+    assert caplog.text == ""
+
+
+def test_what_a_signal_handler_raises_before_a_request_is_settled_is_not_dropped(
+    guest, alarm, caplog
+):
+    guest.hive.answers = lambda *_: settled(value=True)
+    guest.services.requests.end = alarm
+    with pytest.raises(Alarm):
+        guest.v1.can_connect_to_hive("", 0)
+
+    assert caplog.text == ""
+
+
+def test_what_a_signal_handler_raises_in_a_change_of_a_result_is_no_result(alarm):
+    with pytest.raises(Alarm):
+        mapped(settled(1), alarm)
 
 
 def test_a_request_counts_until_it_is_done_and_not_until_it_is_dropped():

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from arkml.arrays import Marks
+from arkml.base.handler_errors import when_done
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
 from arkml.errors import (
@@ -92,7 +93,7 @@ class RunMembership:
             on_policy=VersionLoader(loaders, self._load_version).receive,
             choices=sum(run.branches),
         )
-        joining.add_done_callback(self._on_joined)
+        when_done(joining, self._on_joined)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -263,9 +264,7 @@ class RunMembership:
             farewell: Future[Any] = Future()
             self._farewells.add(farewell)
             farewell.add_done_callback(self._farewells.discard)
-            self._joined.add_done_callback(
-                lambda joined: self._leave_session(joined, farewell, stop=stop)
-            )
+            when_done(self._joined, lambda joined: self._leave_session(joined, farewell, stop=stop))
 
     def _on_joined(self, joined: Future[RunSession]) -> None:
         try:
@@ -315,4 +314,4 @@ class RunMembership:
             farewell.set_result(None)
             return
         leaving = joined.result().leave(stop=stop)
-        leaving.add_done_callback(lambda _: farewell.set_result(None))
+        when_done(leaving, lambda _: farewell.set_result(None))

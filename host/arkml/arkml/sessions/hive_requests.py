@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from arkml.base.handler_errors import is_of_handler, when_done
 from arkml.base.loggers import SafeLogger
 from arkml.errors import AbiError, GuestMemoryFull, Unavailable
 from arkml.sessions import results
@@ -109,6 +110,8 @@ class HiveRequests(Family):
                 guest.log.say(logging.WARNING, str(error))
                 future.fail(error)
             except Exception as error:
+                if is_of_handler(error):
+                    raise
                 if guest.log.admits():
                     logger.exception(
                         "%s: a bug of the host: a request failed (%s)", guest.name, result.name
@@ -126,7 +129,7 @@ class HiveRequests(Family):
 
         if not result.has_effect:
             future.withdraw_by(pending.cancel)
-        pending.add_done_callback(settle)
+        when_done(pending, settle)
         return handle
 
     def _configurations(self, run: GuestRun, *held: str) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from arkml.abi.codes import ExperimentStatus
+from arkml.base.handler_errors import is_of_handler, when_done
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -30,11 +31,14 @@ def mapped(pending: Pending[S], change: Callable[[S], T]) -> Pending[T]:
     def settle(done: Pending[S]) -> None:
         try:
             changed.set_result(change(done.result()))
-        except BaseException as error:  # noqa: BLE001  the waiting thread raises it
-            # With its traceback, which has this frame, the error would refer to itself.
+        except BaseException as error:
+            if is_of_handler(error):
+                raise
+            # The waiting thread raises it. With its traceback, which has this frame, the error
+            # would refer to itself.
             changed.set_exception(error.with_traceback(None))
 
-    pending.add_done_callback(settle)
+    when_done(pending, settle)
     return changed
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def is_of_handler(error: BaseException) -> bool:
@@ -20,6 +25,19 @@ def is_of_handler(error: BaseException) -> bool:
             return True
         place = place.tb_next
     return False
+
+
+def when_done(future: Future[T], settle: Callable[[Future[T]], Any]) -> None:
+    """
+    Call `settle` with a future once it is done: now if it is, else on the thread that sets it.
+
+    A future that is done logs and drops what a callback raises, and so what a signal handler of the
+    program raises in the middle of it; here the caller gets it.
+    """
+    if future.done():
+        settle(future)
+    else:
+        future.add_done_callback(settle)
 
 
 def _code_of(handler: object) -> object:
