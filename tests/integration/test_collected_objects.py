@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arkml import Host, Limits
-from arkml.errors import GuestTrap, InstanceLimitExceeded
+from arkml.errors import GuestTrap, InstanceLimitExceeded, MemoryLimitExceeded
 
 MIB = 1 << 20
 TYPES = """
@@ -71,6 +71,22 @@ def test_objects_and_memory_together_stay_within_the_bytes_of_a_guest():
 def test_a_module_without_a_memory_has_a_bounded_heap():
     with Host(limits=Limits(guest_bytes=30 * MIB)) as host, host.load(module("")) as guest:
         assert 4 <= held(guest, 256) <= 10
+
+
+@pytest.mark.parametrize("count", [0x400_0000, 0x7FFF_FFFF])
+@pytest.mark.parametrize(
+    "item",
+    [
+        "(global (ref $array) {array})",
+        "(table 10 (ref $array) {array})",
+        "(table 1 (ref null $array)) (elem (i32.const 0) (ref $array) (item {array}))",
+    ],
+)
+def test_objects_that_do_not_fit_at_the_start_are_over_the_limit_of_memory(item, count):
+    array = f"(array.new_default $array (i32.const {count}))"
+    text = f"(module {MEMORIES[-1]} (type $array (array i64)) {item.format(array=array)})"
+    with Host() as host, pytest.raises(MemoryLimitExceeded, match=r"Limits\.memory_bytes"):
+        host.load(text.encode(), name="large")
 
 
 def test_the_heap_of_objects_counts_towards_the_bytes_of_a_host():

@@ -230,7 +230,7 @@ class StackExhausted(GuestTrap):
 
 
 class MemoryLimitExceeded(GuestError):
-    """The guest's initial memory needs more than `Limits.memory_bytes`."""
+    """The guest's memory, structs and arrays at start need more than `Limits` allow."""
 
 
 class TableLimitExceeded(GuestError):

@@ -33,6 +33,7 @@ from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusals import RefusalNotes
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
+from arkml.runtime.traps import HEAP_FULL, NO_ROOM_FOR_OBJECTS
 from arkml.runtime.wasi.linking import WasiGrant, config, free_descriptors
 
 _Read = TypeVar("_Read")
@@ -278,6 +279,9 @@ class Sandbox:
 
 def _explain(name: str, error: wasmtime.WasmtimeError | wasmtime.Trap) -> ArkmlError:
     text = " ".join(str(error).split())
+    code = error.trap_code if isinstance(error, wasmtime.Trap) else None
+    if HEAP_FULL in text or code is wasmtime.TrapCode.ALLOCATION_TOO_LARGE:
+        return MemoryLimitExceeded(f"{name} cannot be instantiated: {NO_ROOM_FOR_OBJECTS}")
     if isinstance(error, wasmtime.Trap):
         return ModuleRejected(f"{name} cannot be instantiated, a segment does not fit: {text}")
     if reason := refused_by_the_machine(error):

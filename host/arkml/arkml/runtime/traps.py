@@ -22,7 +22,13 @@ _NOWHERE = (0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)  # offset of a frame that overfl
 _SHOWN_NAME = 200  # characters
 _CAUSE = "Caused by:"  # before the last lines of an error
 _NO_ROOM = "out of room for objects"
-_CAUSES = {"GC heap out of memory": _NO_ROOM, "thrown Wasm exception": "uncaught exception"}
+HEAP_FULL = "GC heap out of memory"
+"""Beginning of wasmtime's text where a guest's objects may have no more bytes."""
+NO_ROOM_FOR_OBJECTS = (
+    "no room is left for its structs, arrays and exceptions: they may have what its memory"
+    " may (Limits.memory_bytes), and a third of Limits.guest_bytes"
+)
+_CAUSES = {HEAP_FULL: _NO_ROOM, "thrown Wasm exception": "uncaught exception"}
 """The codes of errors of wasmtime, by the beginning of the text of their cause."""
 
 
@@ -51,10 +57,7 @@ def _error(name: str, error: wasmtime.WasmtimeError, places: CodePlaces) -> Gues
     reason = harmless(" ".join(cause.split()))
     code = next((kind for start, kind in _CAUSES.items() if cause.strip().startswith(start)), "")
     if code == _NO_ROOM:
-        reason = (
-            "no room is left for its structs, arrays and exceptions: they may have what its memory"
-            " may (Limits.memory_bytes), and a third of Limits.guest_bytes"
-        )
+        reason = NO_ROOM_FOR_OBJECTS
     frames = _frames(name, shown, bindings.frames_of(error), places)
     return GuestTrap(
         f"{name} trapped: {reason}{backtrace(frames)}", code=code or reason, frames=frames
