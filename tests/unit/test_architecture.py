@@ -63,7 +63,7 @@ OWNERS = {
     "grpc_tools": ("arkml.trials.generate",),
     "PIL": ("arkml.envs",),
     "stable_baselines3": ("arkml.envs.sb3",),
-    "yaml": ("arkml.async_trainer.core.config_files", "arkml.envs.llapi", "arkml.trials"),
+    "yaml": ("arkml.async_trainer.core.config_files", "arkml.base.yaml_documents"),
     "tensorboardX": ("arkml.learning",),
     "ray": ("arkml.workers", "arkml.async_trainer.runners"),
     "pytest": ("arkml.testing",),

@@ -158,6 +158,9 @@ def test_an_empty_file_has_the_defaults(tmp_path):
         ("max_steps: 3", "unknown field max_steps; AsyncTrainerConfig has max_opts, eval_interval"),
         ("max_opts: many", "max_opts is 'many', it must be a whole number, 0 or more"),
         ("[1, 2", "is not YAML: "),
+        ("max_opts: !!int x", "is not YAML: 'x' is not of type 'int'"),
+        ("? " + "x" * 5000 + "\n: 3", "has the unknown field xxx"),
+        (f"[{'x, ' * 5000}]", "has ['x', "),
         ("- 1", "has [1] where the fields of AsyncTrainerConfig are expected"),
     ],
 )
@@ -170,6 +173,7 @@ def test_a_file_with_mistakes_is_refused_in_one_sentence(text, message, tmp_path
 
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 700
 
 
 def test_a_field_of_a_configuration_inside_another_is_checked(tmp_path):

@@ -196,6 +196,12 @@ def test_manifests_are_read_though_another_one_cannot_be(tmp_path):
         ("environments: [{A: {linux_url: 1}}]", "has linux_url: 1"),
         ("environments: [{A: {additional_args: [1]}}]", "arguments that are not text"),
         ("!!python/object/apply:os.system [exit]", "is not YAML"),
+        ("environments: 2001-99-99", "is not YAML: '2001-99-99' is not of type 'timestamp'"),
+        ("a: &a [1]\nb: [" + "*a," * 100_000 + "]", "is not YAML: it expands to more than"),
+        ("environments: ['" + "x" * 5000 + "']", "lists 'xxx.*, not one environment"),
+        ("environments: [{A: {" + "x" * 999 + ": 1}}]", "unknown field 'xxx"),
+        ("environments: [{A: {tmp_dir: [" + "x" * 5000 + "]}}]", r"has tmp_dir: \['xxx"),
+        ("environments: [{" + "x" * 999 + ": 1}]", "is not a name with its fields"),
         ("environments: [" + "x" * (1 << 20), "has more than 1048576 bytes"),
     ],
 )
@@ -203,8 +209,9 @@ def test_what_is_no_manifest_is_refused(tmp_path, text, message):
     registry = UnityEnvRegistry()
     registry.register_from_yaml(str(write_manifest(tmp_path, text)))
 
-    with pytest.raises(UnityRegistryException, match=message):
+    with pytest.raises(UnityRegistryException, match=message) as refused:
         len(registry)
+    assert len(str(refused.value)) < 700
 
 
 @pytest.mark.parametrize("url", ["http://x/a.yaml", "ftp://x/a", "file://host/a.yaml", "data:,a"])

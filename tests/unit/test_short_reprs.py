@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.unit.test_sealed import CLASSES
 
-from arkml.base.short_reprs import cut_repr
+from arkml.base.short_reprs import cut_repr, cut_text
 
 LARGE = (bytes(200_000), np.zeros((300, 700)), [0.125] * 100_000, dict.fromkeys(range(100_000)))
 _LARGE = re.compile(
@@ -67,3 +67,11 @@ class Silent:
 def test_a_value_in_a_sentence_is_cut(value, text):
     assert cut_repr(value).startswith(text)
     assert len(cut_repr("x" * 1_000)) <= 200
+
+
+def test_a_value_of_a_stranger_is_shown_in_a_few_letters():
+    nested = [[["x" * 5000] * 100] * 100] * 100
+
+    assert len(cut_repr(nested)) <= 501
+    assert len(cut_text(ValueError("x \n" * 5000))) == 301
+    assert cut_text(ValueError("one\n  two")) == "one two"

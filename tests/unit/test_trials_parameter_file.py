@@ -110,12 +110,16 @@ def test_no_inactivity_is_no_limit(read):
         (f"{LEAST}  1: 2\n", "Failed to parse 1 field"),
         (f"{LEAST}  max_steps: 2020-01-01\n", "max_steps"),
         (f"{LEAST}  max_steps: .nan\n", "max_steps"),
-        ("trial_params: &a\n  environment: *a\n", "environment"),
+        ("trial_params: &a\n  environment: *a\n", "an alias repeats the value that it is part of"),
+        (f"{LEAST}  max_steps: 2020-99-99\n", "'2020-99-99' is not of type 'timestamp'"),
+        (f"{LEAST}  max_steps: {'x' * 5000}\n", "max_steps"),
+        (f"{LEAST}  max_steps: [{'x, ' * 5000}]\n", "max_steps"),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_the_file(read, text, sentence):
-    with pytest.raises(TrialError, match=rf"params\.yaml.*{re.escape(sentence)}"):
+    with pytest.raises(TrialError, match=rf"params\.yaml.*{re.escape(sentence)}") as refused:
         read(text)
+    assert len(str(refused.value)) < 700
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

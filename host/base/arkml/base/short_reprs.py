@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _ITEMS = 6  # items of a list or mapping to show
 _LETTERS = 200
+_LETTERS_OF_REASON = 300
+_LETTERS_OF_REPR = 500
 _DIGITS = 30
 
 
@@ -54,6 +56,12 @@ def short_repr(record: Any) -> str:
     return f"{type(record).__qualname__}({', '.join(shown)})"
 
 
+def cut_text(error: object) -> str:
+    """Return the text of an exception that may quote an untrusted file, on one short line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LETTERS_OF_REASON else f"{text[:_LETTERS_OF_REASON]}…"
+
+
 def cut_repr(value: object) -> str:
     """
     Return a shortened representation of an untrusted value, for a sentence.
@@ -61,8 +69,9 @@ def cut_repr(value: object) -> str:
     Unlike `repr`, it never raises, for example for a number with thousands of digits.
     """
     try:
-        return _SHORT.repr(value)
+        text = _SHORT.repr(value)
     except Exception as error:  # of any representation
         if is_of_handler(error):
             raise
         return f"a {type(value).__name__}"
+    return text if len(text) <= _LETTERS_OF_REPR else f"{text[:_LETTERS_OF_REPR]}…"

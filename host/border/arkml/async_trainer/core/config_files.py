@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from arkml.async_trainer.core.config_builder import ConfigBuilder
 from arkml.base.files import MOST_OF_SETTINGS, read_file
-from arkml.base.short_reprs import cut_repr
+from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.errors import UsageError
 
 CONFIG = "config"
@@ -38,13 +38,15 @@ class YamlConfig:
 
         Raises UsageError if the file cannot be read, or has an unknown field or an invalid value.
         """
-        yaml = import_yaml()
+        import_yaml()
+        from arkml.base.yaml_documents import load_yaml
+
         try:
-            found = yaml.safe_load(read_file(Path(path), most=MOST_OF_SETTINGS))
+            found = load_yaml(read_file(Path(path), most=MOST_OF_SETTINGS))
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        except ValueError as error:
+            raise UsageError(f"{path} is not YAML: {error}") from error
         config: Self = _of_mapping(cls, {} if found is None else found, str(path))
         return config
 
@@ -91,12 +93,14 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 def _of_mapping(kind: Any, found: object, where: str) -> Any:
     if not isinstance(found, dict):
-        raise UsageError(f"{where} has {found!r} where the fields of {kind.__name__} are expected")
+        raise UsageError(
+            f"{where} has {cut_repr(found)} where the fields of {kind.__name__} are expected"
+        )
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = [str(name) for name in found if name not in fields]
     if unknown:
         raise UsageError(
-            f"{where} has the unknown field {', '.join(unknown)}; {kind.__name__} has"
+            f"{where} has the unknown field {cut_text(', '.join(unknown))}; {kind.__name__} has"
             f" {', '.join(fields) or 'no fields'}"
         )
     values = {
@@ -108,4 +112,4 @@ def _of_mapping(kind: Any, found: object, where: str) -> Any:
     try:
         return kind(**values)
     except TypeError as error:
-        raise UsageError(f"{where} does not make a {kind.__name__}: {error}") from error
+        raise UsageError(f"{where} does not make a {kind.__name__}: {cut_text(error)}") from error

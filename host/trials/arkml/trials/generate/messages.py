@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.base.short_reprs import cut_repr
 from arkml.trials.core.error import TrialError
 from arkml.trials.generate.spec_file import SpecFile
 
@@ -54,7 +55,8 @@ class Compiled:
                 near = get_close_matches(name, self.types, n=3)
                 hint = f"did you mean {' or '.join(near)}" if near else "import its .proto file"
                 raise TrialError(
-                    f"{spec.path}: {entry} names {name!r}, which no .proto file has: {hint}?"
+                    f"{spec.path}: {entry} names {cut_repr(name)}, which no .proto file has:"
+                    f" {hint}?"
                 )
         return {name: self.types[name] for name in spec.types().values()}
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from arkml.base.short_reprs import cut_repr
 from arkml.trials.core.error import TrialError
 
 LARGEST: Final = 1 << 20
@@ -45,7 +46,7 @@ class SpecFile:
             "environment.config_type": self.environment_config,
         }
         for actor_class in self.actor_classes:
-            entry = f"actor class {actor_class.name!r}"
+            entry = f"actor class {cut_repr(actor_class.name)}"
             named[f"{entry}, action.space"] = actor_class.action_space
             named[f"{entry}, observation.space"] = actor_class.observation_space
             named[f"{entry}, config_type"] = actor_class.config_type
@@ -75,7 +76,7 @@ def read_spec(path: Path) -> SpecFile:
 
 
 def _loaded(path: Path) -> object:
-    import yaml
+    from arkml.base.yaml_documents import load_yaml
 
     try:
         with path.open("rb") as file:
@@ -85,10 +86,9 @@ def _loaded(path: Path) -> object:
     if len(content) > LARGEST:
         raise TrialError(f"{path} has more than {LARGEST} bytes: it is not a spec file")
     try:
-        return yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # bad bytes or dates, depth
-        reason = " ".join(str(error).split())
-        raise TrialError(f"{path} is not YAML: {reason}") from error
+        return load_yaml(content)
+    except ValueError as error:
+        raise TrialError(f"{path} is not YAML: {error}") from error
 
 
 def _section(value: object, path: Path, entry: str) -> Mapping[Any, Any]:
@@ -106,9 +106,16 @@ def _protos(value: object, path: Path) -> tuple[str, ...]:
                 f"{path}: 'import.proto' has {_shown(name)}: name a .proto file below the folder of"
                 " the spec file, of letters, digits, '_' and '-'"
             )
-        if not (path.parent / name).is_file():
-            raise TrialError(f"{path}: 'import.proto' names {name!r}, which is not a file")
+        if not _is_file(path.parent / name):
+            raise TrialError(f"{path}: 'import.proto' names {cut_repr(name)}, which is not a file")
     return tuple(dict.fromkeys(value))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # the name is too long
+        return False
 
 
 def _config_type(document: Mapping[Any, Any], entry: str, path: Path) -> str | None:
@@ -127,7 +134,7 @@ def _actor_classes(value: object, path: Path) -> tuple[ActorClassEntry, ...]:
     for entry in value:
         actor_class = _actor_class(_section(entry, path, "an entry of 'actor_classes'"), path)
         if actor_class.name in found:
-            raise TrialError(f"{path}: two actor classes are called {actor_class.name!r}")
+            raise TrialError(f"{path}: two actor classes are called {cut_repr(actor_class.name)}")
         found[actor_class.name] = actor_class
     return tuple(found.values())
 
@@ -138,7 +145,7 @@ def _actor_class(entry: Mapping[Any, Any], path: Path) -> ActorClassEntry:
         raise TrialError(
             f"{path}: an actor class is called {_shown(name)}: its name must be an identifier"
         )
-    where = f"actor class {name!r}"
+    where = f"actor class {cut_repr(name)}"
     action = _section(entry.get("action"), path, f"'action' of {where}")
     observation = _section(entry.get("observation"), path, f"'observation' of {where}")
     for removed in ("delta", "delta_apply_fn"):
@@ -168,7 +175,4 @@ def _type(value: object, path: Path, entry: str) -> str:
 
 
 def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return "nothing" if value is None else cut_repr(value)

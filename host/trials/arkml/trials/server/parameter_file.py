@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
 from google.protobuf.json_format import ParseDict, ParseError
 
 from arkml.base.files import MOST_OF_SETTINGS, read_file
+from arkml.base.short_reprs import cut_text
+from arkml.base.yaml_documents import load_yaml
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import DEFAULT_INACTIVITY, TrialEndpoint, checked
 from arkml.trials.wire.common_pb2 import TrialParams
@@ -25,10 +26,10 @@ def read_parameters(path: Path) -> TrialParams:
     TrialError, with the file and the value, for invalid contents.
     """
     try:
-        document = yaml.safe_load(read_file(path, most=MOST_OF_SETTINGS))
+        document = load_yaml(read_file(path, most=MOST_OF_SETTINGS))
     except OSError as error:
         raise TrialError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except ValueError as error:
         raise TrialError(f"{path} cannot be read: {error}") from error
     section = document.get(_SECTION) if isinstance(document, dict) else None
     if not isinstance(section, dict):
@@ -39,7 +40,7 @@ def read_parameters(path: Path) -> TrialParams:
         params = ParseDict(section, TrialParams())
         return checked(params)
     except (ParseError, TrialError) as error:
-        raise TrialError(f"{path}: {error}") from error
+        raise TrialError(f"{path}: {cut_text(error)}") from error
 
 
 def endpoints_of(params: TrialParams) -> frozenset[TrialEndpoint]:

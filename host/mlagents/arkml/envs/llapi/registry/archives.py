@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.llapi.exception import UnityRegistryException
 
 _EXECUTABLE = 0o755  # players are started from the folder
@@ -86,15 +87,16 @@ def _check_names(archive: Path, files: list[PurePosixPath]) -> None:
 def _target(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
     """Return the path of a member within the folder."""
     name = member.orig_filename
+    shown = cut_repr(name)
     path = PurePosixPath(name)
     unsafe = path.is_absolute() or ".." in path.parts or not path.parts
     if unsafe or any(letter in name for letter in "\\:\0"):
-        raise UnityRegistryException(f"{archive.name} has a member outside of it: {name!r}.")
+        raise UnityRegistryException(f"{archive.name} has a member outside of it: {shown}.")
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise UnityRegistryException(f"{archive.name} has a member that is not a file: {name!r}.")
+        raise UnityRegistryException(f"{archive.name} has a member that is not a file: {shown}.")
     if member.flag_bits & _ENCRYPTED:
-        raise UnityRegistryException(f"{archive.name} has an encrypted member: {name!r}.")
+        raise UnityRegistryException(f"{archive.name} has an encrypted member: {shown}.")
     return path
 
 

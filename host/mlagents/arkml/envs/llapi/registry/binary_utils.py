@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from arkml.base.loggers import SafeLogger
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.llapi.env_utils import validate_environment_path
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry import download
@@ -149,7 +150,7 @@ def _scratch(parent: Path) -> Iterator[Path]:
 
 def _folder(name: str, url: str, tmp_dir: str | None) -> Path:
     if not _NAME.fullmatch(name):
-        raise UnityRegistryException(f"{name!r} cannot be the name of a folder.")
+        raise UnityRegistryException(f"{cut_repr(name)} cannot be the name of a folder.")
     # The digest only distinguishes URLs: it has no security purpose.
     key = hashlib.md5(url.encode(), usedforsecurity=False).hexdigest()
     return Path(get_tmp_dirs(tmp_dir)[1]) / f"{name}-{key}"

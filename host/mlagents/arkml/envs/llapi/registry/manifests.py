@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry import download
 from arkml.envs.llapi.registry.remote_registry_entry import RemoteRegistryEntry
@@ -56,11 +57,11 @@ def load_local_manifest(path: str) -> dict[str, Any]:
 
 def _parsed(source: str, text: bytes) -> dict[str, Any]:
     # Imported here, since a YAML parser is needed for manifests only.
-    import yaml
+    from arkml.base.yaml_documents import load_yaml
 
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        document = load_yaml(text)
+    except ValueError as error:
         raise UnityRegistryException(f"The manifest {source} is not YAML: {error}") from error
     if not isinstance(document, dict):
         raise UnityRegistryException(f"The manifest {source} has no list of environments.")
@@ -69,20 +70,22 @@ def _parsed(source: str, text: bytes) -> dict[str, Any]:
 
 def _checked(source: str, item: object) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(item, dict) or len(item) != 1:
-        raise UnityRegistryException(f"The manifest {source} lists {item!r}, not one environment.")
+        raise UnityRegistryException(
+            f"The manifest {source} lists {cut_repr(item)}, not one environment."
+        )
     return item
 
 
 def _entry(source: str, identifier: object, fields: object) -> RemoteRegistryEntry:
-    where = f"The entry {identifier} of the manifest {source}"
+    where = f"The entry {cut_repr(identifier)} of the manifest {source}"
     if not isinstance(identifier, str) or not isinstance(fields, dict):
         raise UnityRegistryException(f"{where} is not a name with its fields.")
     for name, value in fields.items():
         kinds = _OPTIONAL.get(name)
         if kinds is None:
-            raise UnityRegistryException(f"{where} has the unknown field {name!r}.")
+            raise UnityRegistryException(f"{where} has the unknown field {cut_repr(name)}.")
         if value is not None and not isinstance(value, kinds):
-            raise UnityRegistryException(f"{where} has {name}: {value!r}.")
+            raise UnityRegistryException(f"{where} has {name}: {cut_repr(value)}.")
     if not all(isinstance(each, str) for each in fields.get("additional_args") or ()):
         raise UnityRegistryException(f"{where} has arguments that are not text.")
     return RemoteRegistryEntry(
