@@ -4,8 +4,10 @@ import io
 import json
 import math
 import os
+import re
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import gymnasium
@@ -291,6 +293,17 @@ def replaced(name, **how):
     return change
 
 
+def packed(content, **how):
+    """Replace the rewards by an array with `content` as its only chunk."""
+
+    def change(group):
+        del group["rewards"]
+        group.create_dataset("rewards", (2,), "f4", maxshape=(None,), **how)
+        group["rewards"].id.write_direct_chunk((0,), content)
+
+    return change
+
+
 def linked(group):
     del group["rewards"]
     group["rewards"] = h5py.ExternalLink("/etc/passwd", "rewards")
@@ -372,6 +385,56 @@ def no_plain_files(folder):
     (folder / "link").symlink_to("/dev/zero")
     (folder / "folder").mkdir()
     return [folder / "pipe", folder / "link", Path("/dev/zero"), folder / "folder"]
+
+
+GZIP_BOMB = zlib.compress(bytes(100 << 20), 9)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (packed(b"x", chunks=(20 << 20,)), "has chunks of 83,886,080 bytes"),
+        (
+            packed(b"x", chunks=(300 << 20,), compression="gzip"),
+            "has chunks of 1,258,291,200 bytes",
+        ),
+        (packed(GZIP_BOMB, chunks=(2,), compression="gzip"), "in a chunk of 8: it is damaged"),
+        (
+            packed(GZIP_BOMB, chunks=(1 << 20,), compression="gzip", shuffle=True, fletcher32=True),
+            "has a chunk that unpacks to more than 4,194,304 bytes",
+        ),
+        (
+            packed(b"x" * 100_000, chunks=(1 << 20,), compression="gzip"),
+            "has a damaged chunk: Error -3 while decompressing data",
+        ),
+        (packed(bytes(13 << 20), chunks=(4 << 20,), compression="lzf"), "with smaller chunks"),
+        (
+            replaced("rewards", data=np.ones(2, int), scaleoffset=3),
+            "has the filters [6]: it takes gzip or lzf",
+        ),
+    ],
+)
+def test_chunks_that_unpack_to_more_than_they_should_are_refused(tmp_path, change, sentence):
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        read_demonstrations(dataset(tmp_path, change))
+
+
+@pytest.mark.parametrize("chunks", [None, (2,), (1000,)])
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+def test_compressed_rows_are_those_that_were_written(tmp_path, chunks, compression):
+    how = {"chunks": chunks, "compression": compression, "maxshape": (None,), "shuffle": True}
+    path = dataset(tmp_path, replaced("rewards", data=np.float32([0.5, 2.5]), **how))
+
+    assert read_demonstrations(path).columns.reward[:3].tolist() == [0, 0.5, 2.5]
+
+
+def test_large_compressed_chunks_are_read(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (3, 60_000), np.uint8)
+    how = {"chunks": noise.shape, "compression": "gzip", "fletcher32": True}
+    change = replaced("observations", data=noise, **how)
+    path = dataset(tmp_path, lambda group: [change(each) for each in group.parent.values()])
+
+    assert np.array_equal(read_demonstrations(path).columns.features[:3], noise)
 
 
 def test_what_is_not_a_plain_file_is_neither_waited_for_nor_read(tmp_path):

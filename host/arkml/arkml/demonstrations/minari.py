@@ -22,6 +22,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.base.files import open_file
 from arkml.base.output_files import make_directory, write_file
+from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.demonstrations.dataset import (
     MOST_BYTES,
     DemonstrationSet,
@@ -29,6 +30,7 @@ from arkml.demonstrations.dataset import (
     outside,
     row_columns,
 )
+from arkml.demonstrations.hdf5_chunks import check_chunks
 from arkml.errors import UsageError
 from arkml.hive.protocol.rows import RowColumns
 
@@ -71,14 +73,16 @@ def read_minari(path: Path) -> DemonstrationSet:
     folder = _data_of(path)
     layout = _metadata(folder / _METADATA).get("data_format", "hdf5")
     if layout != "hdf5":
-        raise UsageError(f"{path} is stored as {layout!r}: it takes a dataset of format 'hdf5'")
+        raise UsageError(
+            f"{path} is stored as {cut_repr(layout)}: it takes a dataset of format 'hdf5'"
+        )
     try:
         with open_file(folder / _ROWS) as plain, h5py.File(plain, "r") as file:
             episodes = list(_episodes(path, file))
     except OSError as error:
-        raise UsageError(f"{folder / _ROWS} cannot be read: {error}") from None
+        raise UsageError(f"{folder / _ROWS} cannot be read: {cut_text(error)}") from None
     except (KeyError, ValueError, RuntimeError, TypeError, OverflowError) as error:
-        raise UsageError(f"{path} is not a dataset of Minari: {error}") from None
+        raise UsageError(f"{path} is not a dataset of Minari: {cut_text(error)}") from None
     if not episodes:
         raise UsageError(f"{path} has no episodes")
     columns = {name: _joined(path, name, episodes) for name in episodes[0]}
@@ -171,9 +175,12 @@ def _array(source: str, group: Any, name: str, most: int) -> npt.NDArray[Any]:
     if array.external is not None or array.is_virtual:
         raise UsageError(f"{name!r} of {source} lies in another file")
     if array.dtype.kind not in _NUMBERS or not array.ndim:
-        raise UsageError(f"{name!r} of {source} is of type {array.dtype}: it takes numbers")
+        raise UsageError(
+            f"{name!r} of {source} is of type {cut_text(array.dtype)}: it takes numbers"
+        )
     if array.size * array.dtype.itemsize > most:
         raise UsageError(f"{source} and those before it hold more than {MOST_BYTES:,} bytes")
+    check_chunks(f"{name!r} of {source}", array, MOST_BYTES)
     data: npt.NDArray[Any] = array[()]
     return data
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from arkml.base.files import open_file
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.output_files import write_file
+from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.demonstrations.dataset import (
     MOST_BYTES,
     DemonstrationSet,
@@ -80,7 +81,9 @@ def read_npz(path: Path) -> DemonstrationSet:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except DAMAGE as error:
-        raise UsageError(f"{path} is not an .npz file of demonstrations: {error}") from None
+        raise UsageError(
+            f"{path} is not an .npz file of demonstrations: {cut_text(error)}"
+        ) from None
     rows, warnings = checked(str(path), columns)
     branches = _branches(path, about, rows.features.shape[1], rows.action.shape[1])
     require_choices(str(path), rows.action, branches or ())
@@ -110,7 +113,9 @@ def _array(
         shape, in_columns, dtype = _header(file)
         # Objects are pickles, which run code of the file when they are read.
         if dtype.hasobject or dtype.kind not in kinds:
-            raise UsageError(f"{name!r} of {path} is of type {dtype}: it takes plain numbers")
+            raise UsageError(
+                f"{name!r} of {path} is of type {cut_text(dtype)}: it takes plain numbers"
+            )
         if any(length < 0 for length in shape):
             raise ValueError(f"{name!r} has the shape {shape}")
         size = dtype.itemsize
@@ -141,7 +146,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     except Exception as error:  # NumPy has Python's tokenizer and parser read it
         if is_of_handler(error):
             raise
-        raise ValueError(f"the header of an array cannot be read: {error}") from None
+        raise ValueError(f"the header of an array cannot be read: {cut_text(error)}") from None
     if not all(type(length) is int for length in shape):
         raise ValueError(f"an array has the shape {shape}")
     return shape, in_columns, dtype
@@ -157,7 +162,7 @@ def _about(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
         raise ValueError("'about' does not describe demonstrations")
     if about.get("version", VERSION) != VERSION:
         raise UsageError(
-            f"{path} is of version {about['version']!r}: this arkml reads version {VERSION}"
+            f"{path} is of version {cut_repr(about['version'])}: this arkml reads version {VERSION}"
         )
     return about
 
@@ -168,11 +173,15 @@ def _branches(
     """Return the branches in the description, checked. Raises UsageError."""
     for name, width in (("features", features), ("actions", actions)):
         if about.get(name, width) != width:
-            raise UsageError(f"{path} says {about[name]!r} {name}, and its rows have {width}")
+            raise UsageError(
+                f"{path} says {cut_repr(about[name])} {name}, and its rows have {width}"
+            )
     branches = about.get("branches")
     if branches is None:
         return None
     is_list = isinstance(branches, list)
     if not is_list or any(type(size) is not int or size < 1 for size in branches):
-        raise UsageError(f"{path} says branches of {branches!r} choices: it takes a list of counts")
+        raise UsageError(
+            f"{path} says branches of {cut_repr(branches)} choices: it takes a list of counts"
+        )
     return tuple(branches)

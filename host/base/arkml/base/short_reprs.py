@@ -56,9 +56,9 @@ def short_repr(record: Any) -> str:
     return f"{type(record).__qualname__}({', '.join(shown)})"
 
 
-def cut_text(error: object) -> str:
-    """Return the text of an exception that may quote an untrusted file, on one short line."""
-    text = " ".join(str(error).split())
+def cut_text(value: object) -> str:
+    """Return the text of a value or exception that quotes an untrusted file, on a short line."""
+    text = " ".join(str(value).split())
     return text if len(text) <= _LETTERS_OF_REASON else f"{text[:_LETTERS_OF_REASON]}…"
 
 
