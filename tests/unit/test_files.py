@@ -131,6 +131,12 @@ def test_the_disk_has_the_content_before_the_name_and_then_the_name(tmp_path, mo
 
 
 @pytest.mark.parametrize("mode", ["rb", "r+b", "ab"])
+def test_a_directory_is_no_file(tmp_path, mode):
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        open_file(tmp_path, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["rb", "r+b", "ab"])
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_pipe_is_opened_by_nobody_who_wants_a_file(tmp_path, mode, is_read):
     path = tmp_path / "file"

@@ -72,6 +72,7 @@ def test_offset_and_length_choose_the_part_of_the_file(tmp_path):
         (model(""), "weights must lie in a file of the model's own folder"),
         (model("nowhere.bin"), "cannot be read: No such file"),
         (model(offset=1), "the file ends before byte 97"),
+        (model(offset=97, length=96), "the file ends before byte 193"),
         (model(length=95), "95 bytes for a shape"),
         (model(offset=-1), "expected a number of bytes, got '-1'"),
         (model(offset=1 << 70), "expected a number of bytes"),
@@ -96,7 +97,7 @@ def test_a_side_file_that_is_a_pipe_does_not_block(tmp_path):
     path = write(tmp_path, model("pipe.bin"))
     os.mkfifo(tmp_path / "pipe.bin")
 
-    with pytest.raises(ModelRejected, match="not a regular file"):
+    with pytest.raises(ModelRejected, match="not a plain file"):
         read_policy_file(path, LIMITS)
 
 
@@ -110,6 +111,17 @@ def test_the_model_and_its_weights_together_are_a_snapshot(tmp_path):
         read_policy_file(path, Limits(snapshot_bytes=len(data) - 1))
 
 
+def test_of_a_side_file_only_the_weights_are_read(tmp_path):
+    path = write(tmp_path, model(offset=1 << 32))
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.seek(1 << 32)
+        file.write(WEIGHTS.tobytes())
+
+    graph = vet(read_policy_file(path, LIMITS), LIMITS).graph
+
+    assert graph.initializer[0].raw_data == WEIGHTS.tobytes()
+
+
 def test_a_file_that_is_not_there_is_a_wrong_use(tmp_path):
     with pytest.raises(UsageError, match=r"nothing.onnx cannot be read: No such file"):
         read_policy_file(tmp_path / "nothing.onnx", LIMITS)
@@ -121,7 +133,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     path = tmp_path / "pipe.onnx"
     os.mkfifo(path)
 
-    with pytest.raises(UsageError, match="not a regular file"):
+    with pytest.raises(UsageError, match="not a plain file"):
         read_policy_file(path, LIMITS)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from arkml.base.files import require_possible
+from arkml.base.files import open_file
 from arkml.base.native_imports import import_onnx
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
@@ -36,6 +34,32 @@ class PolicyFile:
     outputs: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The part of a file that holds a weight; the rest of the file is not read."""
+
+    title: str
+    name: str
+    offset: int
+    length: int
+
+    def read(self, folder: Path) -> bytes:
+        """Return the bytes of the weight. Raises ModelRejected."""
+        try:
+            with open_file(folder / self.name, follow=False) as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(min(self.offset, size))
+                data = file.read(min(self.length, size))
+        except OSError as error:
+            text = f"{self.title}: the file cannot be read: {error.strerror}"
+            raise ModelRejected(text) from error
+        if len(data) < self.length or self.offset > size:
+            raise ModelRejected(
+                f"{self.title}: the file ends before byte {self.offset + self.length}"
+            )
+        return data
+
+
 def output_names(outputs: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of outputs that act. Raises UsageError for anything but names."""
     names = (outputs,) if isinstance(outputs, str) else outputs
@@ -57,7 +81,7 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
     """
     path = path_of(path, "policy")
     try:
-        data = _read(path, limits.snapshot_bytes, os.O_RDONLY | os.O_NONBLOCK)
+        data = _read(path, limits.snapshot_bytes)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # of a path that cannot be one
@@ -75,17 +99,19 @@ def _with_weights(data: bytes, folder: Path, limits: Limits) -> bytes:
         model = onnx.ModelProto.FromString(data)
     except (ModelRejected, DecodeError):
         return data  # not an ONNX model, or one that vetting refuses with a reason
-    files: dict[str, bytes] = {}
+    external = [each for each in _tensors(model) if each.data_location == _EXTERNAL]
     total = len(data)
-    for tensor in _tensors(model):
-        if tensor.data_location == _EXTERNAL:
-            _inline(tensor, folder, files, limits)
-            total += len(tensor.raw_data)
-            if total > limits.snapshot_bytes:
-                raise SnapshotTooLarge(
-                    f"the model and its weights are larger than {limits.snapshot_bytes} bytes"
-                )
-    return model.SerializeToString() if files else data
+    for tensor in external:
+        part = _part(tensor)
+        total += part.length
+        if total > limits.snapshot_bytes:
+            raise SnapshotTooLarge(
+                f"the model and its weights are larger than {limits.snapshot_bytes} bytes"
+            )
+        tensor.raw_data = part.read(folder)
+        del tensor.external_data[:]
+        tensor.ClearField("data_location")
+    return model.SerializeToString() if external else data
 
 
 def _tensors(model: Any) -> Iterator[Any]:
@@ -96,24 +122,19 @@ def _tensors(model: Any) -> Iterator[Any]:
             yield from attribute.tensors
 
 
-def _inline(tensor: Any, folder: Path, files: dict[str, bytes], limits: Limits) -> None:
+def _part(tensor: Any) -> _Part:
+    """Return where a weight lies. Raises ModelRejected."""
     claims = {entry.key: entry.value for entry in tensor.external_data}
     name = claims.get("location", "")
     title = f"weight {tensor.name[:80]!r} in {name[:80]!r}"
     if not name or name in (".", "..") or set(name) & {"/", "\\", "\0"}:
         raise ModelRejected(f"{title}: weights must lie in a file of the model's own folder")
-    if name not in files:
-        files[name] = _read_side_file(folder / name, title, limits)
     size = prod(tensor.dims) * checked_type(tensor.data_type).size
     offset = _number(claims.get("offset", "0"), title)
     length = _number(claims.get("length", str(size)), title)
     if min(tensor.dims, default=0) < 0 or length != size:
-        raise ModelRejected(f"{title}: {length} bytes for a shape {list(tensor.dims)}")
-    if offset + length > len(files[name]):
-        raise ModelRejected(f"{title}: the file ends before byte {offset + length}")
-    tensor.raw_data = files[name][offset : offset + length]
-    del tensor.external_data[:]
-    tensor.ClearField("data_location")
+        raise ModelRejected(f"{title}: {length} bytes for a shape {cut_repr(list(tensor.dims))}")
+    return _Part(title, name, offset, length)
 
 
 def _number(text: str, title: str) -> int:
@@ -122,21 +143,9 @@ def _number(text: str, title: str) -> int:
     return int(text)
 
 
-def _read_side_file(path: Path, title: str, limits: Limits) -> bytes:
-    try:
-        # Refuses a link while opening it; a pipe must not block.
-        return _read(path, limits.snapshot_bytes, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise ModelRejected(f"{title}: the file cannot be read: {error.strerror}") from error
-
-
-def _read(path: Path, most: int, flags: int) -> bytes:
-    require_possible(path)
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        if status.st_size > most:
-            raise SnapshotTooLarge(f"{str(path)!r} has {status.st_size} bytes, more than {most}")
+def _read(path: Path, most: int) -> bytes:
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise SnapshotTooLarge(f"{str(path)!r} has {size} bytes, more than {most}")
         return file.read(most)

@@ -113,9 +113,12 @@ def _opened(path: Path, flags: int, within: int | None) -> int:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
             raise _not_plain(path) from None
         raise
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise _not_plain(path)
 
 

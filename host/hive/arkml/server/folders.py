@@ -78,7 +78,7 @@ class Folder:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise self._linked(name) from None
-            if error.errno == errno.EINVAL:
+            if error.errno in (errno.EINVAL, errno.EISDIR):
                 raise self._not_plain(name) from None
             raise
 
