@@ -1,6 +1,7 @@
 """Gymnasium environments, guests and the learner's SAC as parts of the asynchronous trainer."""
 
 import io
+import os
 import pickle
 import signal
 import subprocess
@@ -37,6 +38,7 @@ from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import GuestError, InvalidActions, InvalidSettings, UsageError
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.sac import Sac
 from arkml.learning.tensors import flatten
@@ -566,8 +568,56 @@ def test_a_file_of_parameters_that_is_damaged_is_refused(tmp_path, content):
 def test_parameters_of_other_widths_are_refused(tmp_path):
     agent_of().save_params(tmp_path)
 
-    with pytest.raises(Exception, match="does not fit this run"):
+    with pytest.raises(CheckpointDamaged, match="does not fit this run"):
         agent_of(features=4).load_params(tmp_path)
+
+
+def header_of(shape, dtype="<f4"):
+    """The bytes of an array in a NumPy archive, up to its content."""
+    data = io.BytesIO()
+    fields = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(data, fields)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("more", header_of((1 << 40,)), CheckpointDamaged, "'more' is .* and the run has none"),
+        ("n_opts", header_of((1 << 40,)), CheckpointDamaged, "'n_opts' is .* has int32"),
+        ("plain", header_of((), f"<U{1 << 28}"), UsageError, "'plain' is not a short text"),
+        ("n_opts", header_of((), "|O"), CheckpointDamaged, "'n_opts' is object"),
+    ],
+)
+def test_parameters_are_refused_by_their_headers(tmp_path, name, content, error, message):
+    agent = agent_of()
+    agent.save_params(tmp_path)
+    path = tmp_path / "sac.npz"
+    with zipfile.ZipFile(path) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, data in (members | {f"{name}.npy": content}).items():
+            archive.writestr(member, data)
+
+    with pytest.raises(error, match=message):
+        agent.load_params(tmp_path)
+
+
+def test_parameters_in_a_format_that_unpacks_without_a_limit_are_refused(tmp_path):
+    agent = agent_of()
+    agent.save_params(tmp_path)
+    with zipfile.ZipFile(tmp_path / "sac.npz", "a", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("more.npy", header_of((1,)))
+
+    with pytest.raises(UsageError, match="'more' is compressed by the method 14"):
+        agent.load_params(tmp_path)
+
+
+def test_parameters_that_are_a_pipe_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "sac.npz")
+
+    with pytest.raises(OSError, match="it is not a plain file"):
+        agent_of().load_params(tmp_path)
 
 
 def test_settings_that_the_agent_cannot_follow_are_refused():

@@ -209,6 +209,16 @@ def test_an_npz_whose_packed_bytes_are_damaged_is_refused(tmp_path, method):
         read_demonstrations(path)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"])
+def test_an_npz_in_a_format_that_unpacks_without_a_limit_is_refused(tmp_path, method):
+    path = tmp_path / "rows.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("agent.npy", bytes(1000))
+
+    with pytest.raises(UsageError, match=f"'agent' is compressed by the method {method}"):
+        read_demonstrations(path)
+
+
 def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_demonstrations(tmp_path / "rows.npz")

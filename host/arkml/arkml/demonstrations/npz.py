@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
-import struct
 import zipfile
-import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.base.files import open_file
-from arkml.base.handler_errors import is_of_handler
 from arkml.base.output_files import write_file
 from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.demonstrations.dataset import (
@@ -25,6 +21,7 @@ from arkml.demonstrations.dataset import (
     outside,
     require_choices,
 )
+from arkml.demonstrations.npz_arrays import DAMAGE, archived_array
 from arkml.errors import UsageError
 
 VERSION = 1
@@ -34,11 +31,6 @@ _FORMAT = "arkml demonstrations"
 _KINDS = {"agent": "ui", "step": "ui", "state": "ui", "reward": "fui", "features": "fui"}
 _KINDS["action"] = "fui"
 _MOST_TEXT = 1 << 16  # characters
-DAMAGE = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, ValueError,
-    NotImplementedError, RuntimeError,
-)  # fmt: skip
-"""The exceptions of NumPy and zipfile for a file that is damaged."""
 
 
 def write_npz(path: Path, demonstrations: DemonstrationSet) -> None:
@@ -109,47 +101,16 @@ def _array(
     path: Path, archive: zipfile.ZipFile, name: str, kinds: str, most: int
 ) -> npt.NDArray[Any]:
     """Return an array of one of the `kinds` and at most `most` bytes. Raises UsageError."""
-    with archive.open(f"{name}.npy") as file:
-        shape, in_columns, dtype = _header(file)
-        # Objects are pickles, which run code of the file when they are read.
-        if dtype.hasobject or dtype.kind not in kinds:
+    with archived_array(archive, name) as array:
+        if array.dtype.kind not in kinds:
             raise UsageError(
-                f"{name!r} of {path} is of type {cut_text(dtype)}: it takes plain numbers"
+                f"{name!r} of {path} is of type {cut_text(array.dtype)}: it takes plain numbers"
             )
-        if any(length < 0 for length in shape):
-            raise ValueError(f"{name!r} has the shape {shape}")
-        size = dtype.itemsize
-        for length in shape:
-            size *= length
-        if size > most:
+        if array.nbytes > most:
             raise UsageError(
                 f"{path} holds more than {MOST_BYTES:,} bytes of rows: split it into several files"
             )
-        data = file.read(size)
-        if len(data) != size:
-            raise ValueError(f"{name!r} ends after {len(data):,} of {size:,} bytes")
-    flat: npt.NDArray[Any] = np.frombuffer(data, dtype)
-    return flat.reshape(shape, order="F" if in_columns else "C")
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, order and type of an array. Raises ValueError."""
-    version = np.lib.format.read_magic(file)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in readers:
-        raise ValueError(f"version {version} of an array is not known")
-    try:
-        shape, in_columns, dtype = readers[version](file)
-    except Exception as error:  # NumPy has Python's tokenizer and parser read it
-        if is_of_handler(error):
-            raise
-        raise ValueError(f"the header of an array cannot be read: {cut_text(error)}") from None
-    if not all(type(length) is int for length in shape):
-        raise ValueError(f"an array has the shape {shape}")
-    return shape, in_columns, dtype
+        return array.read()
 
 
 def _about(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import io
 import json
 import sys
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.async_trainer.adaptors.sac_rows import SacReplayBuffer
 from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.sync_model import SyncModel
-from arkml.base.files import write_atomic
+from arkml.base.files import open_file, write_atomic
+from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.batches import Floats
-from arkml.demonstrations.npz import DAMAGE
+from arkml.demonstrations.npz_arrays import DAMAGE, archived_array
 from arkml.errors import UsageError
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import State
+from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.networks import Network, answer
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.sac_state import LOG_STD, first_state
@@ -35,6 +39,7 @@ POLICY = "policy.onnx"
 """File with the policy, for `arkml run GUEST --policy`."""
 
 _PLAIN = "plain"
+_MOST_PLAIN = 64 << 20  # bytes
 _TOGETHER = 16
 
 
@@ -164,14 +169,19 @@ class SacAgent(Agent, SyncModel):
         Raises OSError, and CheckpointDamaged or UsageError if they do not fit the settings.
         """
         learner = self._learning()
-        data = io.BytesIO((path / PARAMETERS).read_bytes())
+        known = learner.state().tensors
         try:
-            with np.load(data, allow_pickle=False) as archive:
-                tensors = {name: archive[name] for name in archive.files}
-            plain = json.loads(str(tensors.pop(_PLAIN)))
+            with open_file(path / PARAMETERS) as file, zipfile.ZipFile(file) as archive:
+                names = {name.removesuffix(".npy") for name in archive.namelist()} - {_PLAIN}
+                tensors = {name: _tensor(archive, name, known.get(name)) for name in names}
+                with archived_array(archive, _PLAIN) as text:
+                    if text.dtype.kind != "U" or text.shape or text.nbytes > _MOST_PLAIN:
+                        raise ValueError(f"{_PLAIN!r} is not a short text")
+                    plain = json.loads(str(text.read()))
             normalizer, state = plain["normalizer"], State(tensors, plain["learner"])
         except (*DAMAGE, KeyError, TypeError) as error:
-            raise UsageError(f"{path / PARAMETERS} is not of SacAgent: {error}") from error
+            reason = cut_text(error)
+            raise UsageError(f"{path / PARAMETERS} is not of SacAgent: {reason}") from error
         learner.restore(state)
         self._normalizer.restore(normalizer)
         self._acts_as = -1  # no step's policy is loaded
@@ -246,6 +256,22 @@ class SacAgentConfig:
             )
         if self.threads < 1:
             raise UsageError(f"threads is {self.threads}: 1 at least")
+
+
+def _tensor(archive: zipfile.ZipFile, name: str, known: Any) -> npt.NDArray[Any]:
+    """
+    Return a tensor of the type and shape of the `known` one.
+
+    Raises CheckpointDamaged for another one, which is not read.
+    """
+    with archived_array(archive, name) as array:
+        if known is None or (array.shape, array.dtype) != (known.shape, known.dtype):
+            wanted = "has none" if known is None else f"has {known.dtype}, {list(known.shape)}"
+            raise CheckpointDamaged(
+                f"the checkpoint does not fit this run: {cut_repr(name)} is"
+                f" {cut_text(array.dtype)}, {cut_repr(list(array.shape))}, and the run {wanted}"
+            )
+        return array.read()
 
 
 def _archive(arrays: dict[str, Any]) -> bytes:
