@@ -3,6 +3,9 @@
 const PREFIX = 5; // bytes before the content of a frame: its flag and its length
 const TRAILERS = 0x80;
 const LARGEST = 64 * 1024 * 1024; // bytes of a frame
+const LARGEST_TEXT = 64 * 1024; // bytes of trailers, and of a page that tells of an error
+const MOST_UNREAD = 100_000;
+const MOST_UNREAD_BYTES = 256 * 1024 * 1024;
 const CONTENT_TYPE = "application/grpc-web+proto";
 const METADATA = /^[ -+\--~]+$/; // printable, and without a comma, which separates values
 
@@ -25,33 +28,83 @@ export function frame(content) {
 
 /** The frames in bytes that arrive in any parts. */
 export class FrameDecoder {
-  #bytes = new Uint8Array(0);
+  #bytes = new Uint8Array(0); // it may be larger than what it holds, to grow seldom
+  #held = 0;
 
   /** Return the frames that are whole with these bytes, each as {isTrailers, content}. */
   feed(bytes) {
-    const all = new Uint8Array(this.#bytes.length + bytes.length);
-    all.set(this.#bytes);
-    all.set(bytes, this.#bytes.length);
-    const view = new DataView(all.buffer);
+    this.#append(bytes);
+    const view = new DataView(this.#bytes.buffer);
     const frames = [];
     let at = 0;
-    while (all.length - at >= PREFIX) {
-      const flag = all[at];
+    while (this.#held - at >= PREFIX) {
+      const flag = this.#bytes[at];
       const length = view.getUint32(at + 1);
+      const isTrailers = flag === TRAILERS;
       if ((flag & ~TRAILERS) !== 0) throw new TrialError(`the server sent a frame of kind ${flag}`);
-      if (length > LARGEST) throw new TrialError(`the server sent a frame of ${length} bytes`);
-      if (all.length - at < PREFIX + length) break;
+      if (length > (isTrailers ? LARGEST_TEXT : LARGEST)) {
+        throw new TrialError(`the server sent a frame of ${length} bytes`);
+      }
+      if (this.#held - at < PREFIX + length) break;
       const start = at + PREFIX;
-      frames.push({ isTrailers: flag === TRAILERS, content: all.subarray(start, start + length) });
       at = start + length;
+      frames.push({ isTrailers, content: this.#bytes.slice(start, at) });
     }
-    this.#bytes = all.subarray(at);
+    if (at > 0) {
+      this.#bytes = this.#bytes.slice(at, this.#held);
+      this.#held -= at;
+    }
     return frames;
   }
 
   /** Throw a TrialError if the bytes end within a frame. */
   finish() {
-    if (this.#bytes.length > 0) throw new TrialError("the server's answer ended within a message");
+    if (this.#held > 0) throw new TrialError("the server's answer ended within a message");
+  }
+
+  #append(bytes) {
+    const held = this.#held + bytes.length;
+    if (held > this.#bytes.length) {
+      const grown = new Uint8Array(Math.max(held, 2 * this.#held));
+      grown.set(this.#bytes.subarray(0, this.#held));
+      this.#bytes = grown;
+    }
+    this.#bytes.set(bytes, this.#held);
+    this.#held = held;
+  }
+}
+
+/** What was received and not taken yet, in order. */
+export class Unread {
+  #items = [];
+  #first = 0; // the items before it were taken
+  #bytes = 0;
+
+  get length() {
+    return this.#items.length - this.#first;
+  }
+
+  /** Add what came in a message of that size. Throws a TrialError if too much is not taken. */
+  push(item, size) {
+    if (this.length >= MOST_UNREAD || this.#bytes + size > MOST_UNREAD_BYTES) {
+      const most = `${MOST_UNREAD} messages or ${MOST_UNREAD_BYTES} bytes`;
+      throw new TrialError(`more than ${most} were received and not taken`);
+    }
+    this.#items.push({ item, size });
+    this.#bytes += size;
+  }
+
+  /** Take the first item. */
+  shift() {
+    const { item, size } = this.#items[this.#first];
+    this.#items[this.#first] = undefined;
+    this.#first += 1;
+    this.#bytes -= size;
+    if (2 * this.#first >= this.#items.length) {
+      this.#items.splice(0, this.#first);
+      this.#first = 0;
+    }
+    return item;
   }
 }
 
@@ -153,10 +206,24 @@ async function reached(url, request, call) {
   const error = status === null ? null : errorIn(status, response.headers.get("grpc-message"));
   if (error !== null) throw error;
   if (!response.ok) {
-    const text = (await response.text()).trim().slice(0, 500);
+    const text = (await beginning(response.body)).trim().slice(0, 500);
     throw new TrialError(text || `${url} answered with HTTP status ${response.status}`);
   }
   return response;
+}
+
+/** Return the text in the first bytes of an answer. */
+async function beginning(body) {
+  if (body === null) return "";
+  const decoder = new TextDecoder();
+  let text = "";
+  let left = LARGEST_TEXT;
+  for await (const bytes of chunks(body)) {
+    text += decoder.decode(bytes.subarray(0, left), { stream: true });
+    left -= bytes.length;
+    if (left <= 0) break;
+  }
+  return text;
 }
 
 async function* chunks(body) {
@@ -178,7 +245,7 @@ export class SocketCall {
   #socket;
   #decoder = new FrameDecoder();
   #early = []; // messages from before the socket was open
-  #received = []; // bytes of messages that nothing has taken yet
+  #received = new Unread(); // bytes of messages
   #waiting = null; // what resumes `receive`
   #isOver = false;
   #failure = null;
@@ -236,9 +303,10 @@ export class SocketCall {
   }
 
   #take(data) {
+    if (this.#isOver) return;
     try {
       for (const { isTrailers, content } of this.#decoder.feed(new Uint8Array(data))) {
-        if (!isTrailers) this.#received.push(content);
+        if (!isTrailers) this.#received.push(content, content.length);
         else this.#takeHeaders(headersIn(content));
       }
     } catch (error) {

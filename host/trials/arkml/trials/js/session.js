@@ -2,7 +2,7 @@
 
 import * as actorApi from "./actor_pb.js";
 import * as commonApi from "./common_pb.js";
-import { TrialError } from "./grpc_web.js";
+import { TrialError, Unread } from "./grpc_web.js";
 import { enumeration } from "./protobuf.js";
 
 const { CommunicationState } = commonApi.cogmentAPI;
@@ -64,7 +64,9 @@ export class Session {
   #call;
   #trialId;
   #cogSettings;
-  #events = []; // null is the end
+  #events = new Unread();
+  #hasEnded = false; // no events follow those in the queue
+  #arriving = 0; // bytes of the message that is being taken in
   #waiting = null; // what resumes the loop of events
   #tickId = -1;
   #deliveredTick = AUTO;
@@ -178,7 +180,7 @@ export class Session {
   _hangUp() {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#put(null);
+    this.#end();
     this.#call.close();
   }
 
@@ -219,6 +221,7 @@ export class Session {
       for (;;) {
         const bytes = await this.#call.receive();
         if (bytes === null) break;
+        this.#arriving = bytes.length;
         this.#take(ActorRunTrialInput.decode(bytes));
       }
       this.#isLost = this.#call.isLost && !this.#isOver;
@@ -228,7 +231,7 @@ export class Session {
       this.#call.close();
     }
     this.#isOver = true;
-    this.#put(null);
+    this.#end();
   }
 
   #take(input) {
@@ -242,7 +245,7 @@ export class Session {
       if (this.#isEnding) this.#put(new RecvEvent(EventType.FINAL));
       else this.#warn(`the trial was cut off: ${input.details ?? ""}`);
       this.#isOver = true;
-      this.#put(null);
+      this.#end();
     } else {
       throw new TrialError(`Trial [${this.#trialId}] - received the state ${input.state}`);
     }
@@ -274,18 +277,29 @@ export class Session {
   }
 
   #put(event, tickId = undefined) {
-    this.#events.push({ event, tickId });
+    if (this.#hasEnded) return;
+    this.#events.push({ event, tickId }, this.#arriving);
+    this.#resume();
+  }
+
+  #end() {
+    this.#hasEnded = true;
+    this.#resume();
+  }
+
+  #resume() {
     const resume = this.#waiting;
     this.#waiting = null;
     resume?.();
   }
 
   async #nextEvent() {
-    while (this.#events.length === 0) {
+    while (this.#events.length === 0 && !this.#hasEnded) {
       await new Promise((resume) => {
         this.#waiting = resume;
       });
     }
+    if (this.#events.length === 0) return null;
     const { event, tickId } = this.#events.shift();
     if (tickId !== undefined) this.#deliveredTick = tickId;
     return event;
