@@ -393,6 +393,49 @@ def test_downloads_follow_redirections_within_https():
         download.read("https://x/down", 7, served)
 
 
+@pytest.fixture
+def ways(monkeypatch):
+    """Pairs of host and proxy of all requests; `far` redirects to 127.0.0.1, which answers."""
+    ways = []
+
+    class Transport(httpx.AsyncBaseTransport):
+        def __init__(self, proxy=None, **_):
+            self.proxy = proxy and str(proxy.url)
+
+        async def handle_async_request(self, request):
+            ways.append((request.url.host, self.proxy))
+            if request.url.host == "far":
+                return httpx.Response(302, headers={"location": "https://127.0.0.1/b"})
+            if request.url.path == "/lost":
+                raise httpx.ConnectError("refused")
+            return httpx.Response(200, stream=httpx.ByteStream(b"content"))
+
+    monkeypatch.setattr("httpx._client.AsyncHTTPTransport", Transport)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    for name in ("NO_PROXY", "no_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return ways
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "a.localhost"])
+def test_this_machine_is_asked_without_a_proxy(ways, host):
+    assert download.read(f"https://{host}/a", 7) == b"content"
+    assert ways == [(host.strip("[]"), None)]
+
+
+def test_a_redirection_to_this_machine_leaves_the_proxy(ways):
+    assert download.read("https://far/a", 7) == b"content"
+    assert ways == [("far", "http://proxy:3128"), ("127.0.0.1", None)]
+
+
+@pytest.mark.usefixtures("ways")
+def test_a_proxy_is_named_where_a_host_cannot_be_reached():
+    with pytest.raises(ConnectionError, match="read: refused; it was asked by the proxy of HTTPS_"):
+        download.read("https://near/lost", 7)
+    with pytest.raises(ConnectionError, match=r"read: refused$"):
+        download.read("https://localhost/lost", 7)
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "deflate", "br", "zstd", "x"])
 def test_a_packed_answer_is_refused_and_never_unpacked(encoding):
     asked = []

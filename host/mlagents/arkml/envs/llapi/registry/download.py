@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import ssl
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 from urllib.parse import urlsplit
@@ -15,6 +17,8 @@ from urllib.request import url2pathname
 import httpx
 
 from arkml.base.files import open_file
+from arkml.base.host_names import is_this_machine, proxy_of
+from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.envs.llapi.exception import UnityRegistryException
 
 _REDIRECTS = 5
@@ -23,7 +27,6 @@ _TIMEOUT = 30.0  # seconds without a byte
 _SECONDS = 60.0
 """Seconds for one download, in addition to the time of its bytes at `_RATE`."""
 _RATE = 16 << 10  # bytes a second
-_SHOWN = 100  # characters
 
 
 def read(url: str, limit: int, transport: httpx.AsyncBaseTransport | None = None) -> bytes:
@@ -79,13 +82,10 @@ async def _fetch(
     url: str, take: Callable[[bytes], int], transport: httpx.AsyncBaseTransport | None
 ) -> None:
     """Pass the body of an answer to `take`, within the time that its bytes may take."""
-    client = httpx.AsyncClient(
-        timeout=_TIMEOUT, transport=transport, headers={"accept-encoding": "identity"}
-    )
     try:
-        async with asyncio.timeout(_SECONDS) as end, client:
+        async with asyncio.timeout(_SECONDS) as end, AsyncExitStack() as stack:
             began = asyncio.get_running_loop().time()
-            response = await _response(url, client)
+            response = await _response(url, _Clients(stack, transport))
             try:
                 async for block in response.aiter_raw():
                     end.reschedule(began + _SECONDS + take(block) / _RATE)
@@ -95,14 +95,50 @@ async def _fetch(
         raise ConnectionError(f"{url} did not arrive in time.") from error
     except httpx.HTTPStatusError as error:
         raise FileNotFoundError(f"{url} answered {error.response.status_code}.") from error
-    except (httpx.TransportError, httpx.InvalidURL) as error:
-        raise ConnectionError(f"{url} could not be read: {error}") from error
+    except httpx.TransportError as error:
+        text = f"{url} could not be read: {cut_text(error)}{_proxy_note(error.request.url.host)}"
+        raise ConnectionError(text) from error
+    except httpx.InvalidURL as error:
+        raise ConnectionError(f"{url} could not be read: {cut_text(error)}") from error
 
 
-async def _response(url: str, client: httpx.AsyncClient) -> httpx.Response:
+def _proxy_note(host: str) -> str:
+    """Return the end of a sentence about an unreachable host: its proxy, if it has one."""
+    if proxy := proxy_of(host, "https"):
+        return f"; it was asked by the proxy of {proxy} (no_proxy names hosts without one)"
+    return ""
+
+
+class _Clients:
+    """The clients of a download: one for this machine, without a proxy, and one for others."""
+
+    def __init__(self, stack: AsyncExitStack, transport: httpx.AsyncBaseTransport | None) -> None:
+        self._stack = stack
+        self._transport = transport
+        self._made: dict[bool, httpx.AsyncClient] = {}
+
+    async def client_of(self, url: httpx.URL) -> httpx.AsyncClient:
+        """Return the client for a URL, made when it is first needed."""
+        is_here = is_this_machine(url.host)
+        if is_here not in self._made:
+            client = httpx.AsyncClient(
+                timeout=_TIMEOUT,
+                transport=self._transport,
+                headers={"accept-encoding": "identity"},
+                # Without trust in the environment, httpx would ignore SSL_CERT_FILE as well.
+                verify=ssl.create_default_context() if is_here else True,
+                trust_env=not is_here,
+            )
+            self._made[is_here] = await self._stack.enter_async_context(client)
+        return self._made[is_here]
+
+
+async def _response(url: str, clients: _Clients) -> httpx.Response:
     """Return the answer after redirections, all of them https, with its body unread."""
+    client = await clients.client_of(httpx.URL(url))
     request = client.build_request("GET", url)
     for _ in range(_REDIRECTS):
+        client = await clients.client_of(request.url)
         response = await client.send(request, stream=True, follow_redirects=False)
         if response.next_request is None:
             try:
@@ -122,7 +158,7 @@ def _refuse_packed(url: str, response: httpx.Response) -> None:
     """Refuse a compressed body, which was not requested: it may be large when unpacked."""
     packed = response.headers.get("content-encoding", "identity")
     if packed != "identity":
-        raise UnityRegistryException(f"{url} answered in the encoding {packed[:_SHOWN]!r}.")
+        raise UnityRegistryException(f"{url} answered in the encoding {cut_repr(packed)}.")
 
 
 def _refuse_unless_https(url: str) -> None:
