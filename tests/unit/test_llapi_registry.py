@@ -214,6 +214,13 @@ def test_what_is_no_manifest_is_refused(tmp_path, text, message):
     assert len(str(refused.value)) < 700
 
 
+def test_a_long_url_of_a_manifest_is_cut_in_messages(tmp_path):
+    for url in (f"ftp://{'x' * 5000}", f"https://{'x' * 5000}.invalid", (tmp_path / "a").as_uri()):
+        with pytest.raises((UnityRegistryException, OSError)) as refused:
+            download.read(url, 10)
+        assert len(str(refused.value)) < 700
+
+
 @pytest.mark.parametrize("url", ["http://x/a.yaml", "ftp://x/a", "file://host/a.yaml", "data:,a"])
 def test_only_https_and_files_of_this_machine_are_read(url):
     with pytest.raises(UnityRegistryException, match="neither an https nor a file URL"):

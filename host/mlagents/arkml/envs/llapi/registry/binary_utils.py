@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from arkml.base.loggers import SafeLogger
-from arkml.base.short_reprs import cut_repr
+from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.envs.llapi.env_utils import validate_environment_path
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry import download
@@ -126,7 +126,9 @@ def download_and_extract_zip(
         with archive.open("wb") as file:
             digest = download.copy(url, file, limits.archive_bytes)
         if sha256 is not None and digest != sha256.lower():
-            raise UnityRegistryException(f"{url} has the SHA-256 {digest}, not {sha256}.")
+            raise UnityRegistryException(
+                f"{cut_text(url)} has the SHA-256 {digest}, not {cut_text(sha256)}."
+            )
         extract(archive, scratch / "player", limits)
         (scratch / "player" / _DIGEST).write_text(digest)
         if folder.exists():
@@ -165,6 +167,6 @@ def _digest(folder: Path) -> str | None:
 
 def _not_found(url: str) -> str:
     return (
-        f"Binary not found, make sure {url} is a valid url to "
+        f"Binary not found, make sure {cut_text(url)} is a valid url to "
         "a zip folder containing a valid Unity executable"
     )

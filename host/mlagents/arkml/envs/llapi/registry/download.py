@@ -53,7 +53,7 @@ def copy(
         nonlocal total
         total += len(block)
         if total > limit:
-            raise UnityRegistryException(f"{url} has more than {limit} bytes.")
+            raise UnityRegistryException(f"{cut_text(url)} has more than {limit} bytes.")
         digest.update(block)
         target.write(block)
         return total
@@ -75,7 +75,9 @@ def _opened(url: str, path: Path) -> IO[bytes]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise UnityRegistryException(f"{url} cannot be read: {error.strerror}.") from error
+        raise UnityRegistryException(
+            f"{cut_text(url)} cannot be read: {error.strerror}."
+        ) from error
 
 
 async def _fetch(
@@ -92,14 +94,16 @@ async def _fetch(
             finally:
                 await response.aclose()
     except TimeoutError as error:
-        raise ConnectionError(f"{url} did not arrive in time.") from error
+        raise ConnectionError(f"{cut_text(url)} did not arrive in time.") from error
     except httpx.HTTPStatusError as error:
-        raise FileNotFoundError(f"{url} answered {error.response.status_code}.") from error
+        raise FileNotFoundError(
+            f"{cut_text(url)} answered {error.response.status_code}."
+        ) from error
     except httpx.TransportError as error:
-        text = f"{url} could not be read: {cut_text(error)}{_proxy_note(error.request.url.host)}"
+        text = f"{cut_text(url)} could not be read: {cut_text(error)}{_proxy_note(error.request.url.host)}"
         raise ConnectionError(text) from error
     except httpx.InvalidURL as error:
-        raise ConnectionError(f"{url} could not be read: {cut_text(error)}") from error
+        raise ConnectionError(f"{cut_text(url)} could not be read: {cut_text(error)}") from error
 
 
 def _proxy_note(host: str) -> str:
@@ -151,19 +155,21 @@ async def _response(url: str, clients: _Clients) -> httpx.Response:
         request = response.next_request
         await response.aclose()
         _refuse_unless_https(str(request.url))
-    raise UnityRegistryException(f"{url} redirects more than {_REDIRECTS} times.")
+    raise UnityRegistryException(f"{cut_text(url)} redirects more than {_REDIRECTS} times.")
 
 
 def _refuse_packed(url: str, response: httpx.Response) -> None:
     """Refuse a compressed body, which was not requested: it may be large when unpacked."""
     packed = response.headers.get("content-encoding", "identity")
     if packed != "identity":
-        raise UnityRegistryException(f"{url} answered in the encoding {cut_repr(packed)}.")
+        raise UnityRegistryException(
+            f"{cut_text(url)} answered in the encoding {cut_repr(packed)}."
+        )
 
 
 def _refuse_unless_https(url: str) -> None:
     if urlsplit(url).scheme != "https":
-        raise UnityRegistryException(f"{url} is neither an https nor a file URL.")
+        raise UnityRegistryException(f"{cut_text(url)} is neither an https nor a file URL.")
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
