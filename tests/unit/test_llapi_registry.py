@@ -299,6 +299,8 @@ def member(name, *, mode=stat.S_IFREG | 0o644, flags=0):
         ([member("pipe", mode=stat.S_IFIFO | 0o777)], "is not a file"),
         ([member("a/b"), member("A/b")], "two members of one name"),
         ([member("a"), member("a/b")], "two members of one name"),
+        ([member("a"), member("a-b"), member("A/b/c")], "two members of one name"),
+        ([member("a/" * 600 + "b")], "has a name of 1201 letters: 'a/a/a.*'"),
     ],
 )
 def test_hostile_members_are_refused_and_nothing_is_written(tmp_path, members, text):

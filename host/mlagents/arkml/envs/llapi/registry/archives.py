@@ -8,6 +8,7 @@ import stat
 import zipfile
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from arkml.base.short_reprs import cut_repr
@@ -30,6 +31,7 @@ class ArchiveLimits:
 
 
 _SMALL = 1 << 20
+_LONGEST = 1024  # letters of the name of a member
 
 
 def extract(archive: Path, folder: Path, limits: ArchiveLimits) -> None:
@@ -78,9 +80,9 @@ def _check_sizes(archive: Path, members: list[zipfile.ZipInfo], limits: ArchiveL
 
 
 def _check_names(archive: Path, files: list[PurePosixPath]) -> None:
-    names = {str(file).casefold() for file in files}
-    folders = {str(parent).casefold() for file in files for parent in file.parents}
-    if len(names) != len(files) or names & folders:
+    names = sorted(f"{file}/".casefold() for file in files)
+    # What begins with a name follows that name at once, in this order.
+    if any(after.startswith(name) for name, after in pairwise(names)):
         raise UnityRegistryException(f"{archive.name} has two members of one name.")
 
 
@@ -90,6 +92,8 @@ def _target(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
     shown = cut_repr(name)
     path = PurePosixPath(name)
     unsafe = path.is_absolute() or ".." in path.parts or not path.parts
+    if len(name) > _LONGEST:
+        raise UnityRegistryException(f"{archive.name} has a name of {len(name)} letters: {shown}.")
     if unsafe or any(letter in name for letter in "\\:\0"):
         raise UnityRegistryException(f"{archive.name} has a member outside of it: {shown}.")
     kind = stat.S_IFMT(member.external_attr >> 16)
