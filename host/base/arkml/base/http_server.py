@@ -30,6 +30,9 @@ _NO_PASSWORD = "none"
 _PIECE = 1 << 10
 """Bytes that are parsed at a time outside of a body; a limit is looked at after each piece."""
 
+_MOST_FIELDS = 128
+"""Fields of a header and trailers of one request at most: each costs a hundred times its bytes."""
+
 _FRAMING = 8
 """Bytes beside each byte of a chunked body at most, besides the limit of headers: its framing."""
 
@@ -74,6 +77,7 @@ class LimitedConfig(uvicorn.Config, ABC):
         **named: Any,
     ) -> None:
         self.limits = limits
+        self.tls: ssl.SSLContext | None = None
         self._tls = [path for path in (tls_cert, tls_key) if path is not None]
         super().__init__(
             app,
@@ -98,6 +102,7 @@ class LimitedConfig(uvicorn.Config, ABC):
         super().load()
         if self.ssl is not None:
             self.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.tls, self.ssl = self.ssl, None  # connections begin TLS once they are counted
 
     @abstractmethod
     def problem_with(self, connection: LimitedProtocol) -> str:
@@ -173,6 +178,9 @@ class LimitedProtocol(HttpToolsProtocol):
     may have. Bytes behind a request that is not answered yet are not parsed, and the socket is not
     read further. Trailers are dropped: the application has got the body before them, and their
     bytes count as bytes of a header.
+
+    With TLS a connection counts from its first moment, and its handshake has the time of a header:
+    asyncio would tell of it only after the handshake, which may take a minute.
     """
 
     config: LimitedConfig
@@ -189,6 +197,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._awaited: _Awaited | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._fields = 0  # of the request
+        self._handshake: asyncio.Task[None] | None = None
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
 
@@ -196,9 +206,31 @@ class LimitedProtocol(HttpToolsProtocol):
         """Accept a connection, or refuse it."""
         super().connection_made(transport)
         self.flow = _HeldReading(transport)
-        if problem := self.config.problem_with(self):
+        problem, tls = self.config.problem_with(self), self.config.tls
+        if tls is None and problem:
             self._end(HTTPStatus.SERVICE_UNAVAILABLE, problem)
+        elif tls is None:
+            self._watch()
+        elif problem:
+            transport.abort()  # an answer would take a handshake
         else:
+            transport.pause_reading()
+            self._handshake = self.loop.create_task(self._begin_tls(transport, tls))
+
+    async def _begin_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        """Make the handshake, and wait for the first request."""
+        seconds = self._limits.header_seconds or None
+        try:
+            encrypted = await self.loop.start_tls(
+                transport, self, context, server_side=True, ssl_handshake_timeout=seconds
+            )
+        except OSError:  # of TLS, of the client, or of the time
+            transport.abort()
+            return
+        if encrypted is not None and not transport.is_closing():
+            self.transport = encrypted
+            self.flow = _HeldReading(encrypted)
+            self.scheme = "https"
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -219,8 +251,14 @@ class LimitedProtocol(HttpToolsProtocol):
         """Note that a header begins."""
         self._part = _Part.HEADER
         self._outside, self._piece = self._piece, 0
+        self._fields = 0
         self._inside = self._announced = 0
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a field of the header, or a trailer, and keep it."""
+        self._fields += 1
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Note that a body begins, which may be empty; what `on_header` adds now is a trailer."""
@@ -314,6 +352,9 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._part is _Part.BODY:
                 part = "chunk sizes and trailers of a body take"
             self._refuse(status, f"the {part} {most} bytes at most")
+        elif self._fields > _MOST_FIELDS:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self._refuse(status, f"a request has {_MOST_FIELDS} fields in its header at most")
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         """End the connection, with a sentence unless that would break another answer."""

@@ -100,7 +100,8 @@ async def _fetch(
             f"{cut_text(url)} answered {error.response.status_code}."
         ) from error
     except httpx.TransportError as error:
-        text = f"{cut_text(url)} could not be read: {cut_text(error)}{_proxy_note(error.request.url.host)}"
+        note = _proxy_note(error.request.url.host)
+        text = f"{cut_text(url)} could not be read: {cut_text(error)}{note}"
         raise ConnectionError(text) from error
     except httpx.InvalidURL as error:
         raise ConnectionError(f"{cut_text(url)} could not be read: {cut_text(error)}") from error
