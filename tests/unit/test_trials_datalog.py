@@ -1,6 +1,7 @@
 """The log of trials: what is added comes back, whole, and little else can happen to it."""
 
 import asyncio
+import os
 import random
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import ENVIRONMENT, ROOT
+from tests.sqlite_journals import write_hot_journal
 from tests.unit.datalog_parts import (
     ENDED,
     RUNNING,
@@ -30,7 +32,7 @@ from arkml.errors import UsageError
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import Entries, Entry, EntryKind
 from arkml.trials.datalog import database, datalog
-from arkml.trials.datalog.database import FILE
+from arkml.trials.datalog.database import FILE, connect
 from arkml.trials.datalog.datalog import Datalog, DatalogOptions
 from arkml.trials.datalog.reader import DatalogReader
 from arkml.trials.datalog.removal import remove
@@ -548,6 +550,65 @@ def test_without_a_log_there_is_a_sentence_and_nothing_is_made(tmp_path):
         remove(tmp_path / "log", lambda reader: reader.trials())
 
     assert not (tmp_path / "log").exists()
+
+
+@pytest.fixture
+def closed_log(tmp_path):
+    """A log that no process has open, without files beside it."""
+    return written(tmp_path / "log", "trial")
+
+
+USES = {"read": DatalogReader, "write": Datalog, "remove": lambda log: remove(log, list)}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_journal_that_names_another_file_is_not_followed(closed_log, tmp_path, use):
+    victim = tmp_path / "victim"
+    victim.write_text("key")
+    journal = write_hot_journal(closed_log / FILE, victim)
+
+    with pytest.raises(TrialError, match=f"{journal.name} does not belong to a log of trials"):
+        USES[use](closed_log)
+    assert victim.exists()
+
+
+def test_a_journal_beside_the_target_of_a_link_is_not_followed(closed_log, tmp_path):
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_text("key")
+    link.mkdir()
+    (link / FILE).symlink_to(closed_log / FILE)
+    write_hot_journal(closed_log / FILE, victim)
+
+    with pytest.raises(TrialError, match="does not belong to a log of trials"):
+        Datalog(link)
+    assert victim.exists()
+
+
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+@pytest.mark.parametrize("end", ["-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_plain_file_beside_a_log_is_refused(closed_log, tmp_path, mode, end, kind):
+    path = closed_log / (FILE + end)
+    with sqlite3.connect(closed_log / FILE) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.close()
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to(tmp_path / "elsewhere")
+
+    for use in USES.values():
+        with pytest.raises(TrialError, match=f"{path.name} does not belong to a log of trials"):
+            use(closed_log)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_log_in_another_mode_is_written_in_its_own_again(closed_log):
+    with sqlite3.connect(closed_log / FILE) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+    connect(closed_log / FILE, "rw", 1.0).close()
+
+    with sqlite3.connect(closed_log / FILE) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final, Literal
 
+from arkml.base.sqlite_files import SIDE_FILES, foreign_beside
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import EntryKind
 
@@ -101,7 +102,8 @@ def create(path: Path) -> None:
     try:
         if path.exists():
             return
-        new.unlink(missing_ok=True)  # a process that was killed may have left it
+        for end in ("", *SIDE_FILES):  # a process that was killed may have left them
+            new.with_name(new.name + end).unlink(missing_ok=True)
         os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(new, isolation_level=None)
         try:
@@ -122,6 +124,9 @@ def connect(path: Path, mode: Literal["ro", "rw"], timeout: float) -> sqlite3.Co
     """
     Open a file that has exactly the tables of a log.
 
+    Beside it lie only files that SQLite makes for a log, which is always in WAL mode: others may
+    have it delete a file elsewhere, or wait for ever.
+
     Args:
         path: The file, which must exist.
         mode: "ro" to read, "rw" to write as well.
@@ -131,14 +136,21 @@ def connect(path: Path, mode: Literal["ro", "rw"], timeout: float) -> sqlite3.Co
         A connection in autocommit mode, usable by one thread at a time.
 
     Raises:
-        TrialError: The file is missing, or is not a log of this version.
+        TrialError: The file is missing, is not a log of this version, or lies beside a file that
+            does not belong to a log.
         sqlite3.Error: The file cannot be read; see FAILURES for further errors.
 
     """
     if not path.is_file():
         raise TrialError(f"there is no log of trials at {path}")
+    file = path.resolve()  # beside it, not beside a link to it, SQLite looks for other files
+    if foreign := foreign_beside(file):
+        raise TrialError(
+            f"{foreign[0]} does not belong to a log of trials, so {path.name} is not opened:"
+            " remove it"
+        )
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
+        f"{file.as_uri()}?mode={mode}",
         uri=True,
         timeout=timeout,
         isolation_level=None,
@@ -151,6 +163,8 @@ def connect(path: Path, mode: Literal["ro", "rw"], timeout: float) -> sqlite3.Co
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         _check(path, connection)
+        if mode == "rw":
+            connection.execute("PRAGMA journal_mode = WAL")  # as it was made, unless changed
     except BaseException:
         connection.close()
         raise
