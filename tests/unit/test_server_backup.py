@@ -40,6 +40,7 @@ def data(tmp_path):
         "hive.log": b"a log",
         "index.sqlite": b"index",
         "index.sqlite-wal": b"more",
+        "index.sqlite-journal": b"half",
         "modules/00.wasm": b"\0asm",
         f"runs/{RUN}/run.json": json.dumps({"id": RUN, "rows": 5}).encode(),
         f"runs/{RUN}/.run.json.new": b"half",
@@ -78,10 +79,8 @@ def test_what_is_restored_is_what_was_there(data, tmp_path):
     archive, restored = tmp_path / "hive.tar", tmp_path / "restored"
     summary = write_backup(data, archive)
     told = restore_backup(archive, restored)
-    left_out = {
-        "lock", "hive.log", "index.sqlite", "index.sqlite-wal", run_file(".run.json.new"),
-        run_file("metrics.sqlite-shm"),
-    }  # fmt: skip
+    left_out = {"lock", "hive.log", run_file(".run.json.new"), run_file("metrics.sqlite-shm")}
+    left_out |= {f"index.sqlite{end}" for end in ("", "-wal", "-journal")}
     expected = {name: file for name, file in contents(data).items() if name not in left_out}
     segment = run_file("rows/0000000001.rows")
     found = contents(restored)
@@ -437,7 +436,8 @@ def write_archive(path, *entries):
 GOOD = entry(run_file("run.json"), b"{}")
 NAMES = ["/etc/passwd", "../out", "runs/../../out", "runs//x", "./lock", "runs/.hidden",
          "runs/a\nb", "other/file", "runs/a/b/c/d/e/f/g/h", "..", "runs/", "x" * 99 + "/y",
-         "C:\\x"]  # fmt: skip
+         "C:\\x", "lock", "tokens.lock", "hive.log", "index.sqlite", "index.sqlite-journal",
+         "index.sqlite-wal", "index.sqlite-shm"]  # fmt: skip
 KINDS = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE,
          tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME]  # fmt: skip
 WRONG = {

@@ -25,7 +25,6 @@ from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.folders import Folder
 from arkml.server.log import COUNTS_NAME
 from arkml.server.metrics_store import SHARED_NAME, STORE_NAME, WAL_NAME
-from arkml.server.old_reports import OLD_INDEX
 from arkml.server.upgrade import DATA_VERSION
 
 FORMAT = 1
@@ -47,8 +46,7 @@ _WAL_HEADER = 32
 """Bytes of the header of SQLite's write-ahead log, which has other salts after each checkpoint."""
 
 _CHUNK = 1 << 20
-_LEFT_OUT = ("lock", *OLD_INDEX)
-_ENDINGS_LEFT_OUT = (".log", ".lock")
+_LEFT_OUT = re.compile(r"lock|index\.sqlite.*|.*\.(log|lock)")
 _TARGETS = (".onnx", ".safetensors")
 """Endings of files that others name: the others, such as `newest.json`, are opened first."""
 
@@ -116,6 +114,11 @@ def write_backup(data: Path, output: Path, progress: Progress = lambda *_: None)
         raise
     sync_directory(target.parent)
     return summary
+
+
+def is_left_out(name: str) -> bool:
+    """Return whether no archive has a file of this name beside the runs: a hive makes it anew."""
+    return _LEFT_OUT.fullmatch(name) is not None
 
 
 class _Archive:
@@ -343,7 +346,7 @@ def _take_store(run: Folder, name: str) -> list[_Taken]:
 def _take_others(data: Folder, files: ExitStack) -> Iterator[_Taken]:
     """Open the files beside the runs."""
     for name in _names(data):
-        if name in _LEFT_OUT or name.endswith(_ENDINGS_LEFT_OUT):
+        if is_left_out(name):
             continue
         if (folder := data.folder(name)) is not None:
             with folder:

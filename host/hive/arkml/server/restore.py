@@ -18,7 +18,15 @@ from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.wire import MAX_COUNT
 from arkml.server.access.token_file import TokenEntry, TokenFile
-from arkml.server.backup import FORMAT, MANIFEST_NAME, MODULES, PART, RUNS, Progress
+from arkml.server.backup import (
+    FORMAT,
+    MANIFEST_NAME,
+    MODULES,
+    PART,
+    RUNS,
+    Progress,
+    is_left_out,
+)
 from arkml.server.ownership import give, make_parents, owner_to_be
 from arkml.server.upgrade import DATA_VERSION
 
@@ -156,7 +164,7 @@ class _Reader:
     def _extract(self, info: tarfile.TarInfo, directory: int) -> None:
         """Write one file. Raises HiveError for a place where a backup has none."""
         name, parts = info.name, info.name.split("/")
-        at_place = len(parts) == 1 or (parts[0] in (RUNS, MODULES) and len(parts) > 1)
+        at_place = not is_left_out(name) if len(parts) == 1 else parts[0] in (RUNS, MODULES)
         if not at_place or len(parts) > _MOST_DEPTH or not all(map(PART.fullmatch, parts)):
             raise self._refused(f"{name!r:.120} is not the name of a file of a hive")
         if name in self._found:
