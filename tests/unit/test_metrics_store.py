@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
+from tests.sqlite_journals import write_hot_journal
 
 from arkml.hive.protocol.reports import HOUR, MINUTE, SECOND, thin
 from arkml.server.metrics import RunMetrics
-from arkml.server.metrics_store import MetricsStore, read_curves
+from arkml.server.metrics_store import MetricsStore, read_curves, read_store
 
 BEGAN = 1_800_000_000 * SECOND
 
@@ -277,3 +279,31 @@ def test_a_clock_that_is_set_back_leaves_curves_in_order(tmp_path, clock):
 
     assert times == sorted(times)
     assert times[-1] - times[0] == 570 * SECOND
+
+
+def test_a_journal_beside_a_store_is_refused_and_deletes_nothing(path, tmp_path):
+    measure(tmp_path, ("loss", 1.0, 1))
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    write_hot_journal(path, victim)
+
+    with closing(MetricsStore(tmp_path)) as store, pytest.raises(OSError, match="-journal"):
+        store.latest()
+    with pytest.raises(OSError, match="-journal"):
+        read_store(tmp_path)
+    assert victim.read_text() == "kept"
+
+
+def test_a_store_with_foreign_tables_is_set_aside_unread(path, tmp_path):
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(
+            "CREATE VIEW metrics AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id FROM n)"
+            " SELECT id FROM n"
+        )
+        made.commit()
+
+    with pytest.raises(sqlite3.DatabaseError, match="foreign tables"):
+        read_store(tmp_path)
+    measure(tmp_path, ("loss", 1.0, 1))
+    with closing(MetricsStore(tmp_path)) as store:
+        assert store.latest()

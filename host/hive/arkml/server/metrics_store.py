@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import closing, suppress
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from math import isfinite
 from pathlib import Path
@@ -18,6 +18,7 @@ import msgspec
 
 from arkml.base.files import open_file
 from arkml.base.loggers import SafeLogger
+from arkml.base.sqlite_files import foreign_beside
 from arkml.hive.protocol.histograms import Histogram, HistogramPoints, thin_histograms
 from arkml.hive.protocol.reports import DAY, HOUR, MINUTE, OLD_INTERVAL, Point, Report
 from arkml.hive.protocol.wire import MAX_COUNT
@@ -39,6 +40,7 @@ _TABLES = {
     "histograms": "wall_ns, step, bins",
     "thinned": "interval, until",
 }
+_ENTRIES = "SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 100"
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS metrics (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS series (metric INTEGER NOT NULL, wall_ns INTEGER NOT NULL,
@@ -195,6 +197,9 @@ class MetricsStore:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             _require_plain(self._path)
+            if not _is_ours(self._path):
+                _log.warning("%s has foreign tables: it is set aside unread", self._path)
+                _set_aside(self._path)
             self._connection = _connect(self._path)
         return self._connection
 
@@ -208,6 +213,9 @@ def read_store(directory: Path) -> closing[sqlite3.Connection]:
     """
     path = directory / STORE_NAME
     open_file(path, follow=False).close()
+    _require_plain(path)
+    if not _is_ours(path):
+        raise sqlite3.DatabaseError(f"{path} has foreign tables")
     uri = path.absolute().as_uri()
     for mode in ("mode=rw", "mode=ro&immutable=1"):
         connection = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None)
@@ -252,14 +260,52 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _require_plain(path: Path) -> None:
-    """Raise OSError unless it is a plain file: SQLite would wait for a pipe, and follow a link."""
+    """
+    Raise OSError unless it is a plain file: SQLite would wait for a pipe, and follow a link.
+
+    So must the files beside it be, and there must be no rollback journal: SQLite deletes the file
+    that one names.
+    """
     with suppress(FileNotFoundError):
         open_file(path, follow=False).close()
+    for beside in foreign_beside(path):
+        raise OSError(f"{beside} is no file of this hive: remove it")
+
+
+@cache
+def _tables() -> frozenset[tuple[Any, ...]]:
+    """Return the entries of the schema of a store."""
+    with closing(sqlite3.connect(":memory:")) as made:
+        made.executescript(_SCHEMA)
+        return frozenset(made.execute(_ENTRIES))
+
+
+def _is_ours(path: Path) -> bool:
+    """
+    Return whether a database has no other tables than a store has, before anything reads them.
+
+    A view in the place of a table could take for ever. One that cannot be read is damaged: ours.
+    """
+    if not path.exists():
+        return True
+    with closing(sqlite3.connect(path)) as found:
+        try:
+            return frozenset(found.execute(_ENTRIES)) <= _tables()
+        except sqlite3.DatabaseError:
+            return True
+
+
+def _set_aside(path: Path) -> None:
+    """Rename a database and the files beside it, so that a new one begins."""
+    damaged = path.with_name(_DAMAGED_NAME)
+    for suffix in _SUFFIXES:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).replace(damaged.with_name(damaged.name + suffix))
 
 
 def _salvage(path: Path) -> None:
     """Replace a damaged database by one with the rows that can be read, from both of its ends."""
-    new, damaged = path.with_name(_NEW_NAME), path.with_name(_DAMAGED_NAME)
+    new = path.with_name(_NEW_NAME)
     for suffix in _SUFFIXES:
         new.with_name(new.name + suffix).unlink(missing_ok=True)
     with closing(_connect(new)) as made, closing(sqlite3.connect(path)) as old:
@@ -269,9 +315,7 @@ def _salvage(path: Path) -> None:
             into = f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({_marks(columns)})"
             made.executemany(into, _readable(old, f"SELECT {columns} FROM {table} ORDER BY {key}"))
         made.execute("COMMIT")
-    for suffix in _SUFFIXES:
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).replace(damaged.with_name(damaged.name + suffix))
+    _set_aside(path)
     new.replace(path)
 
 

@@ -165,6 +165,7 @@ class _Reader:
         """Write one file. Raises HiveError for a place where a backup has none."""
         name, parts = info.name, info.name.split("/")
         at_place = not is_left_out(name) if len(parts) == 1 else parts[0] in (RUNS, MODULES)
+        at_place = at_place and not name.endswith(("-journal", "-shm"))  # SQLite would read them
         if not at_place or len(parts) > _MOST_DEPTH or not all(map(PART.fullmatch, parts)):
             raise self._refused(f"{name!r:.120} is not the name of a file of a hive")
         if name in self._found:
