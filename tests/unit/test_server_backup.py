@@ -458,6 +458,15 @@ WRONG = {
     ),
     "a manifest without files": ([GOOD, listing(files=None)], "does not list files"),
     "a manifest that is not JSON": ([GOOD, entry(MANIFEST_NAME, b"?")], "manifest cannot be read"),
+    "a manifest that is a list": ([GOOD, entry(MANIFEST_NAME, b"[]")], "manifest cannot be read"),
+    "a manifest nested deeply": (
+        [GOOD, entry(MANIFEST_NAME, b'{"x":' + b"[" * 4_000)], "manifest cannot be read",
+    ),
+    "a manifest larger than its files": (
+        [GOOD, listing(GOOD, more=[[]] * 2_000)], r"its manifest has 8\d\d\d bytes",
+    ),
+    "a manifest that lists numbers": ([GOOD, listing(files=[1])], "does not list files"),
+    "a format that is no number": ([GOOD, listing(GOOD, format="1")], 'its format is "1", and'),
 }  # fmt: skip
 
 

@@ -7,16 +7,17 @@ import os
 import shutil
 import tarfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from arkml.base.files import open_file, sync_directory
-from arkml.errors import HiveError, ProtocolError, UsageError
-from arkml.hive.protocol.documents import parse_object
-from arkml.hive.protocol.wire import MAX_COUNT
+from arkml.errors import HiveError, UsageError
+from arkml.hive.protocol.wire import Count
 from arkml.server.access.token_file import TokenEntry, TokenFile
 from arkml.server.backup import (
     FORMAT,
@@ -35,10 +36,33 @@ _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_FILES = 1_000_000
-_MOST_MANIFEST = 512 << 20
 _MOST_DEPTH = 8
+_MOST_ENTRY = 256  # bytes of a file in a manifest, besides its name; `write_backup` takes 140
+_MOST_REST = 4 << 10  # bytes of a manifest without its files
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 Entries = dict[str, tuple[int, str]]
 """Size and SHA-256 of each file, by its name."""
+
+
+_UNKNOWN = msgspec.Raw(b"null")
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """A manifest whose values are parsed one by one, each as the type that it must have."""
+
+    format: msgspec.Raw = _UNKNOWN
+    data_version: msgspec.Raw = _UNKNOWN
+    release: msgspec.Raw = _UNKNOWN
+    created_at: msgspec.Raw = _UNKNOWN
+    files: msgspec.Raw = _UNKNOWN
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    """A file in a manifest."""
+
+    name: str
+    size: Count
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +138,13 @@ class _Reader:
         self._length = os.fstat(file.fileno()).st_size
         self._found: Entries = {}
 
-    def extract(self, directory: int) -> dict[str, Any]:
+    def extract(self, directory: int) -> _Manifest:
         """
         Extract all files into an empty directory that is open, and return the manifest.
 
         Raises HiveError.
         """
-        manifest: dict[str, Any] | None = None
+        manifest: _Manifest | None = None
         while manifest is None:
             info = self._next()
             if info.name == MANIFEST_NAME:
@@ -130,17 +154,17 @@ class _Reader:
         self._check(manifest)
         return manifest
 
-    def summary(self, manifest: Mapping[str, Any], tokens: Iterable[TokenEntry]) -> RestoreSummary:
+    def summary(self, manifest: _Manifest, tokens: Iterable[TokenEntry]) -> RestoreSummary:
         """Return a summary of the extracted files, with the tokens that have not expired."""
         runs = {name.split("/")[1] for name in self._found if name.startswith(f"{RUNS}/")}
         size = sum(size for size, _ in self._found.values())
-        release, created = str(manifest.get("release", ""))[:64], manifest.get("created_at")
+        release = _value(manifest.release, str) or ""
         return RestoreSummary(
             len(self._found),
             size,
             tuple(sorted(runs)),
-            release,
-            created if type(created) is int and 0 <= created <= MAX_COUNT else 0,
+            release[:64],
+            _value(manifest.created_at, Count) or 0,
             tuple(one for one in tokens if not one.is_expired(time.time())),
         )
 
@@ -192,30 +216,31 @@ class _Reader:
         self._found[name] = info.size, digest.hexdigest()
         self._progress(self._file.tell() >> 20, self._length >> 20)
 
-    def _manifest(self, info: tarfile.TarInfo) -> dict[str, Any]:
-        if info.size > _MOST_MANIFEST:
+    def _manifest(self, info: tarfile.TarInfo) -> _Manifest:
+        """Return the manifest, which is no larger than the files before it can make it."""
+        if info.size > _MOST_REST + sum(_MOST_ENTRY + len(name) for name in self._found):
             raise self._refused(f"its manifest has {info.size} bytes")
         try:
-            return parse_object(self._read(info.size))
-        except ProtocolError as error:
+            return msgspec.json.decode(self._read(info.size), type=_Manifest)
+        except _NOT_JSON as error:
             raise self._refused(f"its manifest cannot be read: {error}") from error
 
-    def _check(self, manifest: dict[str, Any]) -> None:
+    def _check(self, manifest: _Manifest) -> None:
         """Raise HiveError unless the files match the manifest."""
         for name, own in (("format", FORMAT), ("data_version", DATA_VERSION)):
-            number = manifest.get(name)
-            if type(number) is not int or not 1 <= number <= own:
+            value: msgspec.Raw = getattr(manifest, name)
+            number = _value(value, int)
+            if number is None or not 1 <= number <= own:
+                shown = bytes(value)[:20].decode("ascii", "replace")
                 raise self._refused(
-                    f"its {name} is {number!r:.20}, and this release of arkml reads up to {own}:"
+                    f"its {name} is {shown}, and this release of arkml reads up to {own}:"
                     " use the release that wrote it, or a newer one"
                 )
         try:
-            listed: Entries = {
-                str(one["name"]): (int(one["size"]), str(one["sha256"]))
-                for one in manifest["files"]
-            }
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._refused(f"its manifest does not list files: {error!r}") from error
+            files = msgspec.json.decode(manifest.files, type=list[_Listed])
+        except _NOT_JSON as error:
+            raise self._refused(f"its manifest does not list files: {error}") from error
+        listed: Entries = {one.name: (one.size, one.sha256) for one in files}
         for name in sorted(listed.keys() | self._found.keys()):
             if name not in self._found:
                 raise self._refused(f"{name!r:.120} of its manifest is missing")
@@ -232,6 +257,14 @@ class _Reader:
 
     def _refused(self, reason: str) -> HiveError:
         return HiveError(f"{self._path} is not a whole backup of a hive: {reason}")
+
+
+def _value(value: msgspec.Raw, kind: Any) -> Any:
+    """Return the value of a JSON text, None if it is of another type."""
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except _NOT_JSON:
+        return None
 
 
 def _made(folders: Sequence[str], directory: int, opened: ExitStack) -> int:
