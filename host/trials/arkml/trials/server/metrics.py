@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from arkml.base.host_names import authority_of
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import EntryKind, Logged
 from arkml.trials.server.orchestrator import TrialLog
 from arkml.trials.wire.common_pb2 import TrialParams, TrialState
+
+MOST_CONNECTIONS: Final = 16
+"""Maximum number of connections to the port of the metrics; others are closed at once."""
 
 _HEAD_SECONDS = 5.0
 _MOST_HEAD = 8 << 10  # bytes
@@ -86,9 +90,18 @@ class MeasuredLog:
 
 
 async def serve_metrics(measured: MeasuredLog, host: str, port: int) -> asyncio.Server:
-    """Serve the series over HTTP. Raises TrialError if the port is in use."""
+    """
+    Serve the series over HTTP, to MOST_CONNECTIONS at once.
+
+    Raises TrialError if the port is in use.
+    """
+    answered: set[asyncio.StreamWriter] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(answered) >= MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        answered.add(writer)
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -97,10 +110,13 @@ async def serve_metrics(measured: MeasuredLog, host: str, port: int) -> asyncio.
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
+            answered.remove(writer)
             writer.close()
 
     try:
-        return await asyncio.start_server(answer, host, port, limit=_MOST_HEAD)
+        return await asyncio.start_server(
+            answer, host, port, limit=_MOST_HEAD, backlog=MOST_CONNECTIONS
+        )
     except OSError as error:
         raise TrialError(
             f"nothing can listen at {authority_of(host, port)} ({error.strerror}): take another"
