@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from safetensors.numpy import load
 
-from arkml.errors import InvalidSettings
+from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
+from arkml.learning import checkpoints
 from arkml.learning.algorithm import Diverged, State
+from arkml.learning.algorithms import make_algorithm
 from arkml.learning.checkpoints import (
     Checkpoint,
     CheckpointDamaged,
@@ -25,6 +27,7 @@ from arkml.learning.checkpoints import (
     read_checkpoint,
     shaping_settings,
 )
+from arkml.learning.normalizer import Normalizer
 
 SETTINGS = Settings(3, 2, hidden=8)
 TENSORS = {
@@ -188,21 +191,23 @@ def test_a_forged_checkpoint_is_refused_or_has_the_right_types(tmp_path_factory,
     assert all(type(n) is int and n >= 0 for n in (found.n_opts, found.rows, *found.cursor))
 
 
+FACTS = {
+    "format": 2,
+    "run": "run",
+    "shaping": shaping_settings(SETTINGS),
+    "n_opts": 1,
+    "rows": 1,
+    "cursor": [0, 0],
+    "algorithm": {},
+    "facts": {},
+}
+
+
 def forged(path, **changes):
     """A checkpoint with other facts, whose checksum is right."""
     from arkml.learning.checkpoints import _digest
 
-    facts = {
-        "format": 2,
-        "run": "run",
-        "shaping": shaping_settings(SETTINGS),
-        "n_opts": 1,
-        "rows": 1,
-        "cursor": [0, 0],
-        "algorithm": {},
-        "facts": {},
-    }
-    text = json.dumps(facts | changes)
+    text = json.dumps(FACTS | changes)
     path.write_bytes(safetensors({"__metadata__": {"arkml": text, "sha256": _digest(text, {})}}))
     return path
 
@@ -257,12 +262,69 @@ def test_a_hostile_file_is_refused_as_damaged(tmp_path, name):
     assert not isinstance(refused.value, CheckpointOutdated)
 
 
+def sparse(path, size, **shaping):
+    """A checkpoint whose only tensor has `size` bytes of nothing, which take no space."""
+    text = json.dumps(FACTS | {"shaping": FACTS["shaping"] | shaping})
+    header = {"a": tensor(shape=(size // 4,), offsets=(0, size))}
+    path.write_bytes(safetensors(header | {"__metadata__": {"arkml": text, "sha256": ""}}))
+    os.truncate(path, path.stat().st_size + size)
+    return path
+
+
+def refuse_to_read(_):
+    pytest.fail("its tensors are read")
+
+
+def test_a_checkpoint_for_which_there_is_no_memory_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "load", refuse_to_read)
+    path = sparse(tmp_path / "000000000001.safetensors", 1 << 40)
+
+    with pytest.raises(HiveError, match=r"1,099,5\d\d,\d{3},\d{3} bytes: reading it takes 3,298,"):
+        read_checkpoint(path)
+    with pytest.raises(HiveError, match="are free"):  # not: a run that begins anew
+        Checkpoints(tmp_path).newest()
+
+
+def test_a_checkpoint_with_more_bytes_than_its_run_can_have_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "load", refuse_to_read)
+    path = sparse(tmp_path / "large.safetensors", 4 << 20)
+
+    with pytest.raises(CheckpointDamaged, match="a run with these settings has at most 10"):
+        read_checkpoint(path, SETTINGS)
+
+
+def test_a_checkpoint_of_other_shapes_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "load", refuse_to_read)
+    path = sparse(tmp_path / "other.safetensors", 4 << 20, hidden=8_192)
+
+    with pytest.raises(InvalidSettings, match="hidden is 8: the checkpoint run@1 was learned with"):
+        read_checkpoint(path, SETTINGS)
+
+
+LEARNERS = [
+    Settings(3, 2),
+    Settings(500, 40, layers=8, hidden=300),
+    Settings(9, 1, layers=1),
+    Settings(4, 3, (2, 90), "ppo"),
+    Settings(1, 1, (4_096,), hidden=1, layers=1),
+]
+
+
+@pytest.mark.parametrize("chosen", LEARNERS)
+def test_checkpoints_of_own_learners_are_within_the_size_of_their_run(tmp_path, chosen):
+    algorithm = make_algorithm(chosen, Normalizer(chosen.features, active=True))
+    shaping = shaping_settings(chosen)
+    made = Checkpoint("run", shaping, 0, 0, Place(0, 0), algorithm.state(), {})
+    path = Checkpoints(tmp_path).save(made)
+
+    assert read_checkpoint(path, chosen).state.tensors.keys() == made.state.tensors.keys()
+
+
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_a_tensor_that_is_not_finite_is_refused(tmp_path, value):
     from arkml.learning.checkpoints import _digest
 
-    facts = {"format": 2}
-    text = json.dumps(facts)
+    text = json.dumps(FACTS)
     data = np.array([value], np.float32)
     header = {"a": tensor(), "__metadata__": {"arkml": text, "sha256": _digest(text, {"a": data})}}
     path = tmp_path / "nan.safetensors"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,6 +23,7 @@ from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Count, WireStruct
 from arkml.learning.algorithm import Diverged, State
+from arkml.learning.row_memory import available_memory
 
 log = SafeLogger(__name__)
 
@@ -43,6 +46,11 @@ DTYPES = {
 _FORMAT = 2
 _STATE, _DIGEST, _BEST = "arkml", "sha256", "best"
 _HEADER_LENGTH = struct.Struct("<Q")
+_MOST_HEADER = 100_000_000  # bytes, as in the package safetensors
+_OWN_NETWORKS = {"sac": 11, "ppo": 8}  # with moments of Adam, targets and the weights before
+_MOST_OTHERS = 1 << 20  # bytes of what is no network, such as a temperature
+_COPIES = 3  # the file, its tensors, and the bytes of one for the digest
+_LOOKED_AT = 64  # bytes that tell a file of arkml 0.1
 _ZIP, _FORMER_SUFFIX, _FORMER_NAME = b"PK\x03\x04", ".zip", b"state.pt"
 
 
@@ -117,15 +125,16 @@ class Checkpoints:
         self._prune()
         return path
 
-    def newest(self) -> Checkpoint | None:
+    def newest(self, settings: Settings | None = None) -> Checkpoint | None:
         """
-        Return the newest undamaged checkpoint, None if there is none.
+        Return the newest undamaged checkpoint, None if there is none; see `read_checkpoint`.
 
-        Raises CheckpointOutdated if all checkpoints were written by an earlier version of arkml.
+        Raises CheckpointOutdated if all checkpoints were written by an earlier version of arkml,
+        InvalidSettings and HiveError.
         """
         for n_opts in reversed(self.numbers()):
             try:
-                return read_checkpoint(self._path(n_opts))
+                return read_checkpoint(self._path(n_opts), settings)
             except CheckpointDamaged as error:
                 log.warning("checkpoint %d is skipped: %s", n_opts, error)
         former = sorted(self._directory.glob(f"*{_FORMER_SUFFIX}"))
@@ -133,16 +142,17 @@ class Checkpoints:
             raise _outdated(former[-1])
         return None
 
-    def find(self, n_opts: int) -> Checkpoint | None:
+    def find(self, n_opts: int, settings: Settings | None = None) -> Checkpoint | None:
         """
-        Return the checkpoint after `n_opts` updates, None if there is none.
+        Return the checkpoint after `n_opts` updates, None if there is none; see `read_checkpoint`.
 
-        Raises CheckpointDamaged, or CheckpointOutdated for one of an earlier version of arkml.
+        Raises CheckpointDamaged, or CheckpointOutdated for one of an earlier version of arkml,
+        InvalidSettings and HiveError.
         """
         path = self._path(n_opts)
         for file in (path, path.with_suffix(_FORMER_SUFFIX)):
             if file.exists():
-                return read_checkpoint(file)
+                return read_checkpoint(file, settings)
         return None
 
     def numbers(self) -> list[int]:
@@ -178,30 +188,66 @@ def shaping_settings(settings: Settings) -> dict[str, Any]:
     }
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, settings: Settings | None = None) -> Checkpoint:
     """
     Return the checkpoint in a file, which may come from anywhere.
 
-    Raises CheckpointDamaged, or CheckpointOutdated for one of arkml 0.1.
+    Its header is checked before its tensors are read: they have the size that it says, and there is
+    memory for them.
+
+    Args:
+        path: The file.
+        settings: Settings of a run that is to continue from it. One of other shapes is refused, and
+            for a learner of arkml one with more bytes than its tensors can have.
+
+    Raises:
+        CheckpointDamaged: The file is not a checkpoint.
+        CheckpointOutdated: The file was written by arkml 0.1.
+        InvalidSettings: The checkpoint has other shapes.
+        HiveError: There is not enough memory for it.
+
     """
     try:
         with open_file(path) as file:
-            data = file.read()
+            size = os.fstat(file.fileno()).st_size
+            begin = file.read(_LOOKED_AT)
+            if begin.startswith(_ZIP) and _FORMER_NAME in begin:
+                raise _outdated(path)
+            file.seek(0)
+            header = _Header(file, size)
+            if settings is not None:
+                header.facts.checkpoint(State({}, {})).check_fits(settings)
+                header.require_size_for(settings)
+            if _COPIES * size > (available := available_memory()):
+                raise HiveError(
+                    f"the checkpoint {path.name} has {size:,} bytes: reading it takes"
+                    f" {_COPIES * size:,} bytes of memory, and {available:,.0f} are free"
+                )
+            return header.unpacked(header.data + file.read(size - len(header.data)))
     except OSError as error:
         raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
-    if data.startswith(_ZIP) and _FORMER_NAME in data[:64]:
-        raise _outdated(path)
-    try:
-        return _unpacked(data)
     except (
         SafetensorError,
         ProtocolError,
-        KeyError,
         ValueError,
         OverflowError,
         RecursionError,
     ) as error:
         raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
+
+
+class _Metadata(WireStruct, frozen=True):
+    """The texts in the header of a checkpoint: its facts as JSON, and a checksum of all."""
+
+    arkml: str
+    sha256: str
+
+
+class _Tensor(WireStruct, frozen=True):
+    """A tensor in the header of a safetensors file, apart from its shape."""
+
+    dtype: str
+    data_offsets: tuple[Count, Count]
 
 
 class _Facts(WireStruct, frozen=True, forbid_unknown_fields=True):
@@ -215,6 +261,18 @@ class _Facts(WireStruct, frozen=True, forbid_unknown_fields=True):
     cursor: tuple[Count, Count]
     algorithm: dict[str, Any]
     facts: dict[str, Any]
+
+    def checkpoint(self, tensors: Mapping[str, np.ndarray[Any, Any]]) -> Checkpoint:
+        """Return the checkpoint with tensors."""
+        return Checkpoint(
+            self.run,
+            self.shaping,
+            self.n_opts,
+            self.rows,
+            Place(*self.cursor),
+            State(tensors, self.algorithm),
+            self.facts,
+        )
 
 
 def _packed(checkpoint: Checkpoint) -> bytes:
@@ -239,43 +297,69 @@ def _packed(checkpoint: Checkpoint) -> bytes:
     return save(tensors, {_STATE: text, _DIGEST: _digest(text, tensors)})
 
 
-def _unpacked(data: bytes) -> Checkpoint:
-    metadata = _metadata(data)
-    tensors = load(data)  # checks the rest of the header, also that the metadata are texts
-    text = metadata[_STATE]
-    values = _object(text)
-    if values.get("format") != _FORMAT:
-        raise ValueError(f"it has format {values.get('format')!r}, expected {_FORMAT}")
-    if _digest(text, tensors) != metadata[_DIGEST]:
-        raise ValueError("its content does not match its checksum")
-    for name, tensor in tensors.items():
-        if not np.isfinite(tensor).all():
-            raise ValueError(f"tensor {name!r} is not finite")
-    facts = _Facts.from_json(values)
-    return Checkpoint(
-        facts.run,
-        facts.shaping,
-        facts.n_opts,
-        facts.rows,
-        Place(*facts.cursor),
-        State(tensors, facts.algorithm),
-        facts.facts,
-    )
+class _Header:
+    """
+    The header of a safetensors file whose tensors have known types and own names.
+
+    Raises ValueError and ProtocolError, also for a file of another size than the header says.
+    """
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        prefix = file.read(_HEADER_LENGTH.size)
+        if len(prefix) < _HEADER_LENGTH.size:
+            raise ValueError(f"it has {len(prefix)} bytes")
+        (length,) = _HEADER_LENGTH.unpack(prefix)
+        if length > min(size - _HEADER_LENGTH.size, _MOST_HEADER):
+            raise ValueError(f"its header has {length} bytes, and the file {size}")
+        text = file.read(length)
+        self.data = prefix + text
+        values = _object(text)
+        metadata = _Metadata.from_json(values.pop("__metadata__", None))
+        tensors = {name: _Tensor.from_json(tensor) for name, tensor in values.items()}
+        for name, tensor in tensors.items():
+            if tensor.dtype not in DTYPES:
+                raise ValueError(f"tensor {name!r} is not of one of the types {_DTYPE_NAMES}")
+        self._tensor_bytes = max((one.data_offsets[1] for one in tensors.values()), default=0)
+        if len(self.data) + self._tensor_bytes != size:
+            raise ValueError(
+                f"its tensors have {self._tensor_bytes} bytes, and the file has"
+                f" {size - len(self.data)} for them"
+            )
+        self._text, self._sha256 = metadata.arkml, metadata.sha256
+        facts = _object(self._text)
+        if facts.get("format") != _FORMAT:
+            raise ValueError(f"it has format {facts.get('format')!r}, expected {_FORMAT}")
+        self.facts = _Facts.from_json(facts)
+
+    def require_size_for(self, settings: Settings) -> None:
+        """Raise ValueError for tensors with more bytes than a run with these settings has."""
+        most = _most_tensor_bytes(settings)
+        if most is not None and self._tensor_bytes > most:
+            raise ValueError(
+                f"its tensors have {self._tensor_bytes} bytes, and a run with these settings has"
+                f" at most {most}"
+            )
+
+    def unpacked(self, data: bytes) -> Checkpoint:
+        """Return the checkpoint in a whole file, which begins with this header."""
+        tensors = load(data)  # checks the rest of the header, also that the metadata are texts
+        if _digest(self._text, tensors) != self._sha256:
+            raise ValueError("its content does not match its checksum")
+        for name, tensor in tensors.items():
+            if not np.isfinite(tensor).all():
+                raise ValueError(f"tensor {name!r} is not finite")
+        return self.facts.checkpoint(tensors)
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    """Return the metadata of a safetensors file whose tensors have known types and own names."""
-    if len(data) < _HEADER_LENGTH.size:
-        raise ValueError(f"it has {len(data)} bytes")
-    (length,) = _HEADER_LENGTH.unpack_from(data)
-    if length > len(data) - _HEADER_LENGTH.size:
-        raise ValueError(f"its header has {length} bytes, and the file {len(data)}")
-    header = _object(data[_HEADER_LENGTH.size : _HEADER_LENGTH.size + length])
-    metadata: dict[str, str] = header.pop("__metadata__", None) or {}
-    for name, tensor in header.items():
-        if not isinstance(tensor, dict) or str(tensor.get("dtype")) not in DTYPES:
-            raise ValueError(f"tensor {name!r} is not of one of the types {_DTYPE_NAMES}")
-    return metadata
+def _most_tensor_bytes(settings: Settings) -> int | None:
+    """Return what the tensors of a learner take at most, None for one of another package."""
+    if settings.learner not in _OWN_NETWORKS:
+        return None
+    outputs = 2 * settings.actions + sum(settings.branches)
+    hidden = [settings.hidden] * settings.layers
+    widths = [settings.features + settings.actions, *hidden, outputs]
+    network = sum((before + 1) * after for before, after in pairwise(widths))
+    return 4 * _OWN_NETWORKS[settings.learner] * network + _MOST_OTHERS
 
 
 def _object(data: str | bytes) -> dict[str, Any]:

@@ -89,19 +89,18 @@ class RunDirectory:
         own = self.checkpoints.newest()
         if own is not None or not self.request.checkpoint:
             return own
-        origin = self._origin(self.request.checkpoint)
-        origin.check_fits(self.request.settings)
-        return origin
+        return self._origin(self.request.checkpoint)
 
     def _origin(self, name: str) -> Checkpoint:
-        runs = self.directory.parent
+        runs, settings = self.directory.parent, self.request.settings
         if name == ORIGIN_FILE:
-            return read_checkpoint(runs.parent / ORIGIN_FILE)
+            return read_checkpoint(runs.parent / ORIGIN_FILE, settings)
         match = _ORIGIN.fullmatch(name)
         if match is None:
             raise NoCheckpoint(f"checkpoint {name!r} is not of the form RUN or RUN@UPDATES")
         source = Checkpoints(runs / match[1] / "checkpoints")
-        checkpoint = source.newest() if match[2] is None else source.find(int(match[2]))
+        number = None if match[2] is None else int(match[2])
+        checkpoint = source.newest(settings) if number is None else source.find(number, settings)
         if checkpoint is None:
             raise NoCheckpoint(f"there is no checkpoint {name!r}")
         return checkpoint
