@@ -15,6 +15,8 @@ from typing import Any
 
 import grpc.aio
 
+from arkml.base.grpc_ports import port_options
+
 _Options = Sequence[tuple[str, Any]]
 
 
@@ -25,9 +27,9 @@ def insecure_channel(authority: str, options: _Options) -> grpc.aio.Channel:
 
 
 def new_server(options: _Options) -> grpc.aio.Server:
-    """Return a server without any ports."""
+    """Return a server without any ports, with the options of every server and more."""
     _keep_thread()
-    return grpc.aio.server(options=options)
+    return grpc.aio.server(options=[*port_options(), *options])
 
 
 @cache

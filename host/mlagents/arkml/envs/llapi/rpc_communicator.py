@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError, Future
 
 import grpc
 
+from arkml.base.grpc_ports import port_options
 from arkml.envs.llapi.communicator import Communicator, PollCallback
 from arkml.envs.llapi.communicator_objects.header_pb2 import HeaderProto
 from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
@@ -38,7 +39,6 @@ _CALLS = 8  # most calls whose messages gRPC buffers; others are refused unread
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),  # two environments on one port are an error, not a lottery
     ("grpc.max_receive_message_length", PLAYER_BYTES),
     ("grpc.max_send_message_length", TRAINER_BYTES),
 )
@@ -139,7 +139,9 @@ class RpcCommunicator(Communicator):
         addresses = _addresses(listen, self.port, worker_id)
         self.unity_to_external = UnityToExternalServicerImplementation()
         self._threads = DaemonThreads(_THREADS, "arkml-player")
-        self._server = grpc.server(self._threads, options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
+        self._server = grpc.server(
+            self._threads, options=[*port_options(), *_OPTIONS], maximum_concurrent_rpcs=_CALLS
+        )
         add_UnityToExternalProtoServicer_to_server(  # type: ignore[no-untyped-call]  # generated
             self.unity_to_external, self._server
         )

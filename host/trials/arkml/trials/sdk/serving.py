@@ -41,8 +41,7 @@ class ServedImplementations:
         self, implementations: RegisteredImplementations, endpoint: ServedEndpoint
     ) -> None:
         self._implementations = implementations
-        # A port that another server uses is refused, not shared.
-        self._server = new_server([("grpc.so_reuseport", 0)])
+        self._server = new_server([])
         self._add_services()
         address = authority_of(bare_host(endpoint.host), endpoint.port)
         try:

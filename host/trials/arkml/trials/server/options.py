@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from arkml.base.grpc_ports import METADATA_OPTIONS
 from arkml.base.short_reprs import short_repr
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import CLIENT, TrialEndpoint
 from arkml.trials.wire.common_pb2 import TrialParams
-
-METADATA_BYTES = 8 << 10
-"""Maximum size of a gRPC call's metadata in bytes, which is also gRPC's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +55,7 @@ def grpc_options(limits: TrialLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
-        ("grpc.max_metadata_size", METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # by default a bit more would pass
+        *METADATA_OPTIONS,
     ]
 
 

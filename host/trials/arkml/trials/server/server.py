@@ -32,14 +32,6 @@ log = SafeLogger(__name__)
 ENDING_SECONDS = 5.0
 """Seconds that trials have to end softly when their server closes."""
 
-_HANDSHAKE_MS = 10_000
-_IDLE_MS = 600_000
-"""
-Milliseconds after which a connection without a call, or not yet HTTP/2, is closed.
-
-gRPC's own limits are longer.
-"""
-
 
 class Server(Sealed):
     """
@@ -160,14 +152,7 @@ class Server(Sealed):
         await self.close()
 
     def _new_port(self) -> grpc.aio.Server:
-        limits = grpc_options(self._orchestrator.options.limits)
-        options = [
-            *limits,
-            ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
-            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
-            ("grpc.max_connection_idle_ms", _IDLE_MS),
-        ]
-        return new_server(options)
+        return new_server(grpc_options(self._orchestrator.options.limits))
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:

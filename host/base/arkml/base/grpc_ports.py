@@ -1,0 +1,31 @@
+"""The options that all gRPC servers have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_METADATA_BYTES = 8 << 10  # also gRPC's default
+METADATA_OPTIONS: Final = (
+    ("grpc.max_metadata_size", _METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", _METADATA_BYTES),  # by default a bit more would pass
+)
+"""Options that limit the metadata of a call."""
+
+
+HANDSHAKE_MS = 10_000
+IDLE_MS = 600_000
+"""
+Milliseconds after which a connection without a call, or not yet HTTP/2, is closed.
+
+gRPC's own limits are longer.
+"""
+
+
+def port_options() -> list[tuple[str, int]]:
+    """Return the options of a server that strangers may connect to."""
+    return [
+        *METADATA_OPTIONS,
+        ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+    ]
