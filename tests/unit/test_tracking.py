@@ -1,12 +1,14 @@
 """Trainings passed on to a tracker, here a package of the same name that does little."""
 
 import json
+import sqlite3
 import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from tests.sqlite_journals import write_hot_journal
 from tests.tracked import RUN, progress, track
 
 from arkml.errors import UsageError
@@ -139,6 +141,43 @@ def test_a_training_that_starts_no_run_leaves_a_tracker_alone(wandb, tmp_path):
 
     assert track("wandb", tmp_path, progress(0), begin=False) == []
     assert package.calls == []
+
+
+@pytest.fixture
+def mlflow(monkeypatch, tmp_path):
+    """The part of MLflow that opens its database, as SQLite itself does."""
+
+    def open_database(uri):
+        with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
+            database.execute("SELECT * FROM runs")
+        database.close()
+        raise RuntimeError("opened")
+
+    package = SimpleNamespace(MlflowClient=open_database, __spec__=object())
+    monkeypatch.setitem(sys.modules, "mlflow", package)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(Metric=None))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("CREATE TABLE runs (id TEXT)")
+    database.close()
+    return tmp_path / "mlflow.db"
+
+
+@pytest.mark.usefixtures("mlflow")
+def test_a_database_of_mlflow_is_opened(tmp_path):
+    (warning,) = track("mlflow", tmp_path)
+
+    assert warning.endswith("RuntimeError: opened")
+
+
+def test_a_journal_beside_a_database_of_mlflow_deletes_no_file(mlflow, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("key")
+    write_hot_journal(mlflow, victim)
+    (warning,) = track("mlflow", tmp_path)
+
+    assert "names another file: remove it" in warning
+    assert victim.exists()
 
 
 def test_a_tracker_whose_package_is_missing_is_refused_with_its_extra(monkeypatch, tmp_path):

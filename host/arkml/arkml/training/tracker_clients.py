@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from arkml.base.short_reprs import cut_repr
+from arkml.base.sqlite_files import names_another_file
 from arkml.errors import UsageError
 
 TrackerName = Literal["wandb", "mlflow"]
@@ -136,8 +137,11 @@ class _Mlflow:
 
         self._metric = Metric
         path = directory.absolute()
+        database = path / "mlflow.db"
         uri = os.environ.get("MLFLOW_TRACKING_URI")
-        self._client = MlflowClient(uri or f"sqlite:///{path / 'mlflow.db'}")
+        if not uri and names_another_file(database):
+            raise UsageError(f"the journal beside {database} names another file: remove it")
+        self._client = MlflowClient(uri or f"sqlite:///{database}")
         if known is not None:
             self._id = self._client.get_run(known).info.run_id
             self._client.update_run(known, status="RUNNING")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Final
+
+from arkml.base.files import open_file
 
 JOURNAL: Final = "-journal"
 """The end of the name of a rollback journal."""
 
 SIDE_FILES: Final = ("-wal", "-shm", JOURNAL)
 """The ends of the names of all files that SQLite opens beside a database."""
+
+
+_NAMED = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a rollback journal that names a super-journal."""
 
 
 def is_plain(path: Path) -> bool:
@@ -36,3 +43,20 @@ def foreign_beside(path: Path) -> list[Path]:
         if not is_ours:
             found.append(beside)
     return found
+
+
+def names_another_file(database: Path) -> bool:
+    """
+    Return whether the rollback journal beside a database names a super-journal.
+
+    SQLite deletes that file. No journal of a transaction in one database names any. Raises OSError
+    for a journal that is not a plain file.
+    """
+    path = database.resolve()
+    try:
+        with open_file(path.with_name(path.name + JOURNAL), follow=False) as journal:
+            size = os.fstat(journal.fileno()).st_size
+            journal.seek(max(0, size - len(_NAMED)))
+            return journal.read() == _NAMED
+    except FileNotFoundError:
+        return False
