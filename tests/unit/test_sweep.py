@@ -1,6 +1,7 @@
 """Searches for settings: what they choose from, and what they keep."""
 
 import json
+import os
 
 import pytest
 from tests.pipes import endless_pipe
@@ -148,6 +149,13 @@ def test_the_journal_of_a_sweep_is_text(tmp_path, space):
     lines = (tmp_path / "out/trials.log").read_text().splitlines()
 
     assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+def test_a_pipe_in_the_place_of_the_journal_is_not_waited_for(tmp_path, space):
+    os.mkfifo(tmp_path / "trials.log")
+
+    with pytest.raises(UsageError, match=r"trials\.log cannot be read: it is not a plain file"):
+        Sweep(tmp_path, space(SPACE), SUBJECT, 0)
 
 
 def test_the_directory_of_another_sweep_is_refused(tmp_path, space):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arkml.base.closing import Closing
-from arkml.base.files import lock_file, read_plain
+from arkml.base.files import lock_file, open_file, read_plain
 from arkml.base.output_files import make_directory, write_file
 from arkml.errors import UsageError
 from arkml.training.pictures import as_png, new_figure
@@ -183,6 +184,11 @@ def _study(path: Path, seed: int) -> Study:
     except ImportError:
         raise UsageError("a sweep needs optuna: pip install 'arkml[sweep]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with suppress(FileNotFoundError):  # of a new sweep
+            open_file(path).close()  # Optuna itself would wait for a pipe
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
     study = optuna.create_study(
         study_name="arkml",
