@@ -282,7 +282,7 @@ def test_a_clock_that_is_set_back_leaves_curves_in_order(tmp_path, clock):
 
 
 def test_a_journal_beside_a_store_is_refused_and_deletes_nothing(path, tmp_path):
-    measure(tmp_path, ("loss", 1.0, 1))
+    measure(tmp_path, [("loss", 1, 1.0)])
     victim = tmp_path / "victim"
     victim.write_text("kept")
     write_hot_journal(path, victim)
@@ -304,6 +304,6 @@ def test_a_store_with_foreign_tables_is_set_aside_unread(path, tmp_path):
 
     with pytest.raises(sqlite3.DatabaseError, match="foreign tables"):
         read_store(tmp_path)
-    measure(tmp_path, ("loss", 1.0, 1))
+    measure(tmp_path, [("loss", 1, 1.0)])
     with closing(MetricsStore(tmp_path)) as store:
         assert store.latest()
