@@ -216,7 +216,7 @@ def read_checkpoint(path: Path, settings: Settings | None = None) -> Checkpoint:
             file.seek(0)
             header = _Header(file, size)
             if settings is not None:
-                header.facts.checkpoint(State({}, {})).check_fits(settings)
+                header.facts.checkpoint({}).check_fits(settings)
                 header.require_size_for(settings)
             if _COPIES * size > (available := available_memory()):
                 raise HiveError(
