@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from arkml.learning.algorithms import make_algorithm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -18,7 +19,6 @@ from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning import checkpoints
 from arkml.learning.algorithm import Diverged, State
-from arkml.learning.algorithms import make_algorithm
 from arkml.learning.checkpoints import (
     Checkpoint,
     CheckpointDamaged,
