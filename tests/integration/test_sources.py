@@ -1,18 +1,22 @@
 """Modules, policies and messages are paths, or any kind of bytes."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import wasmtime
+from gymnasium.vector import AutoresetMode
 from tests.integration.guest_text import GUESTS, POINTMASS
 
 import arkml
 from arkml import GuestEnv, Host
 from arkml.async_trainer.adaptors.guest_env import GuestsConfig
+from arkml.envs.gymnasium_env import GuestGymnasiumEnv
 from arkml.envs.pettingzoo_env import parallel_env
 from arkml.envs.vector_env import vector_env
-from arkml.errors import InvalidArguments, ModuleError, UsageError
+from arkml.errors import ArkmlError, InvalidActions, InvalidArguments, ModuleError, UsageError
+from arkml.workers.choice import make_placement
 
 KINDS = [bytearray, memoryview]
 APPLET, PENDULUM = (
@@ -170,6 +174,73 @@ def test_numbers_of_any_length_are_refused_in_a_sentence(host):
                 take(number, 1)
         with pytest.raises(UsageError, match=r"Limits\.rows is"):
             arkml.Limits(rows=number)
+
+
+HUGE = 10**5_000  # with more digits than Python writes
+
+
+def test_numbers_that_cannot_be_written_are_refused_by_guests_and_fleets(host):
+    fleet = host.fleet(APPLET, 2)
+    guest = fleet.guests[0]
+    takes = [
+        partial(guest.read_memory, 0),
+        guest.run_cmdlet,
+        lambda number: guest.run_cmdlet([number]),
+        partial(host.fleet, APPLET),
+        fleet.remove,
+        fleet.replace,
+        fleet.join,
+    ]
+
+    for take in takes:
+        with pytest.raises(ArkmlError, match="a number of 16,610 bits"):
+            take(HUGE)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda number: arkml.WasiGrant(stdin=number),
+        lambda number: arkml.WasiGrant(stdout=number),
+        lambda number: GuestEnv(PENDULUM, entry=number),
+        lambda number: GuestEnv(PENDULUM, configure=([number], 1)),
+        lambda number: arkml.train(PENDULUM, runner=number),
+        lambda number: arkml.train(PENDULUM, ray_address=number),
+        lambda number: arkml.train(PENDULUM, seed=number),
+        lambda number: make_placement("processes", address=number),
+    ],
+)
+def test_options_that_cannot_be_written_are_refused_in_a_sentence(take, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArkmlError, match="a number of 16,610 bits"):
+        take(HUGE)
+
+
+def test_actions_that_cannot_be_written_are_refused_by_environments():
+    with GuestEnv(PENDULUM, **ONE) as env:
+        env.reset()
+        with pytest.raises(InvalidActions, match="a number of 16,610 bits"):
+            env.step(HUGE)
+    plain = GuestGymnasiumEnv(PENDULUM, **ONE)
+    plain.reset()
+    with pytest.raises(InvalidActions, match="a number of 16,610 bits"):
+        plain.step([HUGE])
+    plain.close()
+    by_hand = AutoresetMode.DISABLED
+    vector = vector_env(PENDULUM, num_envs=2, per="guest", autoreset_mode=by_hand, **ONE)
+    vector.reset()
+    with pytest.raises(UsageError, match="a number of 16,610 bits"):
+        vector.set_attr("spec", [HUGE, 1])
+    with pytest.raises(UsageError, match="a number of 16,610 bits"):
+        vector.reset(options={"reset_mask": [HUGE, 1]})
+    vector.close()
+    parallel = parallel_env(PENDULUM, **ONE)
+    parallel.reset()
+    with pytest.raises(UsageError, match="a number of 16,610 bits"):
+        parallel.step({HUGE: 1})
+    with pytest.raises(InvalidActions, match="a number of 16,610 bits"):
+        parallel.step(HUGE)
+    parallel.close()
 
 
 def test_a_text_is_no_input(host):

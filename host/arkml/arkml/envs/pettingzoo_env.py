@@ -368,10 +368,10 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
         """Return the rows of deciding agents, float32, [m, num_actions]; zeros for hidden ones."""
         if not isinstance(actions, Mapping):
-            raise InvalidActions(f"actions come by agent, in a dict, not as {str(actions)[:80]}")
+            raise InvalidActions(f"actions come by agent, in a dict, not as {cut_repr(actions)}")
         unknown = set(actions) - set(self.agents)
         if unknown:
-            raise UsageError(f"there is no agent {min(unknown, key=str)!r} now")
+            raise UsageError(f"there is no agent {cut_repr(min(unknown, key=cut_repr))} now")
         spec = decision.behavior.spec
         deciding = decision.acting_agents.tolist()
         if (together := self._together(deciding, actions, spec.actions)) is not None:
@@ -399,7 +399,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
 
     def _outcome_without_agents(self, actions: dict[str, Any]) -> Outcome:
         if self._fresh is not None or actions:
-            raise UsageError(f"no agent is left to take {actions!r:.80}: reset the environment")
+            raise UsageError(f"no agent is left to take {cut_repr(actions)}: reset the environment")
         return {}, {}, {}, {}, {}
 
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:

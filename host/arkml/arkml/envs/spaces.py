@@ -13,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 from arkml.arrays import Marks
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import require_masks
@@ -234,7 +235,7 @@ def _of_one(spec: Spec, masks: tuple[npt.NDArray[np.int8], ...]) -> dict[str, An
 def _hybrid(actions: Actions, action: Any, lead: tuple[int, ...], who: str) -> Floats:
     if not isinstance(action, dict) or set(action) != {CONTINUOUS, DISCRETE}:
         raise InvalidActions(
-            f"{who} takes actions with {CONTINUOUS!r} and {DISCRETE!r}, not {str(action)[:80]}"
+            f"{who} takes actions with {CONTINUOUS!r} and {DISCRETE!r}, not {cut_repr(action)}"
         )
     floats = _numbers(action[CONTINUOUS], (*lead, actions.continuous), who)
     choices = _numbers(action[DISCRETE], (*lead, len(actions.branches)), who)
@@ -245,7 +246,7 @@ def _numbers(values: npt.ArrayLike, shape: Sequence[int], who: str) -> Floats:
     try:
         floats = floats_of(values)
     except (TypeError, ValueError) as error:
-        raise InvalidActions(f"{who} takes numbers, not {str(values)[:80]}") from error
+        raise InvalidActions(f"{who} takes numbers, not {cut_repr(values)}") from error
     if floats.shape != tuple(shape):
         raise InvalidActions(f"{who} takes actions of shape {tuple(shape)}, not {floats.shape}")
     return floats

@@ -134,7 +134,7 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
             if len(values) != self.num_envs or any(value != values[0] for value in values):
                 raise UsageError(
                     f"{name} takes one value: the {self.num_envs} places share it, and cannot have"
-                    f" {values!r:.80}"
+                    f" {cut_repr(values)}"
                 )
             values = values[0]
         setattr(self._owner(name), name, values)

@@ -248,7 +248,8 @@ class Fleet(Sealed, Unique, Closing):
         """Raise UsageError for a guest of another fleet, or of none."""
         if not isinstance(guest, Guest) or guest not in self._members.labels:
             raise UsageError(
-                f"{guest!r} is not in {self!r}: it takes one of its guests, as fleet.guests[0]"
+                f"{cut_repr(guest)} is not in {self!r}: it takes one of its guests, as"
+                " fleet.guests[0]"
             )
 
     def _start_before(self, function: str, only: tuple[int, ...] | None, budget: Budget) -> None:
@@ -357,7 +358,9 @@ class Fleet(Sealed, Unique, Closing):
         guests = self.guests
         count = len(guests)
         if len(set(only)) < len(only) or not all(0 <= index < count for index in only):
-            raise UsageError(f"only={list(only)}: each an index from 0 to {count - 1}, and once")
+            raise UsageError(
+                f"only={cut_repr(list(only))}: each an index from 0 to {count - 1}, and once"
+            )
         return [guests[index] for index in only]
 
     def _run(

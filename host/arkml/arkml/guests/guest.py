@@ -410,7 +410,7 @@ def _with_spaces(arguments: Sequence[str]) -> str:
     for argument in arguments:
         if not isinstance(argument, str) or not argument or " " in argument:
             raise UsageError(
-                f"the argument {argument!r} cannot be given to a cmdlet: each is a text that is"
-                " not empty and holds no space"
+                f"the argument {cut_repr(argument)} cannot be given to a cmdlet: each is a text"
+                " that is not empty and holds no space"
             )
     return " ".join(arguments)

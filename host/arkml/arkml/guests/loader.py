@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from arkml.base.closing import Unclosed
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestBusy, InstanceLimitExceeded, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.fleet import Fleet
@@ -182,7 +183,7 @@ class GuestLoader:
 
         They share the parts of `shared`, by default parts from `trained`.
         """
-        unclosed = Unclosed(f"<Fleet of {instances} guests of {name}>")
+        unclosed = Unclosed(f"<Fleet of {cut_repr(instances)} guests of {name}>")
         shared = self.trained(module, instances) if shared is None else shared
         shared = shared._replace(unclosed=unclosed)
 
@@ -295,7 +296,7 @@ class GuestLoader:
         live, limit = len(self._instances), self.limits.instances
         if live + count > limit:
             raise InstanceLimitExceeded(
-                f"this host has {live} guests: {count} more are over its limit of {limit}"
+                f"this host has {live} guests: {cut_repr(count)} more are over its limit of {limit}"
                 " (Limits.instances)"
             )
 

@@ -91,7 +91,8 @@ class GuestMemory:
             raise InvalidArguments(f"{size} bytes at {pointer} are not in a guest's memory")
         if size and pointer + size > self.pages * PAGE:
             raise InvalidArguments(
-                f"{size} bytes at {pointer:#x} end outside a memory of {self.pages * PAGE} bytes"
+                f"{cut_repr(size)} bytes at {pointer:#x} end outside a memory of"
+                f" {self.pages * PAGE} bytes"
             )
 
     def read(self, pointer: int, size: int) -> bytes:

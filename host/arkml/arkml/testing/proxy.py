@@ -10,6 +10,7 @@ from arkml.abi.catalog import APIS
 from arkml.abi.codes import ErrorCode
 from arkml.abi.schema import Api
 from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 
 PAGE = 1 << 16
@@ -75,12 +76,12 @@ class Proxy(Sealed):
         Raises UsageError for a negative size, and MemoryError once the memory is used up.
         """
         if size < 0:
-            raise UsageError(f"room for {size} bytes: 0 at least")
+            raise UsageError(f"room for {cut_repr(size)} bytes: 0 at least")
         pointer = self._next
         self._next += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
         if self._next > self._end:
             raise MemoryError(
-                f"no room for {size} bytes: {self._end - pointer} of the proxy's left"
+                f"no room for {cut_repr(size)} bytes: {self._end - pointer} of the proxy's left"
             )
         return pointer
 

@@ -49,7 +49,7 @@ class Goal:
         minutes, mean = self.minutes, self.mean_return
         if minutes is not None and not (isinstance(minutes, Real) and 0 < minutes < math.inf):
             raise UsageError(f"minutes is {cut_repr(minutes)}: it takes a number above 0")
-        if mean is not None and not (isinstance(mean, Real) and not math.isnan(mean)):
+        if mean is not None and not (isinstance(mean, Real) and -math.inf <= mean <= math.inf):
             raise UsageError(f"until_return is {cut_repr(mean)}: it takes a number")
 
     @property
@@ -192,11 +192,11 @@ class TrainingOptions:
     def _check_actors(self, *, is_embedded: bool) -> None:
         """Raise UsageError for impossible rollout workers, such as several with `sync`."""
         if self.runner not in get_args(RunnerName):
-            raise UsageError(f"runner is {self.runner!r}: it takes processes or ray")
+            raise UsageError(f"runner is {cut_repr(self.runner)}: it takes processes or ray")
         if self.ray_address is not None and self.runner != "ray":
             raise UsageError(
-                f"ray_address is {self.ray_address} and runner is {self.runner}: a Ray cluster is"
-                " for the runner ray"
+                f"ray_address is {cut_repr(self.ray_address)} and runner is {self.runner}: a Ray"
+                " cluster is for the runner ray"
             )
         if self.actors is None:
             if self.runner != "processes":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.workers.local import LocalPlacement, OnLine
 from arkml.workers.placement import Placement, RunnerName
@@ -37,10 +38,10 @@ def make_placement(
 
         return RayPlacement(address, cpus=cpus)
     if runner != "processes":
-        raise UsageError(f"runner is {runner!r}, expected 'processes' or 'ray'")
+        raise UsageError(f"runner is {cut_repr(runner)}, expected 'processes' or 'ray'")
     if address is not None:
         raise UsageError(
-            f"the address of a Ray cluster is {address!r}, which the runner 'processes' does not"
-            " use: choose the runner 'ray'"
+            f"the address of a Ray cluster is {cut_repr(address)}, which the runner 'processes'"
+            " does not use: choose the runner 'ray'"
         )
     return LocalPlacement(on_line)

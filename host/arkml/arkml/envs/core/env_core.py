@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.base.closing import Closing
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
@@ -175,7 +176,7 @@ def _checked(actions: npt.ArrayLike, decision: Decision, count: int) -> npt.NDAr
     try:
         values = floats_of(actions)
     except (TypeError, ValueError) as error:
-        raise InvalidActions(f"actions are numbers, not {str(actions)[:80]}") from error
+        raise InvalidActions(f"actions are numbers, not {cut_repr(actions)}") from error
     if values.shape != shape:
         raise InvalidActions(
             f"actions have shape {values.shape}: {decision.behavior.name} takes {shape}, one row"

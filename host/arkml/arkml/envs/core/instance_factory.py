@@ -204,4 +204,6 @@ def _require_same(
     source: Source | CompiledModule, module: CompiledModule, digest: str | None
 ) -> None:
     if digest is not None and digest != module.digest:
-        raise UsageError(f"{source!r} is another module than when the environment was pickled")
+        raise UsageError(
+            f"{cut_repr(source)} is another module than when the environment was pickled"
+        )

@@ -46,7 +46,7 @@ class Script:
         self._module = module
         self._entry = entry or _default_entry(module)
         if self._entry not in functions:
-            raise EntryPointMissing(f"{module.name} exports no function {self._entry!r}")
+            raise EntryPointMissing(f"{module.name} exports no function {cut_repr(self._entry)}")
         if configure is not None and _CONFIGURE not in functions:
             raise EntryPointMissing(f"{module.name} exports no function 'configure'")
         if not isinstance(args, str):
@@ -167,4 +167,6 @@ def kept_configuration(configure: Configuration) -> str | tuple[int | str, ...] 
 def _require_numbers(arguments: Sequence[int | str]) -> None:
     for number in arguments:
         if number != SEED and whole_number(number) is None:
-            raise UsageError(f"configure holds {number!r}: text, or whole numbers and '{SEED}'")
+            raise UsageError(
+                f"configure holds {cut_repr(number)}: text, or whole numbers and '{SEED}'"
+            )

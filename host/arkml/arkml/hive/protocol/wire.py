@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import msgspec
 from msgspec import Meta, inspect
 
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import ArkmlError, ProtocolError
 
 MAX_COUNT = (1 << 63) - 1
@@ -212,6 +213,6 @@ def _alternatives(names: Sequence[object], word: str = "or") -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
-def _shown(value: object, text: type[str] | Any = repr) -> str:
+def _shown(value: object, text: type[str] | Any = cut_repr) -> str:
     shown: str = text(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."

@@ -90,12 +90,14 @@ class WasiGrant:
         if not isinstance(self.stdin, bytes) and (
             isinstance(self.stdin, io.TextIOBase) or not hasattr(self.stdin, "read")
         ):
-            raise UsageError(f"stdin is {self.stdin!r}: it takes bytes or a file opened for bytes")
+            raise UsageError(
+                f"stdin is {cut_repr(self.stdin)}: it takes bytes or a file opened for bytes"
+            )
         for name in ("stdout", "stderr"):
             output = getattr(self, name)
             if output is not None and not callable(output):
                 raise UsageError(
-                    f"{name} is {output!r}: it takes a function of bytes, as `file.write`"
+                    f"{name} is {cut_repr(output)}: it takes a function of bytes, as `file.write`"
                 )
         for argument in self.arguments:
             utf8(argument, "an argument")
