@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "build" / "fuzz"
 TARGETS = [
     "modules", "models", "runs", "containers", "side_channels", "boundary", "hive", "connections",
-    "answers", "player",
+    "answers", "yaml", "player",
 ]  # fmt: skip
 BYTE_TARGETS = {
     "modules": "modules", "models": "models", "containers": "containers",

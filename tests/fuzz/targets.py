@@ -21,6 +21,7 @@ from tests.fuzz.corpus import seeds_of
 from tests.fuzz.mutations import mutated
 from tests.fuzz.onnx_models import check_against_onnxruntime, models
 from tests.fuzz.wasm_modules import modules
+from tests.fuzz.yaml_texts import TEXTS, check_yaml
 
 Check = Callable[[Any], None]
 
@@ -75,6 +76,7 @@ TARGETS = {
         Target("hive", hive_bodies.CASES, hive_bodies.hive_bodies, 100),
         Target("connections", hive_connections.CASES, hive_connections.hive_connections, 30),
         Target("answers", hive_answers.CASES, hive_answers.hive_answers, 40),
+        Target("yaml", TEXTS, _plain(check_yaml), 400),
         Target("player", player.CASES, player.player, 60),
     )
 }
