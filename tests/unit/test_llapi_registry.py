@@ -332,6 +332,14 @@ def test_archives_have_limits(packed, tmp_path, limits, text):
         get_local_binary_path("Game", url, str(tmp_path / "cache"), limits=limits)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"])
+def test_an_archive_in_a_format_that_unpacks_without_a_limit_is_refused(packed, tmp_path, method):
+    _, url = packed(PLAYER, method)
+
+    with pytest.raises(UnityRegistryException, match=f"a member packed by the method {method}"):
+        get_local_binary_path("Game", url, str(tmp_path / "cache"))
+
+
 def test_a_member_that_lies_about_its_size_is_no_archive(packed, tmp_path):
     path, url = packed({"Game.x86_64": bytes(100_000)}, zipfile.ZIP_DEFLATED)
     data = bytearray(path.read_bytes())

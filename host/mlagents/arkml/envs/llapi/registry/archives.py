@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import shutil
 import stat
 import zipfile
@@ -16,6 +15,8 @@ from arkml.envs.llapi.exception import UnityRegistryException
 
 _EXECUTABLE = 0o755  # players are started from the folder
 _ENCRYPTED = 0x1
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""The methods that zipfile unpacks in small parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def extract(archive: Path, folder: Path, limits: ArchiveLimits) -> None:
         for target, member in zip(targets, members, strict=True):
             try:
                 _write(packed, member, folder / target)
-            except (NotImplementedError, EOFError, zlib.error, lzma.LZMAError) as error:
+            except (NotImplementedError, EOFError, zlib.error) as error:
                 raise zipfile.BadZipFile(
                     f"{member.filename} cannot be unpacked: {error}"
                 ) from error
@@ -101,6 +102,10 @@ def _target(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
         raise UnityRegistryException(f"{archive.name} has a member that is not a file: {shown}.")
     if member.flag_bits & _ENCRYPTED:
         raise UnityRegistryException(f"{archive.name} has an encrypted member: {shown}.")
+    if member.compress_type not in _METHODS:
+        raise UnityRegistryException(
+            f"{archive.name} has a member packed by the method {member.compress_type}: {shown}."
+        )
     return path
 
 
