@@ -66,12 +66,6 @@ def test_a_recording_by_frames_says_which_agents_ended_no_episode(tmp_path):
     assert "agents ended no episode within 100 frames" in recording.shortfall
 
 
-def test_continuous_actions_are_recorded_as_the_guest_gets_them(tmp_path):
-    record(SPARSE, lambda rows: np.full((len(rows), 2), 7.0), tmp_path / "reach.npz", frames=3)
-
-    assert set(read_demonstrations(tmp_path / "reach.npz").columns.action.flat) == {1.0}
-
-
 def test_the_file_of_a_guest_with_branches_says_their_choices(tmp_path):
     record(CORRIDOR, lambda rows: np.zeros((len(rows), 2)), tmp_path / "rows.npz", frames=3)
 

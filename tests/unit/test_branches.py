@@ -131,6 +131,23 @@ def test_a_run_that_a_guest_joins_has_the_branches_that_it_declares():
         picker.require("any", 4, 2, (3,))
 
 
+@pytest.mark.parametrize(
+    ("actions", "bounds"),
+    [
+        ({}, ""),
+        ({"continuous": 2, "low": [-1, -1], "high": 1}, ""),
+        ({"low": 0}, "[0, 1] for 'car'"),
+        ({"continuous": 3, "low": -1, "high": [1, 2, 3]}, "[-1, 2] for 'car'"),
+        ({"continuous": 0, "low": -2, "discrete": [3]}, ""),
+    ],
+)
+def test_bounds_that_no_run_has_are_named(actions, bounds):
+    own = {"actions": actions}
+
+    assert declared({"behaviors": {"car": own, "ship": {}}}).other_bounds() == bounds
+    assert DeclaredBranches(None).other_bounds("car", own) == bounds
+
+
 def test_parts_of_rows_are_those_of_the_behavior_that_they_fit():
     parts = [{"name": "b", "shape": [2]}, {"shape": [1, 3]}]
     one = declared({"observations": parts})

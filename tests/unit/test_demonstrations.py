@@ -270,6 +270,19 @@ def test_a_dataset_has_the_spaces_of_its_environment_and_makes_it_again(tmp_path
     assert spec.kwargs["module"] == module
 
 
+def test_the_space_of_actions_has_all_that_were_taken(tmp_path):
+    action = np.linspace(-3, 0.5, 6, dtype=np.float32)[:, None]
+    rows = row_columns(**(columns() | {"action": action}))
+    played = DemonstrationSet(rows, (), "c_cartpole.wasm", "", str(GUESTS / "c_cartpole.wasm"))
+    write_demonstrations(tmp_path / "pole-v0", played)
+    metadata = json.loads((tmp_path / "pole-v0/data/metadata.json").read_text())
+    space = json.loads(metadata["action_space"])
+    declared = json.loads(metadata["env_spec"])["kwargs"]["spec"]["actions"]
+
+    assert (space["low"], space["high"]) == ([-3.0], [1.0])
+    assert (declared["low"], declared["high"]) == ([-3.0], [1.0])
+
+
 @pytest.mark.parametrize(
     ("branches", "space", "kept"),
     [((9,), "Discrete", (2,)), ((), "Box", (2, 1))],

@@ -200,6 +200,18 @@ def test_actions_are_clipped_and_learned_from_as_they_were_drawn():
     assert (world.sink.taken[0][6] > 90).all()
 
 
+def test_actions_of_a_policy_that_no_run_has_learned_are_taken_as_they_are():
+    world = World()
+    world.policy = TrainingPolicy(
+        "evaluation", 2, 2, sink=world.sink, seed=3, workspace=world.library.workspace, clips=False
+    )
+    world.offer(1, 100.0)
+    batch = world.submit((1, INITIAL))
+
+    assert (batch.actions > 90).all()
+    assert np.array_equal(batch.actions, world.sink.taken[0][6])
+
+
 @pytest.mark.parametrize(
     ("number", "position"), [(np.nan, "features"), (np.inf, "features"), (np.nan, "reward")]
 )

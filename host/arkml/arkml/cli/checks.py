@@ -262,7 +262,9 @@ def _spec(guest: Guest) -> Iterator[Check]:
     if wrong is not None:
         yield Check("spec", False, str(wrong))
     elif declared.behaviors:
-        yield Check("spec", True, f"declares {listed(declared.behaviors)}")
+        bounds = declared.other_bounds()
+        doubt = f"; actions in {bounds}, where trainings give them in [-1, 1]" if bounds else ""
+        yield Check("spec", True, f"declares {listed(declared.behaviors)}{doubt}")
 
 
 def _actions(guest: Guest, options: HostOptions) -> Check:

@@ -117,8 +117,8 @@ def outside(source: str, action: Floats, branches: tuple[int, ...]) -> list[str]
     if not wrong:
         return []
     return [
-        f"{wrong:,} of {len(action):,} rows of {source} have actions outside of [-1, 1]: the"
-        " nearest bound counts"
+        f"{wrong:,} of {len(action):,} rows of {source} have actions outside of [-1, 1]: learners"
+        " take the nearest bound"
     ]
 
 

@@ -278,16 +278,24 @@ def _description(
 def _action_space(demonstrations: DemonstrationSet) -> str:
     """Return the space of the actions as JSON; a Box if they are continuous, or of both kinds."""
     branches = demonstrations.branches or ()
-    continuous = demonstrations.actions - len(branches)
-    if continuous or not branches:
-        low = [-1.0] * continuous + [0.0] * len(branches)
-        return _box(low, [1.0] * continuous + [float(choices - 1) for choices in branches])
+    low, high = _bounds(demonstrations)
+    if low or not branches:
+        low += [0.0] * len(branches)
+        return _box(low, high + [float(choices - 1) for choices in branches])
     if len(branches) == 1:
         return json.dumps({"type": "Discrete", "dtype": "int64", "start": 0, "n": branches[0]})
     start = [0] * len(branches)
     return json.dumps(
         {"type": "MultiDiscrete", "dtype": "int64", "nvec": list(branches), "start": start}
     )
+
+
+def _bounds(demonstrations: DemonstrationSet) -> tuple[list[float], list[float]]:
+    """Return lower and upper bounds of the continuous actions: [-1, 1], or more if rows do."""
+    continuous = demonstrations.actions - len(demonstrations.branches or ())
+    actions = demonstrations.columns.action[:, :continuous]
+    low, high = actions.min(axis=0, initial=-1.0), actions.max(axis=0, initial=1.0)
+    return low.tolist(), high.tolist()
 
 
 def _actions(demonstrations: DemonstrationSet, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -308,9 +316,11 @@ def _env_spec(demonstrations: DemonstrationSet) -> dict[str, str]:
     branches = demonstrations.branches or ()
     if not demonstrations.module or 0 < len(branches) < demonstrations.actions:
         return {}
+    low, high = _bounds(demonstrations)
+    bounds = {"low": low, "high": high} if low else {}
     spec = {
         "observations": [{"name": "obs_0", "shape": [demonstrations.features]}],
-        "actions": {"discrete": list(branches)},
+        "actions": {"discrete": list(branches), **bounds},
     }
     digest = demonstrations.sha256 or None
     kwargs = {"module": demonstrations.module, "digest": digest, "spec": spec}

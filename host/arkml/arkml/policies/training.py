@@ -105,10 +105,9 @@ class TrainingPolicy:
     """
     Acts with the newest version of a run's policy, and passes each row with its action to `sink`.
 
-    Another thread offers versions; a batch takes the newest one before it acts. Actions are clipped
-    to [-1, 1]; the sink gets them before the clip. A row that is not finite, or whose state does
-    not fit its agent's history, is answered with zeros and not passed on; it counts as a step of
-    its agent, so that the rows around it are not consecutive.
+    Another thread offers versions; a batch takes the newest one before it acts. A row that is not
+    finite, or whose state does not fit its agent's history, is answered with zeros and not passed
+    on; it counts as a step of its agent, so that the rows around it are not consecutive.
 
     Args:
         branches: Choices of the last actions, which are not clipped.
@@ -116,6 +115,8 @@ class TrainingPolicy:
         seed: Determines the noise, with the agents' ids and steps.
         deterministic: True makes the noise zero.
         limit: Cuts episodes off, or None.
+        clips: True clips continuous actions to [-1, 1], as policies of runs are learned; the sink
+            gets them before. False has agents take them as the policy gives them.
 
     """
 
@@ -132,6 +133,7 @@ class TrainingPolicy:
         parts: Parts = (),
         deterministic: bool = False,
         limit: StepLimit | None = None,
+        clips: bool = True,
     ) -> None:
         self.num_features = num_features
         self.num_actions = num_actions
@@ -146,6 +148,7 @@ class TrainingPolicy:
         self.irregular = IrregularRows(name)
         self._sink = sink
         self._limit = limit
+        self._clips = clips
         self._offered: PolicyVersion | None = None
         self._live: PolicyVersion | None = None
 
@@ -213,9 +216,9 @@ class TrainingPolicy:
             self._sink.take(
                 Rows(agent, steps, number, rewards, states, features, actions, keep, masks)
             )
-        if self.masks is not None:
-            actions = actions[:, : self._continuous]
-        np.clip(actions, -1.0, 1.0, out=actions)
+        if self._clips:
+            continuous = actions[:, : self._continuous]
+            np.clip(continuous, -1.0, 1.0, out=continuous)
 
     def names(self, keys: Words, ids: Words) -> Words:
         """Return the numbers of agents in the rows that the sink gets: uint64, [n]."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -36,7 +37,7 @@ from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
-from arkml.sessions.text import on_one_line
+from arkml.sessions.text import on_one_line, presentable
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
@@ -58,6 +59,7 @@ _HTTPS_PORT = 443
 _THREADS = 8
 _LOADERS = 2
 _NAME_BYTES = 200  # of the name of a run in a line of the log
+_WARNING_BYTES = 1_024
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
 _LEAVING_GONE = 1.0  # the wait where no hive is there: one may be back
 
@@ -216,11 +218,13 @@ class HiveAccess(Closing):
         limit: Cuts off the episodes of training, or None.
         kept: Memberships that are kept until `close`, for the successors of guests cut off.
         page: Link to the page of the embedded hive, empty before `open_page`.
+        warn: Gets sentences about guests' declarations that runs do not heed; logs them, at first.
 
     """
 
     def __init__(self, grant: HiveGrant) -> None:
         self.grant = grant
+        self.warn: Callable[[str], object] = partial(log.warning, "%s")
         self.threads = RequestLine(_THREADS)
         # Loading a version takes a core, and frames go first (decision 9).
         self.loaders = ThreadPoolExecutor(
@@ -233,7 +237,7 @@ class HiveAccess(Closing):
         self.limit: StepLimit | None = None
         self.kept: list[RunMembership] = []
         self.page = ""
-        self._told: set[str] = set()  # names of settings
+        self._told: set[str] = set()  # names of settings, and "bounds"
         self._allowed = {
             (_canonical(one.host), one.port): one for one in map(Address.parse, grant.allowed)
         }
@@ -287,6 +291,17 @@ class HiveAccess(Closing):
                 self._started[key] = client.create(request)
                 return self._started[key]
         return mapped(started, lambda run: _require_shape(run, request))
+
+    def tell_bounds(self, module: str, bounds: str) -> None:
+        """Warn, once for all guests, of declared `bounds`, such as "[0, 1] for 'car'"."""
+        if self.grant.join_run or "bounds" in self._told:  # whoever has started that run is told
+            return
+        self._told.add("bounds")
+        sentence = (
+            f"{module} declares actions in {bounds}: they hold in environments and trials, and not"
+            " here, where a run gives actions in [-1, 1]; have the guest scale these"
+        )
+        self.warn(presentable(sentence, _WARNING_BYTES))
 
     def note_training(self) -> None:
         """Note that a guest has got a session of a policy that learns."""

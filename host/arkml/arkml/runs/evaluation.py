@@ -65,9 +65,10 @@ class PolicyEvaluation:
     """
     The gateway of a guest that evaluates policies, with no hive behind it.
 
-    The policy is the library's override, or the version that was offered last. It plays the agents
-    of `behavior`, the name of a run that the guest starts, such as "walker"; by default it plays
-    the agents of the first run. Agents of other runs get zeros, and their rows do not count.
+    The policy is the library's override, whose actions agents take as it gives them, or the version
+    of a run that was offered last, whose continuous actions are clipped as in its run. It plays the
+    agents of `behavior`, the name of a run that the guest starts, such as "walker"; by default it
+    plays the agents of the first run. Agents of other runs get zeros, and their rows do not count.
     `ambiguity` is an error if no run was named and the policy fits several. `version` is the number
     of the version that acts, `failure` the error of the last refused start, or None. `spec` is the
     declaration of agents in the guest's module. `limit` cuts episodes off, or None.
@@ -131,7 +132,10 @@ class PolicyEvaluation:
             parts = self._declared.parts_of(*shape)
             if played is not None and name != played:
                 return settled(self._start_other(name, settings, parts))
-            policy = _policy(*shape, settings.branches, parts, self.episodes, self._limit)
+            clips = self._offered is not None
+            policy = _policy(
+                *shape, settings.branches, parts, self.episodes, self._limit, clips=clips
+            )
             if self._offered is None:
                 policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
             else:
@@ -148,7 +152,7 @@ class PolicyEvaluation:
         """Act with zeros. Raises Unavailable if the policy fits, and no behavior was named."""
         shape = settings.features, settings.actions
         unrated = EpisodeRecorder()
-        policy = _policy(*shape, settings.branches, parts, unrated, None)
+        policy = _policy(*shape, settings.branches, parts, unrated, None, clips=False)
         if self.behavior is None and self._fits(policy):
             self.ambiguity = UsageError(
                 f"the guest plays {self._first} and {name}, and the policy fits both: name the one"
@@ -260,6 +264,8 @@ def _policy(
     parts: Parts,
     episodes: EpisodeRecorder,
     limit: StepLimit | None,
+    *,
+    clips: bool,
 ) -> TrainingPolicy:
     policy = TrainingPolicy(
         _NAME,
@@ -272,6 +278,7 @@ def _policy(
         parts=parts,
         deterministic=True,
         limit=limit,
+        clips=clips,
     )
     policy.irregular = IrregularRows(_NAME, is_brief=True)
     return policy

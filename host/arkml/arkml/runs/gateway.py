@@ -98,6 +98,7 @@ class HiveRunGateway:
         self._hives = hives
         self._library = library
         self._block = block
+        self._module = module
         self._branches = DeclaredBranches(module.info.spec)
         grant = hives.grant
         self._remote = RemoteWorkers(
@@ -135,6 +136,9 @@ class HiveRunGateway:
             feed = self._hives.feed
             if feed is not None:
                 feed.require(run_request.name, run_request.settings)
+            own = guest_settings(request.configuration).get("spec")
+            if bounds := self._branches.other_bounds(request.experiment, own):
+                self._hives.tell_bounds(self._module.name, bounds)
         except AbiError as error:
             self._hives.failure = error
             raise

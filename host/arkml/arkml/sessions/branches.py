@@ -15,6 +15,7 @@ from arkml.sessions.declarations import (
     behavior_of,
     behaviors_in,
     fitting,
+    listed,
     names_of,
     require_declared,
 )
@@ -53,6 +54,19 @@ class DeclaredBranches:
         self._require_sound()
         every = [_sizes(name, one) for name, one in self.behaviors.items()]
         return every[0] if every and all(every) else ()
+
+    def other_bounds(self, name: str = "", own: object = None) -> str:
+        """
+        Return declared bounds of continuous actions other than [-1, 1], as "[0, 1] for 'car'".
+
+        These are the bounds in the section or, without a section, in `own`: the declaration in the
+        configuration of the run `name`, which is sound. Returns "" if there are none.
+        """
+        every = self.behaviors
+        if not every and own is not None:
+            every = {name: behavior_of(own, name)}
+        found = {name: one.actions.other_bounds for name, one in every.items()}
+        return ", ".join(f"{bounds} for {listed([n])}" for n, bounds in found.items() if bounds)
 
     def of(
         self, name: str, num_features: int, num_actions: int, own: object = None

@@ -58,6 +58,17 @@ class ActionsDeclared(_Strict, frozen=True):
     high: Bound = 1.0
     discrete: Annotated[list[_Count], msgspec.Meta(max_length=256)] = []
 
+    @property
+    def other_bounds(self) -> str:
+        """Bounds of the first continuous action that are not [-1, 1], as "[0, 1]"; else empty."""
+        if self.continuous == 0:
+            return ""
+        low, high = (one if isinstance(one, list) else [one] for one in (self.low, self.high))
+        size = max(len(low), len(high))
+        pairs = zip(low * (size // len(low)), high * (size // len(high)), strict=False)
+        other = next((pair for pair in pairs if pair != (-1.0, 1.0)), None)
+        return "" if other is None else f"[{other[0]:g}, {other[1]:g}]"
+
     def continuous_of(self, num_actions: int) -> int:
         """Return the number of continuous actions of a row with `num_actions`."""
         rest = max(0, num_actions - len(self.discrete))

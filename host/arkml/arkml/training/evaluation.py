@@ -40,7 +40,8 @@ def evaluate(
     """
     Play episodes of a guest with a policy, and return their returns and lengths.
 
-    The policy answers in place of the run that the guest starts: there is no hive and no learner.
+    The policy answers in place of the run that the guest starts: there is no hive and no learner,
+    and agents take its actions as they are, without a clip.
     The episodes are shared out evenly among the agents before they begin, for example 25 to each of
     4 agents, and the guest is stepped as fast as possible until all of them have ended: the first
     to end would be the short ones. May be called from any thread, and from several at a time.

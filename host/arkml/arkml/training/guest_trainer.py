@@ -314,6 +314,7 @@ class GuestTrainer(Closing):
         self._monitor = monitor = RunMonitor(self._hives, self._note_run, self._progress)
         if self._actors is not None:
             monitor.workers = self._actors.progress
+        self._hives.warn = self._warn
         self._warn_unseedable()
         if doubt := period_doubt(self.module):
             self._warn(doubt)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from arkml.base.loggers import SafeLogger
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import short_repr
-from arkml.demonstrations.dataset import DemonstrationSet, row_columns
+from arkml.demonstrations.dataset import DemonstrationSet, outside, row_columns
 from arkml.demonstrations.files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, own_source, read_source
@@ -92,6 +92,7 @@ class RowRecorder(EpisodeRecorder):
             keep &= rows.keep
         copies = (np.array(getattr(rows, name)[keep]) for name in _COLUMNS)
         agent, step, reward, state, features, action = copies
+        action[~np.isfinite(action)] = 0  # as it is answered
         self._kept.append(Rows(agent, step, 0, reward, state, features, action, None))
 
     def cut_off(self) -> list[int]:
@@ -118,8 +119,6 @@ class RowRecorder(EpisodeRecorder):
         }
         _, first, places = np.unique(columns["agent"], return_index=True, return_inverse=True)
         columns["agent"] = np.argsort(np.argsort(first))[places]
-        continuous = columns["action"].shape[1] - len(branches)
-        np.clip(columns["action"][:, :continuous], -1, 1, out=columns["action"][:, :continuous])
         return DemonstrationSet(row_columns(**columns), branches, guest, sha256, module)
 
 
@@ -157,6 +156,9 @@ def record(
     whichever comes first; by default 100 episodes within 100,000 frames. Episodes are shared out
     evenly among the agents, as for `evaluate`, and the file leaves out rows of any others. With
     `frames` alone the file has all rows, and the last episodes are incomplete.
+
+    The file has the actions that the agents took: those of the policy, without a clip. A learner
+    takes the nearest bound for continuous ones outside of [-1, 1], which a warning says.
 
     Args:
         module: The path or the bytes of a guest that starts trainings.
@@ -244,6 +246,8 @@ def record(
         module="" if isinstance(origin, bytes) else str(Path(origin).resolve()),
     )
     write_demonstrations(target, rows)
+    for doubt in outside(str(target), rows.columns.action, gateway.branches):
+        log.warning("%s", doubt)
     return Recording(
         target,
         len(rows),
