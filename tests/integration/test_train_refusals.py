@@ -120,6 +120,23 @@ def test_a_guest_that_was_renamed_goes_on_with_its_training(trained, tmp_path, c
     assert not list(out.glob("points*"))
 
 
+def test_a_training_does_not_go_on_with_other_settings(trained, tmp_path, config):
+    out, other = tmp_path / "out", tmp_path / "other.json"
+    shutil.copytree(trained, out)
+    other.write_text(json.dumps(QUICK | {"gamma": 0.5, "hidden": 16}))
+    before = {path: path.read_bytes() for path in out.glob("hive/runs/*/run.json")}
+    words = ("train", REACH, "--frames", "20", "--out", out, "--resume", "--json")
+    refused = arkml(*words, "--config", other, "--seed", "9")
+    limited = arkml(*words, "--config", config, "--max-episode-steps", "7")
+
+    assert (refused.status, limited.status) == (2, 2)
+    assert "hidden 16, it has 32; gamma 0.5, it has 0.95; seed 9, it has 0" in refused.json["error"]
+    assert "--out DIR" in refused.json["error"]
+    assert "max_episode_steps is 7, and the training in" in limited.json["error"]
+    assert "began with None: leave it out" in limited.json["error"]
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_a_training_whose_time_is_over_is_not_resumed(trained, tmp_path):
     """Its guest asked for a day, of which nothing is left: see `start_training`."""
     copy = tmp_path / "out"

@@ -17,6 +17,7 @@ from arkml.errors import (
     HiveUnreachable,
     InvalidArguments,
     InvalidSettings,
+    NotTrainable,
     ProtocolError,
     Unavailable,
 )
@@ -24,6 +25,7 @@ from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import MAX_NAME_BYTES, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES, Settings
+from arkml.policies.step_limit import StepLimit
 from arkml.runs.access import HiveAccess
 from arkml.runs.gateway import HiveRunGateway, settings_of
 from arkml.runs.request_line import RequestLine
@@ -195,6 +197,61 @@ def test_doubts_are_told_once_for_each_setting_with_a_harmless_short_name(hives,
 
     assert len(caplog.messages) == 2
     assert all(message.isprintable() and len(message) < 400 for message in caplog.messages)
+
+
+class Keeper(Taker):
+    """A client of a hive that has a run of these settings."""
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def runs(self):
+        named = [("r0", "walker", 1), ("r1", "walker", 2), ("r2", "other", 3)]
+        return settled([RunInfo(n, m, "game", Status.STOPPED, 3, 2, at) for n, m, at in named])
+
+    def details(self, run_id):
+        assert run_id == "r1"
+        return settled(types.SimpleNamespace(settings=self.settings))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, ""),
+        ({"gamma": 0.9, "hidden": 64, "mine": [1]}, ""),
+        ({"algorithm": "sac", "device": "auto", "memory_max_size": 9_000_000}, ""),
+        ({"gamma": 0.99}, "gamma 0.99, it has 0.9"),
+        ({"device": "cpu", "hidden": 64}, "device 'cpu', it has 'cuda'"),
+        ({"mine": [2], "algorithm": "drawn"}, "mine [2], it has [1]; algorithm 'drawn', it has"),
+        ({"memory_max_size": 2_000}, "memory_max_size 2000, it has 1000000"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_settings(given, words):
+    own = Settings(3, 2, gamma=0.9, device="cuda", other={"mine": [1]})
+    grant = HiveGrant(hive="127.0.0.1:1", resume=True, settings=given)
+    request = RunRequest("walker", "game", Settings(3, 2))
+    with HiveAccess(grant) as hives:
+        if not words:
+            assert hives.start(Keeper(own), request).result().id == "r1"
+            return
+        with pytest.raises(NotTrainable) as refused:
+            hives.start(Keeper(own), request)
+
+    assert f"others are given: {words}" in str(refused.value)
+
+
+def test_a_host_without_a_limit_is_told_of_the_one_that_its_run_began_with(caplog):
+    own = Settings(3, 2, max_episode_steps=50)
+    request = RunRequest("walker", "game", Settings(3, 2))
+    with HiveAccess(HiveGrant(hive="127.0.0.1:1", resume=True)) as hives:
+        hives.start(Keeper(own), request)
+        hives.limit = StepLimit(60)
+        with pytest.raises(NotTrainable, match="max_episode_steps 60, it has 50"):
+            hives.start(Keeper(own), request)
+
+    assert caplog.messages == [
+        "run walker began with max_episode_steps 50, and here its episodes have no limit"
+    ]
 
 
 def test_the_option_that_allows_a_hive_can_be_pasted(hives):

@@ -113,6 +113,22 @@ def test_the_run_at_a_tracker_is_in_the_record_of_a_training(tmp_path):
     assert again.tracked(None) is None
 
 
+@pytest.mark.parametrize("hive", ["localhost:1", "embedded"])
+def test_a_training_goes_on_with_the_limit_and_the_lockstep_that_it_has(tmp_path, hive):
+    options = TrainingOptions("walker.wasm", tmp_path, hive=hive)
+    begun = replace(options, max_episode_steps=50, settings={"sync": True, "gamma": 0.9})
+    TrainingRecord(b"a module", begun).write(RUN)
+    resumed = TrainingRecord(b"a module", replace(options, resume=True))
+    same = TrainingRecord(b"a module", replace(options, resume=True, max_episode_steps=50))
+    with pytest.raises(
+        UsageError, match=r"max_episode_steps is 60, and the training in .* with 50"
+    ):
+        TrainingRecord(b"a module", replace(options, resume=True, max_episode_steps=60))
+
+    assert resumed.options.max_episode_steps == same.options.max_episode_steps == 50
+    assert resumed.options.settings == resumed.grant.settings == {"sync": True}
+
+
 @pytest.mark.parametrize("place", ["init", "log", "file", "finish"])
 def test_a_tracker_that_fails_is_one_warning_and_gets_nothing_more(wandb, tmp_path, place):
     package = wandb(fail_at=place)

@@ -287,6 +287,7 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
     require_hive(embedded=options.grant().is_embedded)
     display = TrainingDisplay()
     with GuestTrainer(read_module(guest), options, display) as trainer:
+        options = trainer.options  # of a training that is continued
         announce(trainer.module, options.instances)
         if trainer.page:
             sys.stderr.write(f"page: {trainer.page}\n")

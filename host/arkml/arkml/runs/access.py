@@ -34,7 +34,7 @@ from arkml.hive.address import LAST_PORT, Address
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
 from arkml.limits import whole_number
 from arkml.runs.request_line import RequestLine
-from arkml.runs.settings import LearnerSettings, doubts, require_valid
+from arkml.runs.settings import LearnerSettings, differences, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
 from arkml.sessions.text import on_one_line, presentable
@@ -95,7 +95,8 @@ class HiveGrant:
         shared: True lets all guests of the host that start a run of one game and name take part in
             one run; an embedded hive then keeps no spare learner. False gives each guest its own
             run.
-        resume: True continues the run of that game and name, if the hive has one.
+        resume: True continues the run of that game and name, if the hive has one. Its settings are
+            kept: `settings` with other values are refused as NotTrainable.
         checkpoint: "RUN" or "RUN@UPDATES" of the hive, from which runs start instead of the guest's
             choice; with `shared`, only the first run.
         expect_run: The run that the first guest has to start. Any other run is refused as
@@ -218,7 +219,7 @@ class HiveAccess(Closing):
         limit: Cuts off the episodes of training, or None.
         kept: Memberships that are kept until `close`, for the successors of guests cut off.
         page: Link to the page of the embedded hive, empty before `open_page`.
-        warn: Gets sentences about guests' declarations that runs do not heed; logs them, at first.
+        warn: Gets sentences about what guests declare and runs do not heed; logs them, at first.
 
     """
 
@@ -268,7 +269,8 @@ class HiveAccess(Closing):
         Create a run; with `shared`, return the run created earlier for this game and name.
 
         With the grant's `join_run`, return that run; the future raises RunGone if it is over.
-        Raises NotTrainable if another run is expected.
+        Blocks while the hive is asked for the settings of a run that is resumed. Raises
+        NotTrainable if another run is expected, or the run has other settings, and HiveError.
         """
         if self.grant.join_run:
             found = client.run(self.grant.join_run)
@@ -276,6 +278,8 @@ class HiveAccess(Closing):
         self._require_expected(request)
         self._tell_doubts(request)
         if self.grant.resume:
+            if (client, request.game, request.name) not in self._started:
+                self._require_same(client, request)
             request = replace(request, on_conflict=OnConflict.JOIN)
         if self.grant.checkpoint and not self._started:
             request = replace(request, checkpoint=self.grant.checkpoint)
@@ -385,6 +389,30 @@ class HiveAccess(Closing):
             raise NotTrainable(
                 f"{expected} is to be resumed here, and the guest starts {asked}: train it in"
                 " another directory"
+            )
+
+    def _require_same(self, client: HiveClient, request: RunRequest) -> None:
+        """Raise NotTrainable if the run to be resumed has other settings than the grant."""
+        asked = request.game, request.name
+        same = [run for run in client.runs().result() if (run.game, run.name) == asked]
+        if not same:
+            return
+        run = max(same, key=lambda one: one.started_at)
+        own = client.details(run.id).result().settings
+        found = differences(self.grant.settings, own)
+        most = 0 if self.limit is None else self.limit.most
+        if most and most != own.max_episode_steps:
+            found.append(f"max_episode_steps {most}, it has {own.max_episode_steps or None}")
+        if found:
+            raise NotTrainable(
+                f"run {run.name!r} goes on with its own settings, and others are given:"
+                f" {'; '.join(found)}. Leave these out, or begin another run: without resume, and"
+                " in another directory (--out DIR, directory=DIR)"
+            )
+        if own.max_episode_steps and not most:
+            self.warn(
+                f"run {on_one_line(run.name, _NAME_BYTES)} began with max_episode_steps"
+                f" {own.max_episode_steps}, and here its episodes have no limit"
             )
 
     def _connect(self, place: Address | None, configured: Address | None) -> HiveClient:

@@ -92,6 +92,28 @@ def doubts(settings: Settings) -> dict[str, str]:
     return found
 
 
+def differences(asked: LearnerSettings, own: Settings) -> list[str]:
+    """
+    Return words on the settings asked for that a run has otherwise, as "gamma 0.5, it has 0.99".
+
+    What a hive may have decided counts as equal: a device for "auto", and a smaller replay buffer.
+    """
+    wanted = own.changed(asked)
+    found = []
+    for name, value in asked.items():
+        given, kept = (getattr(one, name, one.other.get(name)) for one in (wanted, own))
+        is_equal = given == kept
+        if name == "algorithm":
+            is_equal = wanted.learner == own.learner
+        elif name == "device":
+            is_equal = is_equal or value == "auto"
+        elif name == "memory_max_size":
+            is_equal = given >= kept
+        if not is_equal:
+            found.append(f"{cut_repr(name)[1:-1]} {cut_repr(given)}, it has {cut_repr(kept)}")
+    return found
+
+
 def require_valid(settings: LearnerSettings) -> None:
     """Raise InvalidSettings for values that no run can have, whatever its guest asks for."""
     widest = Settings(1, 1, memory_min_size=1, memory_max_size=_LARGEST)

@@ -115,7 +115,8 @@ def train(
             without `eval_every`, of the last 100 training episodes, with 20 at least.
         directory: Directory of policies, curve, rows and checkpoints; by default `training/NAME`,
             where NAME is the file name of the module without its suffix.
-        resume: True continues the training in `directory`.
+        resume: True continues the training in `directory`, with its own settings and limit of
+            steps: other values of `settings`, `seed` and `max_episode_steps` are refused.
         checkpoint: A checkpoint to start from: the path of a file `N.safetensors` in the directory
             of another training, or "RUN" or "RUN@UPDATES" of the same `hive`.
         demonstrations: A file written by `record`. The run gets its rows before play begins, and
@@ -238,9 +239,9 @@ class GuestTrainer(Closing):
         """
         if progress is not None and not callable(progress):
             raise UsageError(f"progress is {cut_repr(progress)}: it takes a function")
-        self.options = options
         self.error: Exception | None = None
         self._record = TrainingRecord(data, options)
+        self.options = options = self._record.options
         self._tracking = Tracking(
             options, self._warn, self._record.tracked(options.track), self._keep_tracked
         )

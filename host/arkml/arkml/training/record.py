@@ -27,7 +27,8 @@ class TrainingRecord:
     The guest and the run of a training, in `training.json` in its directory.
 
     `grant` is the grant of the training; if the training is resumed, it expects the recorded run.
-    The file also has the ids of runs at trackers, such as "wandb".
+    `options` are its options, with the limit of steps and the lockstep that it has begun with. The
+    file also has the ids of runs at trackers, such as "wandb".
     """
 
     def __init__(self, data: bytes, options: TrainingOptions) -> None:
@@ -37,8 +38,10 @@ class TrainingRecord:
         Raises UsageError if the training is neither new nor to be resumed.
         """
         directory = options.directory
-        self.grant: HiveGrant = options.grant()
         self._path = directory / _NAME
+        known = _read(self._path) if options.resume else None
+        self.options: TrainingOptions = options if known is None else _continued(options, known)
+        self.grant: HiveGrant = self.options.grant()
         self._guest = options.name
         self.stem: str = options.stem
         """The name of the training's files: the stem of its guest's name when it began."""
@@ -47,8 +50,7 @@ class TrainingRecord:
         self._lock = threading.Lock()  # the tracker's thread records, too
         self._trackers: dict[str, str] = {}
         is_embedded = self.grant.is_embedded
-        if self.grant.resume:
-            known = _read(self._path)
+        if options.resume:
             expected = None
             if known is not None:
                 self._require_same(directory, known)
@@ -93,6 +95,8 @@ class TrainingRecord:
             "name": run.name,
             "features": run.features,
             "actions": run.actions,
+            "max_episode_steps": self.options.max_episode_steps,
+            "sync": self.options.settings.get("sync", False),
             "trackers": self._trackers,
         }
         write_file(self._path, (json.dumps(record, indent=2) + "\n").encode())
@@ -104,6 +108,25 @@ class TrainingRecord:
                 f"{directory} holds the training of {known['guest']}, and this is {self._guest}:"
                 " --out DIR (directory=DIR) begins another"
             )
+
+
+def _continued(options: TrainingOptions, known: dict[str, Any]) -> TrainingOptions:
+    """
+    Return options with the limit of steps and the lockstep of the training that they continue.
+
+    Raises UsageError for another limit than that training has begun with.
+    """
+    if known["sync"] and "sync" not in options.settings:
+        options = replace(options, settings={**options.settings, "sync": True})
+    if "max_episode_steps" not in known:  # an earlier version wrote the file
+        return options
+    most, given = known["max_episode_steps"], options.max_episode_steps
+    if given not in (None, most):
+        raise UsageError(
+            f"max_episode_steps is {given}, and the training in {options.directory} began with"
+            f" {most}: leave it out, or begin another (--out DIR, directory=DIR)"
+        )
+    return replace(options, max_episode_steps=most)
 
 
 def _is_used(data: Path) -> bool:
@@ -123,6 +146,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             "guest": str(record["guest"]),
             "files": Path(str(record.get("files", Path(str(record["guest"])).stem))).name,
             "sha256": str(record["sha256"]),
+            "sync": bool(record.get("sync", False)),
             "trackers": {str(name): str(run) for name, run in record.get("trackers", {}).items()},
         }
     except FileNotFoundError:
