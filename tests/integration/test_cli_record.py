@@ -11,6 +11,7 @@ from tests.unit.policy_models import model, node, port, weight
 from arkml import evaluate, record
 from arkml.demonstrations.files import read_demonstrations
 from arkml.errors import NotFound, UsageError
+from arkml.policies.constant import zeros
 
 SPARSE, APPLET = GUESTS / "c_sparse_reach.wasm", GUESTS / "c_applet.wasm"
 COIN = GUESTS / "c_coin.wasm"
@@ -45,8 +46,8 @@ def test_frames_without_episodes_are_recorded_to_their_number(tmp_path):
     )  # fmt: skip
 
     assert recording.frames == 60
-    assert len(recording.returns) > 16
-    assert seen[-1] == (60, len(recording.returns))
+    assert len(recording.returns) == 16
+    assert seen[-1] == (60, 31)
 
 
 def test_a_recording_has_as_many_long_episodes_as_the_guest_and_all_of_them_whole(tmp_path):
@@ -60,10 +61,26 @@ def test_a_recording_has_as_many_long_episodes_as_the_guest_and_all_of_them_whol
     assert recording.shortfall == ""
 
 
+@pytest.mark.parametrize("guest", ["c_coin", "c_coin_costs"])
+def test_a_recording_by_frames_prefers_no_short_episodes(tmp_path, guest):
+    guest, file = GUESTS / f"{guest}.wasm", tmp_path / "c.npz"
+    recording = record(guest, zeros(1, 1), file, frames=450)
+    rated = evaluate(guest, zeros(1, 1), episodes=48)
+
+    assert sorted(recording.returns) == sorted(rated.returns)
+    assert sorted(recording.lengths) == sorted(rated.lengths)
+    assert read_demonstrations(file).episodes == 79
+    assert recording.shortfall == (
+        "48 of 79 episodes count, as many of each agent as ended within 450 frames; the file has"
+        " the rows of all"
+    )
+
+
 def test_a_recording_by_frames_says_which_agents_ended_no_episode(tmp_path):
     recording = record(COIN, lambda rows: np.zeros((len(rows), 1)), tmp_path / "c.npz", frames=100)
 
     assert "agents ended no episode within 100 frames" in recording.shortfall
+    assert recording.mean_return is None
 
 
 def test_the_file_of_a_guest_with_branches_says_their_choices(tmp_path):
@@ -110,7 +127,8 @@ def test_the_command_records_a_file_and_describes_it(tmp_path, policy):
 
     assert (ended.status, again.status, noisy.status) == (0, 0, 0), ended.err + noisy.err
     assert ended.json["rows"] == len(first)
-    assert ended.json["episodes"] == first.episodes > 0
+    assert (ended.json["episodes"], first.episodes) == (48, 63)
+    assert "48 of 63 episodes count, as many of each agent as ended within 120" in ended.err
     assert ended.json["file"] == str(tmp_path / "rows.npz")
     assert first.sha256 == hashlib.sha256(SPARSE.read_bytes()).hexdigest()
     assert first.digest == second.digest != third.digest

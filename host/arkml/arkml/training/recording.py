@@ -23,7 +23,7 @@ from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
-from arkml.runs.episode_recorder import EpisodeRecorder
+from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes
 from arkml.runs.evaluation import play_episodes
 from arkml.training.evaluator import make_evaluating
 from arkml.training.tasks import compile_module, find_task, period_doubt
@@ -49,12 +49,13 @@ class Recording:
         path: The file.
         rows: Number of rows in the file, including rows of episodes that had not ended after the
             last frame.
-        returns: float64, [episodes], of the episodes that have ended, in that order; may be empty.
+        returns: float64, [episodes], of the episodes that count, in the order of their ends, which
+            are as many of each agent: the first to end would be the short ones. May be empty.
         lengths: int64, [episodes], of the same episodes, in steps.
         frames: Number of frames that were stepped.
         seconds: Wall time of these frames.
         shortfall: A sentence that explains a lack of episodes, empty if there are as many as
-            wanted.
+            wanted and all that have ended count.
 
     """
 
@@ -155,7 +156,8 @@ def record(
     The guest is stepped as fast as possible until `episodes` have ended or `frames` were stepped,
     whichever comes first; by default 100 episodes within 100,000 frames. Episodes are shared out
     evenly among the agents, as for `evaluate`, and the file leaves out rows of any others. With
-    `frames` alone the file has all rows, and the last episodes are incomplete.
+    `frames` alone the file has all rows, and the last episodes are incomplete; the returns are of
+    as many episodes of each agent.
 
     The file has the actions that the agents took: those of the policy, without a clip. A learner
     takes the nearest bound for continuous ones outside of [-1, 1], which a warning says.
@@ -251,16 +253,29 @@ def record(
     return Recording(
         target,
         len(rows),
-        np.array(recorder.returns if is_by_frames else played.returns, np.float64),
-        np.array(recorder.lengths if is_by_frames else played.lengths, np.int64),
+        np.array(played.returns, np.float64),
+        np.array(played.lengths, np.int64),
         played.frames,
         seconds,
-        "" if is_by_frames and not recorder.choice.unended else played.shortfall,
+        _left_out(recorder, played) if is_by_frames else played.shortfall,
     )
 
 
 _ALL = 1 << 32
 """Episodes of a frame, at most."""
+
+
+def _left_out(recorder: RowRecorder, played: PlayedEpisodes) -> str:
+    """Return a sentence on the episodes that do not count in a recording of frames, or none."""
+    ended, counted = len(recorder.returns), len(played.returns)
+    if recorder.choice.unended:
+        return played.shortfall
+    if counted == ended:
+        return ""
+    return (
+        f"{counted:,} of {ended:,} episodes count, as many of each agent as ended within"
+        f" {played.frames:,} frames; the file has the rows of all"
+    )
 
 
 def _reporting(
