@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration.command_line import GUESTS
 
 from arkml.cli.training_display import document_of, show
 from arkml.guests.counts import Statistics
+from arkml.runtime.module.description import describe
+from arkml.runtime.module.parsing import parse
 from arkml.server.metrics import evaluation_points
 from arkml.training.options import TrainingOptions
 from arkml.training.results import (
@@ -18,6 +21,7 @@ from arkml.training.results import (
     metrics_of,
 )
 
+MODULE = describe(parse((GUESTS / "c_cartpole.wasm").read_bytes()))
 SENTENCE = "ark-ml-v1.ml__push_training_observation answered INVALID_ARGUMENTS: 11 features, …"
 CURVE = LearningCurve(np.array([10, 20]), np.array([1.0, 2.0]))
 NONE = LearningCurve(np.zeros(0, np.int64), np.zeros(0))
@@ -25,7 +29,7 @@ RESULT = TrainingResult(
     run_id="1",
     run_name="pole",
     directory=Path("out"),
-    ended="frames",
+    end_reason="frames",
     best=TrainedPolicy("best", bytes(200_000), None),
     last=TrainedPolicy("now", bytes(200_000), None),
     training_curve=CURVE,
@@ -45,7 +49,7 @@ RESULT = TrainingResult(
 
 def shown(result, capsys):
     options = TrainingOptions(directory=Path("out"), name="pole.wasm")
-    show(document_of(Path("pole.wasm"), options, result), is_new=True)
+    show(document_of(Path("pole.wasm"), MODULE, options, result), is_new=True)
     return capsys.readouterr().out
 
 
