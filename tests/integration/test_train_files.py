@@ -19,7 +19,7 @@ from arkml.cli import logs
 from arkml.cli.training_display import TrainingDisplay, command_to_play, infers, pace_of, show
 from arkml.errors import HiveRefused, NotFound, ProtocolError
 from arkml.hive.protocol.results import EvaluationReport
-from arkml.hive.protocol.runs import RunDetails, RunInfo, RunRequest, Status
+from arkml.hive.protocol.runs import Best, RunDetails, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.host import hives_of
 from arkml.limits import Limits
@@ -105,6 +105,21 @@ def failed(error):
     future = Future()
     future.set_exception(error)
     return future
+
+
+class Rated(Ended):
+    """A client of a hive that has rated a policy."""
+
+    def details(self, _):
+        return done(RunDetails(RUN, Settings(3, 2), Best("training", 7.5, 3, 40)))
+
+
+def test_the_best_policy_comes_with_the_mean_return_that_it_is_rated_by(grounded):
+    guest = grounded.load(ACTOR)
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        rated, unrated = (gather(one(RUN), RUN, guest, monitor) for one in (Rated, Ended))
+
+    assert (rated.kind, rated.score, unrated.score) == ("best", 7.5, None)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,9 @@ def test_each_seed_has_its_directory_and_all_of_them_a_curve(tmp_path, config):
     assert process.returncode == 0, err
     assert [one["seed"] for one in document["seeds"]] == [3, 4]
     assert [one["end_reason"] for one in document["seeds"]] == ["return", "return"]
-    assert [one["rows_to_goal"] for one in document["seeds"]] == [
-        next(iter(one["mean_return"]["series"]), [one["rows"]])[0] for one in trained
+    assert [one["rows_to_goal"] for one in document["seeds"]] == [one["rows"] for one in trained]
+    assert [one["best_return"] for one in document["seeds"]] == [
+        one["policy"]["score"] for one in trained
     ]
     assert document["reached"] == 2
     assert document["goal"] == -1e6

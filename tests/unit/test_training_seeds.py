@@ -14,19 +14,20 @@ def result(seed, series=(), goal=10.0, **document):
     return SeedResult(seed, Path(f"seed-{seed}"), 0, document, goal)
 
 
-def test_the_goal_is_reached_at_the_first_point_that_is_at_it():
-    reached = result(0, [(100, 3.0), (200, 10.0), (300, 12.0), (400, 5.0)])
+def test_the_goal_is_reached_by_a_training_that_it_has_ended():
+    series = [(100, 3.0), (200, 12.0), (300, 5.0)]
 
-    assert reached.rows_to_goal == 200
-    assert reached.best_return == 12.0
+    assert result(0, series, end_reason="return", rows=350).rows_to_goal == 350
+    assert result(0, series, end_reason="frames", rows=350).rows_to_goal is None
+    assert result(0, series, goal=None, end_reason="return", rows=350).rows_to_goal is None
 
 
-def test_a_training_that_ended_at_its_goal_between_two_points_has_reached_it():
-    series = [(100, 3.0)]
+def test_the_best_return_is_that_by_which_the_best_policy_is_rated():
+    series = [(100, 3.0), (200, 12.0), (300, 5.0)]
 
-    assert result(0, series, ended="return", rows=150).rows_to_goal == 150
-    assert result(0, series, ended="frames", rows=150).rows_to_goal is None
-    assert result(0, series, goal=None, ended="return", rows=150).rows_to_goal is None
+    assert result(0, series, policy={"score": 7.5}).best_return == 7.5
+    assert result(0, series, policy={"score": None}).best_return is None
+    assert result(0, series).best_return is None
 
 
 def test_a_training_that_left_nothing_has_reached_nothing():
@@ -51,7 +52,10 @@ def test_a_training_that_left_nothing_has_reached_nothing():
     ],
 )
 def test_a_seed_that_does_not_reach_the_goal_counts_as_never(rows, expected):
-    results = [result(seed, [(at, 10.0)] if at else [(5, 0.0)]) for seed, at in enumerate(rows)]
+    results = [
+        result(seed, [(5, 20.0)], end_reason="return" if at else "minutes", rows=at or 900)
+        for seed, at in enumerate(rows)
+    ]
 
     assert median_rows(results) == expected
 

@@ -225,7 +225,7 @@ def _show(document: dict[str, Any]) -> None:
     ]
     if document["goal"] is not None:
         rows.append(("median", _shown(document["median_rows_to_goal"]), "", "", "", ""))
-    header = ("seed", "rows to the goal", "best mean return", "rows", "time", "ended by")
+    header = ("seed", "rows to the goal", "best policy", "rows", "time", "ended by")
     tables.show(f"{document['guest']}: {len(document['seeds'])} seeds", tables.grid(header, rows))
     if curve := document["curve"] or (None if can_draw() else NO_PICTURE):
         sys.stdout.write(f"learning curve: {harmless(str(curve))}\n")

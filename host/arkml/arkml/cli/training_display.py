@@ -161,6 +161,7 @@ def document_of(
         ],
         "policy": {
             "which": result.best.kind,
+            "score": result.best.score,
             "rated_by": "evaluations"
             if is_evaluated
             else "the mean of the last 100 training episodes",

@@ -490,7 +490,7 @@ class GuestTrainer(Closing):
             run_name=outcome.info.name,
             directory=self.options.directory,
             end_reason=self._end_reason,
-            best=TrainedPolicy(outcome.kind, outcome.best, files.get("onnx")),
+            best=TrainedPolicy(outcome.kind, outcome.best, files.get("onnx"), outcome.score),
             last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
             training_curve=curve_of(outcome.training),
             evaluation_curve=curve_of(outcome.evaluations),

@@ -49,10 +49,11 @@ class RunOutcome:
     The policies, the curves and the state of a run at its end.
 
     `best` and `last` are ONNX files, `kind` and `last_kind` their origins, such as "best" or
-    "held". `missing` says why the hive did not provide everything, empty if it did. `unlearned`
-    says why the learner has made no update in this training, empty if it has or if the hive did not
-    say. `learner_ends` is the number of learners that ended and were replaced, `learner_end` the
-    reason of the last end.
+    "held". `score` is the mean return by which the best policy is rated, None if none is. `missing`
+    says why the hive did not provide everything, empty if it did. `unlearned` says why the learner
+    has made no update in this training, empty if it has or if the hive did not say. `learner_ends`
+    is the number of learners that ended and were replaced, `learner_end` the reason of the last
+    end.
     """
 
     kind: PolicyKind
@@ -67,6 +68,7 @@ class RunOutcome:
     unlearned: str = ""
     learner_ends: int = 0
     learner_end: str = ""
+    score: float | None = None
 
 
 class PatientClient:
@@ -138,6 +140,7 @@ def gather(
     """
     settings: Settings | None = None
     told: RunInfo | None = None
+    score: float | None = None
     if wants_update:
         settings, told = _wait_for_update(client, run, subject, is_hurried)
     answers = PatientClient(client, is_hurried)
@@ -176,6 +179,8 @@ def gather(
             curves[name] = sorted(newest.items())
         metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
         info = told = answers.wait(client.run(run.id))
+        if kind == "best" and (rated := answers.wait(client.details(run.id)).best) is not None:
+            score = rated.score
     except HiveError as error:
         missing = missing or f"{error}; the curve may lack its end"
     unlearned, end = "", _end(info, monitor)
@@ -185,7 +190,7 @@ def gather(
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
         kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned,
-        learner_ends=_deaths(run, info), learner_end=end,
+        learner_ends=_deaths(run, info), learner_end=end, score=score,
     )  # fmt: skip
 
 

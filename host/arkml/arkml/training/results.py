@@ -186,6 +186,8 @@ class TrainedPolicy:
         kind: Origin of the policy.
         onnx: Bytes of the file.
         path: Path of the file, None if it could not be written.
+        score: Mean return by which the best policy is rated: of its evaluation or, before the first
+            evaluation, of episodes of training. None for others, and if the hive did not say.
 
     """
 
@@ -194,6 +196,7 @@ class TrainedPolicy:
     kind: PolicyKind
     onnx: bytes = field(repr=False)
     path: Path | None
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

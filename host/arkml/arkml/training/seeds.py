@@ -40,17 +40,17 @@ class SeedResult:
 
     @property
     def best_return(self) -> float | None:
-        """The highest mean return of the learning curve."""
-        return max((value for _, value in self.series), default=None)
+        """The mean return by which the best policy is rated, None if none is."""
+        score = (self.document.get("policy") or {}).get("score")
+        return None if score is None else float(score)
 
     @property
     def rows_to_goal(self) -> int | None:
-        """Rows after which the goal was reached, None if it was not."""
-        if self.goal is None:
+        """Rows at the end of a training that the goal has ended, None for others."""
+        if self.goal is None or self.document.get("end_reason") != "return":
             return None
-        reached = (rows for rows, value in self.series if value >= self.goal)
-        last = self.document.get("rows") if self.document.get("end_reason") == "return" else None
-        return next(reached, last)
+        rows = self.document.get("rows")
+        return None if rows is None else int(rows)
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as JSON values, without the curve."""
