@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from tests.tracked import RUN
@@ -84,6 +85,18 @@ def test_a_run_that_may_go_on_or_that_its_guest_has_ended_ends_no_training(answe
         monitor._look()
 
     assert monitor.verdict is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_stopped"),
+    [(False, True), (np.bool_(False), True), (None, False), (0, False), (np.bool_(True), False)],
+)
+def test_progress_that_answers_false_stops_a_training(answer, is_stopped):
+    with monitor_of(replace(RUN, rows=5)) as monitor:
+        monitor.close()
+        monitor._report(lambda _: answer)
+
+    assert monitor.is_stopped is is_stopped
 
 
 def test_the_reason_of_a_guest_that_trapped_is_that_of_its_run():

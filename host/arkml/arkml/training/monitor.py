@@ -9,6 +9,8 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from arkml.base.closing import Closing
 from arkml.base.terminal import harmless
 from arkml.errors import (
@@ -209,7 +211,8 @@ class RunMonitor(Closing):
 
     def _report(self, progress: ProgressFunction) -> None:
         try:
-            if progress(self._state()) is False:
+            answer: object = progress(self._state())
+            if isinstance(answer, bool | np.bool_) and not answer:
                 self.is_stopped = True
         except Exception as error:  # noqa: BLE001  raised by the training when all is written
             self.verdict = self.verdict or error

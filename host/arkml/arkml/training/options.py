@@ -10,6 +10,8 @@ from numbers import Real
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
+
 from arkml.base.host_names import is_loopback
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
@@ -230,9 +232,9 @@ PageOption = bool | int | Callable[[str], object] | None
 
 def page_port(page: PageOption) -> int | None:
     """Return the port of a page, 0 for any free port, None for no page."""
-    if page is None or page is False:
-        return None
-    return 0 if page is True or callable(page) else page
+    if isinstance(page, bool | np.bool_):
+        return 0 if page else None
+    return 0 if callable(page) else page
 
 
 def _is_loopback(address: str) -> bool:
