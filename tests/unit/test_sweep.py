@@ -2,15 +2,17 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from tests.pipes import endless_pipe
 
 from arkml.cli import train_command
+from arkml.cli.sweep import SweepOptions, _document_of, _show, best_of
 from arkml.errors import UsageError
 from arkml.training import search_space
 from arkml.training.search_space import Range, read_space
-from arkml.training.sweep import Sweep, draw_trials
+from arkml.training.sweep import Sweep, TrialResult, draw_trials
 
 SUBJECT = {"guest": "walker.wasm"}
 SPACE = {"tau": [0.005, 0.05], "hidden": {"low": 16, "high": 64, "int": True}}
@@ -110,6 +112,27 @@ def test_a_sweep_proposes_settings_of_its_space_and_keeps_what_came_of_them(tmp_
     assert 16 <= settings["hidden"] <= 64
     assert isinstance(settings["hidden"], int)
     assert draw_trials(results).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("values", "equal", "words"),
+    [
+        ((1.0, 3.0, None), [], ""),
+        ((2.0, 1.0, 2.0), [2], "the first of equals: trial 2 has the same mean return"),
+        ((2.0, 2.0, 2.0), [1, 2], "the first of equals: 2 other trials have the same mean return"),
+        ((None, None, None), [], ""),
+    ],
+)
+def test_a_best_trial_with_equals_is_shown_as_such(tmp_path, capsys, values, equal, words):
+    results = [TrialResult(at, {"tau": 0.1 + at}, value, {}) for at, value in enumerate(values)]
+    options = SweepOptions(Path("a.wasm"), Path("s"), tmp_path, 3, 1, 0, (), {}, as_json=False)
+    document = _document_of(options, results, best_of(results))
+    _show(document)
+    said = capsys.readouterr().out
+
+    assert document["equal"] == equal
+    assert words in said
+    assert bool(words) is ("first of equals" in said)
 
 
 def test_a_trial_that_was_cut_off_is_repeated_with_its_settings(tmp_path, space):

@@ -73,6 +73,8 @@ def test_equal_rewards_and_constant_features_are_told(capsys):
 
     assert "all rewards were equal" in text
     assert "3 features had one value only" in text
+    one = replace(RESULT, metrics={"features/constant": 1.0})
+    assert one.health == ("1 feature had one value only, which tells a policy nothing",)
 
 
 def test_refused_rows_are_shown_by_reason(capsys):

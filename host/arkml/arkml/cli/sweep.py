@@ -241,7 +241,7 @@ def sweep(options: SweepOptions) -> int:
         SIGNALS.keep()
         _run(runner)
         results = opened.results()
-    best = max((one for one in results if one.value is not None), key=_value, default=None)
+    best = best_of(results)
     if best is not None:
         write_file(options.directory / BEST, _json(options.settings | dict(best.settings)))
     document = _document_of(options, results, best)
@@ -268,8 +268,10 @@ def _run(runner: TrialRunner) -> None:
         runner.interrupt()
 
 
-def _value(result: TrialResult) -> float:
-    return float("-inf") if result.value is None else result.value
+def best_of(results: Sequence[TrialResult]) -> TrialResult | None:
+    """Return the first trial with the highest mean return, None if none has one."""
+    valued = [(one.value, one) for one in results if one.value is not None]
+    return max(valued, key=lambda pair: pair[0])[1] if valued else None
 
 
 def _document_of(
@@ -277,9 +279,13 @@ def _document_of(
 ) -> dict[str, Any]:
     """Return the result as the object of `--json`."""
     picture = None if best is None else _write_picture(options.directory / PICTURE, results)
+    equal: list[int] = []
+    if best is not None:
+        equal = [one.number for one in results if one is not best and one.value == best.value]
     return {
         "guest": options.guest.name,
         "best": None if best is None else best.as_json(),
+        "equal": equal,
         "config": None if best is None else str(options.directory / BEST),
         "picture": None if picture is None else str(picture),
         "trials": [one.as_json() for one in results],
@@ -328,6 +334,13 @@ def _show(document: dict[str, Any]) -> None:
     tables.show(f"{document['guest']}: {len(rows)} trials", tables.grid(header, rows))
     if document["config"]:
         sys.stdout.write(f"best settings: {harmless(str(document['config']))}\n")
+    if document["equal"]:
+        equal = document["equal"]
+        others = f"trial {equal[0]} has" if len(equal) == 1 else f"{len(equal):,} other trials have"
+        sys.stdout.write(
+            f"the best is the first of equals: {others} the same mean return, which does not tell"
+            " their settings apart\n"
+        )
     if picture := document["picture"] or (None if can_draw() else NO_PICTURE):
         sys.stdout.write(f"picture: {harmless(str(picture))}\n")
 

@@ -231,9 +231,10 @@ def _shortfall(choice: EpisodeChoice, counted: int, frames: int) -> str:
     if not choice.ended:
         return f"no episode ended {within}"
     if choice.unended:
+        agents = "1 agent" if choice.unended == 1 else f"{choice.unended:,} agents"
         return (
-            f"{choice.unended:,} agents ended no episode {within}, and the mean of the others is"
-            " that of short episodes"
+            f"{agents} ended no episode {within}, and the mean of the others is that of short"
+            " episodes"
         )
     return (
         f"{counted:,} of {choice.wanted:,} episodes count, as many of each agent as ended {within}"

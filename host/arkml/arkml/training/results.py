@@ -297,7 +297,8 @@ class TrainingResult:
         if self.metrics.get(EQUAL_REWARDS):
             found.append("all rewards were equal: only the length of episodes tells good from bad")
         if count := round(self.metrics.get(CONSTANT_FEATURES, 0.0)):
-            found.append(f"{count:,} features had one value only: they tell a policy nothing")
+            had = "1 feature" if count == 1 else f"{count:,} features"
+            found.append(f"{had} had one value only, which tells a policy nothing")
         return tuple(found)
 
     @property
