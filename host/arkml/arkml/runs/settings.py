@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from arkml.base.short_reprs import cut_repr
 from arkml.hive.protocol.settings import Settings
@@ -101,14 +101,15 @@ def differences(asked: LearnerSettings, own: Settings) -> list[str]:
     wanted = own.changed(asked)
     found = []
     for name, value in asked.items():
-        given, kept = (getattr(one, name, one.other.get(name)) for one in (wanted, own))
-        is_equal = given == kept
+        given: Any = getattr(wanted, name, wanted.other.get(name))
+        kept: Any = getattr(own, name, own.other.get(name))
+        is_equal = bool(given == kept)
         if name == "algorithm":
             is_equal = wanted.learner == own.learner
         elif name == "device":
             is_equal = is_equal or value == "auto"
         elif name == "memory_max_size":
-            is_equal = given >= kept
+            is_equal = bool(given >= kept)
         if not is_equal:
             found.append(f"{cut_repr(name)[1:-1]} {cut_repr(given)}, it has {cut_repr(kept)}")
     return found
