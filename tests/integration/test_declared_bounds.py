@@ -10,9 +10,10 @@ from tests.integration.command_line import arkml as command
 from tests.unit.policy_models import model, node, port, weight
 
 import arkml
-from arkml import GuestEnv, HiveGrant, Host
+from arkml import GuestEnv, HiveGrant, Host, Limits
 from arkml.abi.codes import EpisodeState
 from arkml.demonstrations.files import read_demonstrations
+from arkml.training.evaluator import EpisodePlayer, EvaluationTask
 
 WALKERS = GUESTS / "c_walkers.wasm"  # an eighth of each action is added to the agent's position
 SENTENCE = "declares actions in [-8, 8] for 'red': they hold in environments and trials, and not"
@@ -74,6 +75,16 @@ def test_a_policy_is_told_the_action_before_as_it_was_taken(module):
     returns = played(module, policy=fed_back())
 
     assert returns == pytest.approx(sorted(returned([3.0, 0.0, 3.0, 0.0])))
+
+
+def test_a_version_of_a_training_is_rated_by_the_actions_that_its_agents_take(host):
+    steps = [node("MatMul", "features none", "zero"), node("Add", "zero seven", "actions")]
+    ports = [port("features", "N", 2)], [port("actions", "N", 1)]
+    version = model(steps, *ports, [weight("none", [[0], [0]]), weight("seven", [7])])
+    task = EvaluationTask("walkers", None, Limits(), False, 3, 100, STEPS)
+    played = EpisodePlayer(host, task, WALKERS.read_bytes()).play("red", 1, version)
+
+    assert sorted(played["returns"]) == pytest.approx(sorted(returned([1.0] * STEPS)))
 
 
 def test_a_recording_has_the_actions_that_were_taken_and_says_that_learners_take_others(
