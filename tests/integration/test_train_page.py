@@ -3,12 +3,14 @@
 import socket
 
 import httpx
+import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS
 
 import arkml
 from arkml.cli.application import _with_page_port
 from arkml.errors import HiveUnreachable, UsageError
+from arkml.training.options import page_port
 
 REACH = GUESTS / "c_reach.wasm"
 QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
@@ -68,3 +70,10 @@ def test_the_port_of_the_option_may_be_left_out():
     assert _with_page_port(["train", "a.wasm", "--page"]) == ["train", "a.wasm", "--page=0"]
     assert _with_page_port(["train", "a.wasm", "--page=80"]) == ["train", "a.wasm", "--page=80"]
     assert _with_page_port(["run", "--page"]) == ["run", "--page"]
+
+
+@pytest.mark.parametrize("kind", [bool, np.bool_])
+def test_a_page_is_wanted_by_true_and_not_by_false(kind):
+    assert page_port(kind(True)) == 0
+    assert page_port(kind(False)) is None
+    assert page_port(80) == 80
