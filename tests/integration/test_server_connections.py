@@ -240,9 +240,9 @@ def test_what_is_outside_of_a_chunked_body_takes_no_more_than_a_header(connect, 
     sent, ended = sent_until_cut(connect(CHUNKED, begin), endless)
 
     assert sent < 64 * MIB
-    assert ended is None or ended == (
-        431,
-        "the chunk sizes and trailers of a body take 4096 bytes at most",
+    assert ended is None or ended in (
+        (431, "the chunk sizes and trailers of a body take 4096 bytes at most"),
+        (431, "a request has 128 fields in its header at most"),
     )
 
 

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ _NO_PASSWORD = "none"
 
 _PIECE = 1 << 10
 """Bytes that are parsed at a time outside of a body; a limit is looked at after each piece."""
+
+_STARTUP_FAILURE = 3
+"""The exit code of uvicorn for an application that does not start."""
 
 _MOST_FIELDS = 128
 """Fields of a header and trailers of one request at most: each costs a hundred times its bytes."""
@@ -77,7 +82,6 @@ class LimitedConfig(uvicorn.Config, ABC):
         **named: Any,
     ) -> None:
         self.limits = limits
-        self.tls: ssl.SSLContext | None = None
         self._tls = [path for path in (tls_cert, tls_key) if path is not None]
         super().__init__(
             app,
@@ -102,7 +106,6 @@ class LimitedConfig(uvicorn.Config, ABC):
         super().load()
         if self.ssl is not None:
             self.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.tls, self.ssl = self.ssl, None  # connections begin TLS once they are counted
 
     @abstractmethod
     def problem_with(self, connection: LimitedProtocol) -> str:
@@ -119,6 +122,36 @@ class LimitedServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """
+        Listen at sockets as uvicorn does, with the time of a header for the handshake of TLS.
+
+        asyncio gives it a minute, in which a silent client keeps a descriptor.
+        """
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(_STARTUP_FAILURE)
+        config: Any = self.config
+        loop = asyncio.get_running_loop()
+        made = partial(
+            config.http_protocol_class,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        seconds = config.limits.header_seconds or None
+        self.servers = [
+            await loop.create_server(
+                made,
+                sock=listening,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=seconds if config.ssl else None,
+            )
+            for listening in sockets or ()
+        ]
+        self.started = True
 
     async def begin(self, listening: socket.socket) -> asyncio.Task[None]:
         """Begin to serve at a socket, and return the task that does until `should_exit` is set."""
@@ -178,9 +211,6 @@ class LimitedProtocol(HttpToolsProtocol):
     may have. Bytes behind a request that is not answered yet are not parsed, and the socket is not
     read further. Trailers are dropped: the application has got the body before them, and their
     bytes count as bytes of a header.
-
-    With TLS a connection counts from its first moment, and its handshake has the time of a header:
-    asyncio would tell of it only after the handshake, which may take a minute.
     """
 
     config: LimitedConfig
@@ -198,7 +228,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._fields = 0  # of the request
-        self._handshake: asyncio.Task[None] | None = None
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
 
@@ -206,31 +235,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """Accept a connection, or refuse it."""
         super().connection_made(transport)
         self.flow = _HeldReading(transport)
-        problem, tls = self.config.problem_with(self), self.config.tls
-        if tls is None and problem:
+        if problem := self.config.problem_with(self):
             self._end(HTTPStatus.SERVICE_UNAVAILABLE, problem)
-        elif tls is None:
-            self._watch()
-        elif problem:
-            transport.abort()  # an answer would take a handshake
         else:
-            transport.pause_reading()
-            self._handshake = self.loop.create_task(self._begin_tls(transport, tls))
-
-    async def _begin_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
-        """Make the handshake, and wait for the first request."""
-        seconds = self._limits.header_seconds or None
-        try:
-            encrypted = await self.loop.start_tls(
-                transport, self, context, server_side=True, ssl_handshake_timeout=seconds
-            )
-        except OSError:  # of TLS, of the client, or of the time
-            transport.abort()
-            return
-        if encrypted is not None and not transport.is_closing():
-            self.transport = encrypted
-            self.flow = _HeldReading(encrypted)
-            self.scheme = "https"
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -155,10 +155,9 @@ class PlayedGuest:
         none = PlayedGuest(environment=options.EnvironmentOptions())
         for mine, default in ((self.environment, none.environment), (self, none)):
             for field in fields(mine):
-                is_given = field.name != "environment" and (
-                    (getattr(mine, field.name) or None) != (getattr(default, field.name) or None)
-                )
-                if is_given:
+                value = getattr(mine, field.name)
+                is_given = value not in (getattr(default, field.name), [])  # typer's for no list
+                if field.name != "environment" and is_given:
                     name = field.name.replace("_", "-")
                     raise UsageError(f"--{name} is about a guest: it takes --guest")
 
