@@ -12,7 +12,7 @@ from tests.integration.guest_text import GUESTS, POINTMASS
 import arkml
 from arkml import GuestEnv, Host
 from arkml.async_trainer.adaptors.guest_env import GuestsConfig
-from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.pettingzoo_env import parallel_env
 from arkml.envs.vector_env import vector_env
 from arkml.errors import ArkmlError, InvalidActions, InvalidArguments, ModuleError, UsageError
@@ -221,7 +221,7 @@ def test_actions_that_cannot_be_written_are_refused_by_environments():
         env.reset()
         with pytest.raises(InvalidActions, match="a number of 16,610 bits"):
             env.step(HUGE)
-    plain = GuestGymnasiumEnv(PENDULUM, **ONE)
+    plain = GuestGymEnv(PENDULUM, **ONE)
     plain.reset()
     with pytest.raises(InvalidActions, match="a number of 16,610 bits"):
         plain.step([HUGE])

@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from arkml.learning.algorithms import make_algorithm
+from arkml.learning.learner import make_algorithm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
