@@ -8,7 +8,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from arkml.learning.learner import make_algorithm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -27,6 +26,7 @@ from arkml.learning.checkpoints import (
     read_checkpoint,
     shaping_settings,
 )
+from arkml.learning.learner import make_algorithm
 from arkml.learning.normalizer import Normalizer
 
 SETTINGS = Settings(3, 2, hidden=8)
