@@ -7,7 +7,7 @@ from tests.integration.stored_rows import stored_records
 
 from arkml import HiveGrant, Host, evaluate
 from arkml.abi.codes import EpisodeState
-from arkml.demonstrations.files import read_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.guests.guest import calls_of
 from arkml.hive.protocol.rows import RowColumns, RowKind
 

@@ -4,9 +4,9 @@ from concurrent.futures import Future
 
 from arkml.hive.protocol.runs import RunDetails, RunInfo, Status
 from arkml.hive.protocol.settings import Settings
-from arkml.training.options import TrainingOptions
 from arkml.training.results import TrainingProgress
 from arkml.training.tracking import Tracking
+from arkml.training.training_options import TrainingOptions
 
 RUN = RunInfo("r1", "walker", "game", Status.RUNNING, 4, 2, 0)
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from arkml.trials.generate.javascript_codecs import module_path, module_text
-from arkml.trials.generate.messages import compile_messages
+from arkml.trials.generate.message_types import compile_messages
 from arkml.trials.generate.typescript_declarations import declaration_path, declaration_text
 from tools.generated_files import GeneratedFiles, command
 

@@ -10,7 +10,7 @@ from tests.benchmarks.companion import serve
 from tests.benchmarks.turns import rate, warm_up
 
 from arkml.hive.protocol.segments import Place
-from arkml.learning.engine import limit_threads
+from arkml.learning.jax_engine import limit_threads
 from arkml.learning.learner import Learner
 
 

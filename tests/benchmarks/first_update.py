@@ -10,7 +10,7 @@ from tests.benchmarks.updates_ours import bodies
 
 from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.engine import limit_threads
+from arkml.learning.jax_engine import limit_threads
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.sac import Sac
 

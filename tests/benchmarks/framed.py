@@ -7,7 +7,7 @@ from pathlib import Path
 
 from arkml.runtime.module.binary import HEADER, ExternKind, SectionId
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.reader import Reader, named, unsigned
+from arkml.runtime.module.wasm_reader import Reader, named, unsigned
 
 UPDATE = "ark_applet_update"
 _NOTHING = bytes((0x60, 0, 0))  # the type () -> ()

@@ -18,8 +18,8 @@ from tests.benchmarks.guest_ticks import GUEST, HostedTicks, configuration, host
 from tests.benchmarks.trial_wire import ACTORS, HOST, NORMAL, act, serve_ticks, serving
 from tests.generated_stubs import actor_pb2_grpc, players_pb2_grpc
 
-from arkml.guest_trials.hosting import GuestHosting
-from arkml.guest_trials.options import GuestTrialsOptions
+from arkml.guest_trials.guest_hosting import GuestHosting
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
 from arkml.trials import Server
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialInput,

@@ -17,8 +17,8 @@ from tests.benchmarks.trial_wire import serve_ticks
 
 from arkml import Host
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.guest_trials.hosting import GuestHosting
-from arkml.guest_trials.options import GuestTrialsOptions
+from arkml.guest_trials.guest_hosting import GuestHosting
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
 from arkml.guest_trials.prompt import prompt_ticks
 from arkml.trials import Server
 from arkml.trials.core.hosting import HOSTED

@@ -20,7 +20,7 @@ from tests.benchmarks.suite import SUITE
 from arkml import HiveGrant, Host, evaluate
 from arkml.guests.guest import calls_of
 from arkml.host import hives_of
-from arkml.training.evaluator import make_evaluating
+from arkml.training.evaluations import make_evaluating
 from arkml.training.tasks import find_task
 
 TOPIC = "live"

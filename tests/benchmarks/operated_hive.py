@@ -15,10 +15,10 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from arkml.server import app
+from arkml.server import hive_app
+from arkml.server.hive_service import serve
 from arkml.server.monitoring.json_logs import start_logs
-from arkml.server.options import ServeOptions
-from arkml.server.service import serve
+from arkml.server.serve_options import ServeOptions
 
 LEARNER = ("-m", "tests.benchmarks.publisher")
 
@@ -29,7 +29,7 @@ def main() -> None:
         start_logs("json")
     else:
         logging.disable()
-        app.RequestCounts = _uncounted  # type: ignore[assignment, misc]
+        hive_app.RequestCounts = _uncounted  # type: ignore[assignment, misc]
     options = ServeOptions(Path(data), port=0, spare=False, learner=LEARNER)
     serve(options, _announce, parent=os.getppid())
 

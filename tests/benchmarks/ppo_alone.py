@@ -11,7 +11,7 @@ from tests.benchmarks.subjects import ACTIONS
 
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.engine import limit_threads
+from arkml.learning.jax_engine import limit_threads
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
 

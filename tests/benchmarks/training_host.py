@@ -13,9 +13,9 @@ from arkml import HiveGrant, Host
 from arkml.base.closing import Closing
 from arkml.guests.guest import calls_of
 from arkml.hive.client import HiveClient
-from arkml.hive.session import RunSession
+from arkml.hive.run_session import RunSession
 from arkml.host import hives_of
-from arkml.runs.access import HiveAccess
+from arkml.runs.hive_access import HiveAccess
 
 _MODEL = 65_536
 PATIENCE = 60.0

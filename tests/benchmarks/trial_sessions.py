@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from tests.benchmarks.trial_wire import ACTED, HOST, OBSERVED, serve_ticks
 
 from arkml.trials import ActorParameters, Context, Endpoint, ServedEndpoint, Server, TrialParameters
-from arkml.trials.sdk.specs import ActorClass, ActorClassList
+from arkml.trials.sdk.message_specs import ActorClass, ActorClassList
 
 SETTINGS: Any = SimpleNamespace(
     actor_classes=ActorClassList(ActorClass("player", None, BytesValue, BytesValue)),

@@ -13,8 +13,8 @@ import grpc
 from tests.benchmarks.companion import serve
 from tests.generated_stubs import actor_pb2_grpc, environment_pb2_grpc, lifecycle_pb2_grpc
 
-from arkml.trials.server.options import TrialsOptions
 from arkml.trials.server.server import Server
+from arkml.trials.server.server_options import TrialsOptions
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialInput,
     ActorInitialOutput,

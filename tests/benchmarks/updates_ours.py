@@ -12,7 +12,7 @@ from tests.benchmarks.turns import rate, warm_up
 
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.engine import limit_threads
+from arkml.learning.jax_engine import limit_threads
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.sac import Sac
 

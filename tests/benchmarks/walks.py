@@ -36,18 +36,18 @@ from arkml.hive.protocol.rows import CONTENT_TYPE, encode
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.learner import Learner
+from arkml.learning.learner_loop import Trainer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import PolicyWeights, to_onnx
 from arkml.learning.ppo import PpoWeights
 from arkml.learning.reporter import Reporter
 from arkml.learning.sac import SacWeights
 from arkml.learning.server_connection import ServerConnection
-from arkml.learning.trainer import Trainer
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.training import TrainingPolicy
-from arkml.server.options import ServeOptions
-from arkml.server.service import HiveService
+from arkml.server.hive_service import HiveService
+from arkml.server.serve_options import ServeOptions
 
 TOPIC = "walks"
 GROWTH = 1.2

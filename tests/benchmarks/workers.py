@@ -23,7 +23,7 @@ from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import BATCH_SECONDS, RunInfo, RunRequest
 from arkml.hive.protocol.settings import Settings
-from arkml.hive.protocol.workers import WorkerJob, environment_seed
+from arkml.hive.protocol.worker_jobs import WorkerJob, environment_seed
 from arkml.workers.local import LocalPlacement, LocalWorker
 
 TOPIC = "workers"

@@ -9,8 +9,8 @@ from tests.cogment.conftest import HERE, ORIGINAL, OURS
 from arkml.trials import Server, TrialsOptions
 from arkml.trials.generate import generate
 from arkml.trials.server.parameter_file import read_parameters
-from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.port import WebPort
+from arkml.trials.server.web.web_options import WebOptions
 
 pytestmark = pytest.mark.cogment
 STATES = ["INITIALIZING", "PENDING", "RUNNING", "TERMINATING", "ENDED"]

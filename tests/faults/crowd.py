@@ -9,7 +9,7 @@ from tests.faults.player import AGENTS, SETTINGS, Player
 from tests.waiting import eventually
 
 from arkml.hive.protocol.runs import OnConflict
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 
 FRAME = 0.5
 """Seconds between two frames of each session."""

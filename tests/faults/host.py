@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.faults.player import Player
 
 from arkml.hive.protocol.runs import OnConflict
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 
 ROOM = 8
 

@@ -20,7 +20,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.noise import streams
-from arkml.runs.access import HiveAccess
+from arkml.runs.hive_access import HiveAccess
 from arkml.runs.membership import RunMembership
 
 KILLS = int(os.environ.get("ARKML_FAULTS", "20"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.houses import PYTHONPATH
 
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "faults"

@@ -23,7 +23,7 @@ from tests.faults.serving import OtherHost, Served
 from tests.waiting import eventually
 
 from arkml.hive.protocol.runs import OnConflict, RunRequest
-from arkml.runs.access import HiveAccess, HiveGrant
+from arkml.runs.hive_access import HiveAccess, HiveGrant
 
 pytestmark = pytest.mark.faults
 

@@ -24,7 +24,7 @@ from tests.waiting import eventually
 from arkml.errors import NotFound
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import OnConflict, RunRequest, Status
-from arkml.runs.access import HiveAccess, HiveGrant
+from arkml.runs.hive_access import HiveAccess, HiveGrant
 
 pytestmark = pytest.mark.faults
 

@@ -26,7 +26,7 @@ from tests.waiting import eventually
 
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import Status
-from arkml.runs.access import HiveAccess
+from arkml.runs.hive_access import HiveAccess
 
 pytestmark = pytest.mark.faults
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.faults.player import MINUTES, SETTINGS, Player, learners_in
 from tests.waiting import eventually
 
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 
 pytestmark = pytest.mark.faults
 

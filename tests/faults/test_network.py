@@ -15,7 +15,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.errors import HiveUnreachable
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import Status
-from arkml.runs.access import HiveAccess, HiveGrant
+from arkml.runs.hive_access import HiveAccess, HiveGrant
 
 pytestmark = pytest.mark.faults
 

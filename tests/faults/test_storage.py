@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.segments import read_records
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 
 pytestmark = pytest.mark.faults
 

@@ -7,7 +7,7 @@ from hypothesis.strategies import SearchStrategy
 from tests.fuzz.mutations import Input
 
 from arkml.runtime.module.binary import HEADER, ORDER, SectionId
-from arkml.runtime.module.reader import named, unsigned
+from arkml.runtime.module.wasm_reader import named, unsigned
 
 _EXPRESSIONS = {
     b"\x7f": b"\x41\x80\x80\x04\x0b",

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from arkml.hive.protocol.messages import Unpacker, pack
+from arkml.hive.protocol.learner_messages import Unpacker, pack
 from arkml.hive.protocol.segments import read_records, segment_name
 
 DIVERGED, MISCONFIGURED = 4, 3

@@ -8,8 +8,8 @@ from tests.waiting import PATIENCE
 from arkml.trials.core.hosting import HOSTED, STAND_IN, HostedTick, Pacing, StandIn
 from arkml.trials.core.outputs import EntryKind
 from arkml.trials.core.parameters import LOCAL
-from arkml.trials.server.options import TrialsOptions
 from arkml.trials.server.server import Server
+from arkml.trials.server.server_options import TrialsOptions
 from arkml.trials.wire.common_pb2 import (
     ActorParams,
     CommunicationState,

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 
 from tests.waiting import PATIENCE
 
-from arkml.guest_trials.hosting import GuestHosting
-from arkml.guest_trials.options import GuestTrialsOptions
+from arkml.guest_trials.guest_hosting import GuestHosting
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
 from arkml.trials import Server
 from arkml.trials.core.hosting import HOSTED
 from arkml.trials.datalog.datalog import Datalog
 from arkml.trials.datalog.reader import DatalogReader
-from arkml.trials.server.options import TrialsOptions
+from arkml.trials.server.server_options import TrialsOptions
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import Action as SentAction
 from arkml.trials.wire.common_pb2 import (

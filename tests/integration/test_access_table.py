@@ -13,10 +13,10 @@ from arkml.hive.protocol.runs import Role, RunRequest
 from arkml.server.access import credentials
 from arkml.server.access.callers import AccessRole, WorkerGrant
 from arkml.server.access.token_file import TokenFile
-from arkml.server.app import make_app
 from arkml.server.hive import Hive
-from arkml.server.options import ServeOptions, WorkerOptions
+from arkml.server.hive_app import make_app
 from arkml.server.page.events import EVENTS_PATH, MAX_RUNS
+from arkml.server.serve_options import ServeOptions, WorkerOptions
 
 MODULE = b"\0asm\1\0\0\0"
 SHA256 = hashlib.sha256(MODULE).hexdigest()

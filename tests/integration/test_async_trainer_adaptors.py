@@ -38,7 +38,7 @@ from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import GuestError, InvalidActions, InvalidSettings, UsageError
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.sac import Sac
 from arkml.learning.tensors import flatten

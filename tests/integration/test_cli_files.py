@@ -20,7 +20,7 @@ from tests.integration.command_line import (
     with_spec,
 )
 
-from arkml.cli.files import FileKind, kind_of
+from arkml.cli.user_files import FileKind, kind_of
 
 
 def test_inspect_shows_what_a_module_is_and_wants():

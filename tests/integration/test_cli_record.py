@@ -9,7 +9,7 @@ from tests.integration.command_line import GUESTS, POLICIES, arkml
 from tests.unit.policy_models import model, node, port, weight
 
 from arkml import evaluate, record
-from arkml.demonstrations.files import read_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.policies.constant import zeros
 

@@ -12,8 +12,8 @@ from tests.unit.policy_models import model, node, port, weight
 import arkml
 from arkml import GuestEnv, HiveGrant, Host, Limits
 from arkml.abi.codes import EpisodeState
-from arkml.demonstrations.files import read_demonstrations
-from arkml.training.evaluator import EpisodePlayer, EvaluationTask
+from arkml.demonstrations.demonstration_files import read_demonstrations
+from arkml.training.evaluations import EpisodePlayer, EvaluationTask
 
 WALKERS = GUESTS / "c_walkers.wasm"  # an eighth of each action is added to the agent's position
 SENTENCE = "declares actions in [-8, 8] for 'red': they hold in environments and trials, and not"

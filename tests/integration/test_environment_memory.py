@@ -24,7 +24,7 @@ from arkml.abi.codes import ErrorCode
 from arkml.envs.core import experiments
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.guest_env import GuestEnv, core_of
-from arkml.envs.core.messages import EXPORT, Messages
+from arkml.envs.core.guest_messages import EXPORT, Messages
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.errors import Unavailable

@@ -11,12 +11,12 @@ from tests.integration.test_environment import INITIAL, RUNNING, scripted
 import arkml
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState
-from arkml.demonstrations.files import read_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import UsageError
 from arkml.host import hives_of
 from arkml.policies.constant import zeros
 from arkml.policies.step_limit import StepLimit
-from arkml.training.evaluator import make_evaluating
+from arkml.training.evaluations import make_evaluating
 from arkml.training.outcome import membership_of
 from arkml.training.task_runner import Renewal, make_runner
 from arkml.training.tasks import find_task

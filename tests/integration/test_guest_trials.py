@@ -12,8 +12,8 @@ from tests.recorded_trial import END, LAST, LAST_ACK, RecordedTrial, action
 from arkml import Limits
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import GuestStalled, PolicyFailed, UsageError
-from arkml.guest_trials.hosting import GuestHosting
-from arkml.guest_trials.options import GuestTrialsOptions, StandInActions
+from arkml.guest_trials.guest_hosting import GuestHosting
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions, StandInActions
 from arkml.guest_trials.trial_guest import TickResult
 from arkml.runtime.deadline import TICK
 from arkml.trials.core.error import TrialError

@@ -9,12 +9,12 @@ from tests.unit.datalog_parts import reward, write_trial
 from tests.unit.guest_trial_parts import hosted_params, observed, played, same_rows
 from tests.waiting import eventually
 
-from arkml.demonstrations.files import read_demonstrations, write_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations, write_demonstrations
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import HiveUnreachable, NotTrainable, UsageError
-from arkml.guest_trials.learning.export import GuestTrialExport
-from arkml.guest_trials.learning.options import LearningOptions
+from arkml.guest_trials.learning.learned_rows import GuestTrialExport
+from arkml.guest_trials.learning.run_options import LearningOptions
 from arkml.guest_trials.learning.trial_learning import TrialLearning
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.stand_ins import StandIns

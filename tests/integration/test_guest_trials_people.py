@@ -19,16 +19,16 @@ from tests.people_rows import (
 from tests.scripted_people import Player, TakenOver
 from tests.unit.guest_trial_parts import same_rows
 
-from arkml.guest_trials.hosting import GuestHosting
-from arkml.guest_trials.learning.options import LearningOptions
+from arkml.guest_trials.guest_hosting import GuestHosting
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
+from arkml.guest_trials.learning.run_options import LearningOptions
 from arkml.guest_trials.learning.trial_learning import TrialLearning
-from arkml.guest_trials.options import GuestTrialsOptions
 from arkml.guest_trials.stand_ins import StandIns
 from arkml.hive.protocol.rows import RowKind
 from arkml.trials import ActorClass, ActorClassList, Context, Server
 from arkml.trials.core.hosting import HOSTED, STAND_IN
 from arkml.trials.datalog.datalog import Datalog
-from arkml.trials.server.options import TrialsOptions
+from arkml.trials.server.server_options import TrialsOptions
 from arkml.trials.wire.common_pb2 import ActorParams, EnvironmentParams, TrialParams
 from arkml.trials.wire.guest_pb2 import Action, GuestConfig, Observation
 from arkml.trials.wire.lifecycle_pb2 import TrialStartRequest

@@ -7,8 +7,8 @@ import pytest
 from tests.integration.test_guest_trials import FIXED, NEVER, NONE, TRAP, WALKERS
 from tests.integration.test_trials_datalog_service import Logger, logging_to
 
-from arkml.guest_trials.hosting import GuestHosting
-from arkml.guest_trials.options import GuestTrialsOptions
+from arkml.guest_trials.guest_hosting import GuestHosting
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
 from arkml.trials.core.hosting import HOSTED
 from arkml.trials.datalog.datalog import Datalog
 from arkml.trials.datalog.reader import DatalogReader

@@ -35,7 +35,7 @@ from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError,
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.results import EvaluationReport
+from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import BATCH_ROWS, HealthReply, Role
 from arkml.hive.transport import HiveTransport

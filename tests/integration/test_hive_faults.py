@@ -19,7 +19,7 @@ from tests.faults.player import (
 )
 from tests.waiting import eventually
 
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ HOST = """
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 from tests.faults.player import Player
 player = Player(HiveGrant(data=Path({folder!r})))
 player.play(0.3)

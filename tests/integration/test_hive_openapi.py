@@ -12,8 +12,8 @@ from tools.openapi import PATH, document
 
 from arkml.hive.protocol.rows import encode
 from arkml.hive.protocol.runs import ModuleReply, Refusal
-from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
-from arkml.server.app import OPERATIONS
+from arkml.hive.protocol.session_messages import OutOfTurn, RowsReply
+from arkml.server.hive_app import OPERATIONS
 
 EMPTY = b"\0asm\1\0\0\0"
 """A module with nothing in it."""

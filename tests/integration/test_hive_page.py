@@ -9,7 +9,7 @@ from tests.integration.hive_service import Service, start_hive
 from tests.waiting import eventually
 
 from arkml.server.access.security_headers import PAGE
-from arkml.server.page.files import find_plotly
+from arkml.server.page.site_files import find_plotly
 
 POLICY = dict(PAGE)[b"content-security-policy"].decode()
 

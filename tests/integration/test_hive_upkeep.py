@@ -292,7 +292,7 @@ def test_a_hive_whose_learners_do_not_stop_ends_all_the_same(tmp_path):
 
 
 def test_a_service_that_hangs_at_its_end_ends_with_its_process():
-    code = "import threading; from arkml.server.service import _exit_unless as wait"
+    code = "import threading; from arkml.server.hive_service import _exit_unless as wait"
     hung = subprocess.run(
         [sys.executable, "-c", f"{code}; wait(threading.Event(), 0.01); print('it goes on')"],
         capture_output=True, text=True, env=ENVIRONMENT, check=False,

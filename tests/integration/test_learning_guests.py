@@ -17,7 +17,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.errors import Unavailable
 from arkml.guests.guest import calls_of
 from arkml.hive.protocol.settings import Settings
-from arkml.runs.gateway import settings_of
+from arkml.runs.hive_gateway import settings_of
 from arkml.sessions.session import Origin
 from arkml.sessions.session_table import TrainingStart
 from arkml.testing import ConstantPolicy, RecordingPolicies, RecordingSink, ThreadedHost

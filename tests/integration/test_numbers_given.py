@@ -13,9 +13,9 @@ from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.relayrl.checks import count
 from arkml.errors import ArkmlError, UsageError
-from arkml.guest_trials.options import GuestTrialsOptions
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
 from arkml.limits import budget_seconds, call_limits
-from arkml.training.options import Goal, TrainingOptions
+from arkml.training.training_options import Goal, TrainingOptions
 
 APPLET = GUESTS / "c_applet.wasm"
 PENDULUM = GUESTS / "c_pendulum.wasm"

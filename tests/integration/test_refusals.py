@@ -24,7 +24,7 @@ from arkml.errors import GuestTrap, Unavailable
 from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.runtime.shared_engine import TABLES
-from arkml.runtime.shim.control import RefusalReason
+from arkml.runtime.shim.control_block import RefusalReason
 from arkml.runtime.shim.render import noted
 
 METADATA_PUSH = "ark-ml-v1.ml__push_inference_observation_with_metadata"

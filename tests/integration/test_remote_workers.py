@@ -76,7 +76,7 @@ def workers_of(served):
 
 
 def test_the_workers_that_a_guest_asks_for_play_its_module_in_its_run_and_outlive_it(served):
-    with host_of(served, block=True) as host:
+    with host_of(served, wait_for_learner=True) as host:
         guest = host.load(ASKING)
         mode = begun(guest)
         step_until(guest, lambda: run_of(served, "reach").sessions == 3)

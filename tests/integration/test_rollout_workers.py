@@ -29,13 +29,13 @@ from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
-from arkml.hive.protocol.workers import WorkerJob, environment_seed
-from arkml.runs.access import HiveGrant
+from arkml.hive.protocol.worker_jobs import WorkerJob, environment_seed
+from arkml.runs.hive_access import HiveGrant
 from arkml.training.actors import RolloutWorkers
 from arkml.training.loop import TrainingLoop
-from arkml.training.options import TrainingOptions
 from arkml.training.task_runner import make_runner
 from arkml.training.tasks import find_task
+from arkml.training.training_options import TrainingOptions
 from arkml.workers.local import LocalPlacement
 
 REACH = GUESTS / "c_reach.wasm"
@@ -206,7 +206,7 @@ def test_a_worker_refuses_a_job_that_it_cannot_do_with_the_reason(
 COMPILE = """
 import sys
 from arkml import Host
-from arkml.hive.protocol.workers import WorkerJob
+from arkml.hive.protocol.worker_jobs import WorkerJob
 from arkml.training import worker_module
 
 worker_module.COMPILE_SECONDS, worker_module.COMPILE_BYTES = map(int, sys.argv[1:])

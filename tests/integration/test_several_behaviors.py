@@ -8,7 +8,7 @@ from tests.integration.command_line import arkml as command
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL
 
 import arkml
-from arkml.demonstrations.files import read_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import InvalidArguments, NotFound, UsageError
 from arkml.policies.constant import zeros
 

@@ -16,7 +16,7 @@ from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.pettingzoo_env import parallel_env
 from arkml.envs.vector_env import vector_env
 from arkml.errors import ArkmlError, InvalidActions, InvalidArguments, ModuleError, UsageError
-from arkml.workers.choice import make_placement
+from arkml.workers.placement_choice import make_placement
 
 KINDS = [bytearray, memoryview]
 APPLET, PENDULUM = (

@@ -16,7 +16,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.errors import InvalidArguments, Unavailable
 from arkml.sessions.session import InferenceSession, Origin, TrainingSession
 from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies, RecordingSink
-from arkml.testing.worker import WorkThread
+from arkml.testing.guest_thread import WorkThread
 
 APPLET = GUESTS / "c_applet.wasm"
 ALARM = """

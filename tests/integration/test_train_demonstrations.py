@@ -11,7 +11,7 @@ from tests.integration.test_cli_record import to_the_target
 from arkml import record, train
 from arkml.abi.codes import EpisodeState
 from arkml.demonstrations.dataset import DemonstrationSet, row_columns
-from arkml.demonstrations.files import read_demonstrations, write_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations, write_demonstrations
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import BATCH_ROWS
 

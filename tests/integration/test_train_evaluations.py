@@ -21,7 +21,7 @@ from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.policies.constant import zeros
 from arkml.policies.training import TrainingPolicy
 from arkml.runs.episode_recorder import EpisodeRecorder
-from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
+from arkml.training.evaluations import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluation
 
 REACH = GUESTS / "c_reach.wasm"
@@ -408,7 +408,7 @@ def test_an_evaluation_that_ends_after_it_was_closed_is_told_to_nobody(policy):
 
 def test_the_process_ends_with_its_standard_input(policy):
     process = subprocess.Popen(
-        [sys.executable, "-m", "arkml.training.evaluator"],
+        [sys.executable, "-m", "arkml.training.evaluations"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     with process:

@@ -18,16 +18,16 @@ from arkml import HiveGrant, Host
 from arkml.cli import logs
 from arkml.cli.training_display import TrainingDisplay, command_to_play, infers, pace_of, show
 from arkml.errors import HiveRefused, NotFound, ProtocolError
-from arkml.hive.protocol.results import EvaluationReport
+from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.runs import Best, RunDetails, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.host import hives_of
 from arkml.limits import Limits
 from arkml.training import pictures
-from arkml.training.files import write_files
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import TrainingOptions
 from arkml.training.outcome import RunOutcome, gather
+from arkml.training.training_files import write_files
+from arkml.training.training_options import TrainingOptions
 
 RUN = RunInfo("r1", "run", "game", Status.RUNNING, 3, 2, 0)
 TABLE = {

@@ -26,8 +26,8 @@ from arkml.errors import (
 )
 from arkml.policies.cervo import is_cervo
 from arkml.policies.constant import zeros
-from arkml.training.options import DEFAULT_MINUTES, Goal
 from arkml.training.tasks import Task
+from arkml.training.training_options import DEFAULT_MINUTES, Goal
 
 REACH, PENDULUM, CHOOSERS, APPLET = (
     GUESTS / f"c_{name}.wasm" for name in ("reach", "pendulum", "choosers", "applet")

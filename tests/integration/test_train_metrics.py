@@ -10,8 +10,8 @@ from tests.integration.hive_service import Service
 import arkml
 from arkml.hive.embedded import EmbeddedHive
 from arkml.learning.event_files import read_events
-from arkml.reports.page import make_page
-from arkml.reports.runs import read_from_directory
+from arkml.reports.report_page import make_page
+from arkml.reports.report_runs import read_from_directory
 from arkml.server.metrics_store import read_curves
 
 pytestmark = pytest.mark.learns

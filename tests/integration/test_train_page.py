@@ -10,7 +10,7 @@ from tests.integration.command_line import GUESTS
 import arkml
 from arkml.cli.application import _with_page_port
 from arkml.errors import HiveUnreachable, UsageError
-from arkml.training.options import page_port
+from arkml.training.training_options import page_port
 
 REACH = GUESTS / "c_reach.wasm"
 QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}

@@ -20,8 +20,8 @@ from tests.integration.trial_player import ended, parameters, played, player, ru
 from tests.unit.datalog_parts import action, event, reward, trial_params, write_trial
 from tests.waiting import eventually
 
-from arkml.demonstrations.files import read_demonstrations
-from arkml.trial_commands.service import ServedTrials, TrialPorts, open_server
+from arkml.demonstrations.demonstration_files import read_demonstrations
+from arkml.trial_commands.trial_service import ServedTrials, TrialPorts, open_server
 from arkml.trials import Context, TrialError, TrialsOptions
 from arkml.trials.datalog.datalog import Datalog, DatalogOptions
 

@@ -18,7 +18,7 @@ from tests.integration.trial_programs import (
     served,
 )
 
-from arkml.trials.server.options import TrialLimits, TrialsOptions
+from arkml.trials.server.server_options import TrialLimits, TrialsOptions
 from arkml.trials.wire.common_pb2 import DatalogParams, TrialState
 from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput

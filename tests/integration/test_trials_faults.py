@@ -30,8 +30,8 @@ from tests.mutated_messages import of_actor, of_environment
 from tests.waiting import tasks_left
 
 from arkml.trials.grpc_streams import QueuedSender
-from arkml.trials.server.options import TrialLimits, TrialsOptions
 from arkml.trials.server.server import Server
+from arkml.trials.server.server_options import TrialLimits, TrialsOptions
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
 from arkml.trials.wire.common_pb2 import Message, VersionRequest
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput

@@ -20,7 +20,7 @@ from arkml.trials.core.hosting import ActionNote, Pacing
 from arkml.trials.datalog.datalog import Datalog
 from arkml.trials.datalog.reader import DatalogReader
 from arkml.trials.datalog.samples import samples
-from arkml.trials.server.options import TrialLimits
+from arkml.trials.server.server_options import TrialLimits
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import CommunicationState, EnvironmentParams, TrialState
 from arkml.trials.wire.lifecycle_pb2 import (

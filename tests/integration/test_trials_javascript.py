@@ -19,8 +19,8 @@ from arkml.trials import (
     TrialParameters,
 )
 from arkml.trials.generate import generate
-from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.port import WebPort
+from arkml.trials.server.web.web_options import WebOptions
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("sdk_player.mjs")

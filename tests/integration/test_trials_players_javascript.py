@@ -11,8 +11,8 @@ from tests.integration.hand_driven import STANDING, hosting_by_hand
 from tests.node import running_module
 from tests.waiting import PATIENCE
 
-from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.port import WebPort
+from arkml.trials.server.web.web_options import WebOptions
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput
 from arkml.trials.wire.guest_pb2 import Action
 

@@ -30,8 +30,8 @@ from tests.waiting import tasks_left
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.grpc_service import GrpcTrials
-from arkml.trials.server.options import TrialLimits, TrialsOptions
 from arkml.trials.server.server import Server
+from arkml.trials.server.server_options import TrialLimits, TrialsOptions
 from arkml.trials.wire.actor_pb2 import ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import (
     DatalogParams,

@@ -20,8 +20,8 @@ from websockets.exceptions import InvalidStatus
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.server import Server
-from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.port import WebPort
+from arkml.trials.server.web.web_options import WebOptions
 from arkml.trials.wire.common_pb2 import VersionRequest
 from arkml.trials.wire.lifecycle_pb2 import (
     TerminateTrialRequest,

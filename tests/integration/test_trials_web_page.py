@@ -5,8 +5,8 @@ from tests.integration.trials_web import serving
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.server import Server
-from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.port import WebPort
+from arkml.trials.server.web.web_options import WebOptions
 
 FILES = {
     "index.html": ("<title>Balls</title>", "text/html; charset=utf-8"),

@@ -11,8 +11,8 @@ from tests.waiting import PATIENCE, tasks_left
 from websockets.asyncio.client import connect
 
 from arkml.trials.core.error import TrialError
-from arkml.trials.server.web.options import WebLimits, WebOptions
 from arkml.trials.server.web.port import WebPort
+from arkml.trials.server.web.web_options import WebLimits, WebOptions
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import (
     Action,

@@ -11,7 +11,7 @@ from tests.unit import policy_models
 
 from arkml import GuestEnv
 from arkml.limits import Limits
-from arkml.policies.files import read_policy_file
+from arkml.policies.policy_files import read_policy_file
 
 pytestmark = pytest.mark.mlagents
 APPLET = GUESTS / "ark_api" / "applet_train_016.wasm"

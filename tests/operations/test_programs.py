@@ -8,7 +8,7 @@ import pytest
 from tests.integration.hive_service import Service, rows, start_hive
 from tests.integration.web_certificate import CERTIFICATE
 
-from arkml.server.monitoring.metrics import METRICS_PATH
+from arkml.server.monitoring.prometheus import METRICS_PATH
 
 pytestmark = pytest.mark.operations
 

@@ -10,7 +10,7 @@ from tests.waiting import eventually
 
 import arkml
 from arkml.errors import Unavailable, UsageError
-from arkml.workers.choice import make_placement
+from arkml.workers.placement_choice import make_placement
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("own_cluster")]
 

@@ -17,8 +17,8 @@ from arkml.server.access.callers import AccessRole, WorkerTokens
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.origins import OriginRules
 from arkml.server.access.token_file import TokenFile
-from arkml.server.errors import refusal
-from arkml.server.options import ServeOptions
+from arkml.server.error_answers import refusal
+from arkml.server.serve_options import ServeOptions
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from arkml.errors import UsageError
 from arkml.server.access.origins import OriginRules, browser_problem
-from arkml.server.options import ServeOptions
+from arkml.server.serve_options import ServeOptions
 
 JSON = {"content-type": "application/json", "x-arkml": "1"}
 

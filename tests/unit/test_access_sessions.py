@@ -10,7 +10,7 @@ from arkml.server.access.callers import AccessRole, WorkerTokens, digest_of
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.login_pace import LoginPace
 from arkml.server.access.token_file import TokenFile
-from arkml.server.options import ServeOptions
+from arkml.server.serve_options import ServeOptions
 
 
 @pytest.fixture

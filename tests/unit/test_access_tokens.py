@@ -16,7 +16,7 @@ from arkml.server.access.callers import AccessRole, Caller, WorkerGrant, WorkerT
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import LIFE_SECONDS, OneTimeTokens
 from arkml.server.access.token_file import TokenFile
-from arkml.server.options import ServeOptions
+from arkml.server.serve_options import ServeOptions
 
 ACT, READ, ADMIN = AccessRole.ACT, AccessRole.READ, AccessRole.ADMIN
 

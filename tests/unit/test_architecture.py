@@ -51,9 +51,9 @@ OWNERS = {
     "uvloop": ("arkml.server",),
     "httptools": ("arkml.base.http_server",),
     "websockets": ("arkml.trials.server.web.connections",),
-    "prometheus_client": ("arkml.server.monitoring.metrics",),
+    "prometheus_client": ("arkml.server.monitoring.prometheus",),
     "requests": ("arkml.hive.tracing",),  # of OpenTelemetry's exporter
-    "opentelemetry": ("arkml.hive.tracing", "arkml.server.monitoring.tracing"),
+    "opentelemetry": ("arkml.hive.tracing", "arkml.server.monitoring.body_traces"),
     "safetensors": ("arkml.learning",),
     "jax": ("arkml.learning",),
     "optax": ("arkml.learning",),

@@ -11,8 +11,8 @@ from arkml.async_trainer.core import (
     SimpleReplayBuffer,
     SimpleReplayBufferConfig,
 )
-from arkml.async_trainer.core.batches import batch_of, samples_of
 from arkml.async_trainer.core.priorities import EPSILON, SumTree
+from arkml.async_trainer.core.transition_batches import batch_of, samples_of
 from arkml.errors import UsageError
 from arkml.testing.async_trainer import TestAct, TestActBatch, TestObs, TestObsBatch
 

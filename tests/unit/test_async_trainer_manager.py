@@ -14,8 +14,8 @@ from arkml.async_trainer import (
     SendMsgForPush,
 )
 from arkml.async_trainer.actor_manager import ActorParts, seed_of
+from arkml.async_trainer.actor_pace import AdmittedItems
 from arkml.async_trainer.core import SimpleStepProcessor, SimpleStepProcessorConfig
-from arkml.async_trainer.pace import AdmittedItems
 from arkml.async_trainer.runners.runner import ActorEnded
 from arkml.errors import UsageError
 

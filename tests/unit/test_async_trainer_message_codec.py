@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arkml.async_trainer.core.batches import ArrayBatch, GenericTransitionBatch
+from arkml.async_trainer.core.transition_batches import ArrayBatch, GenericTransitionBatch
 from arkml.async_trainer.messages import PushedItemMessage
 from arkml.async_trainer.runners.message_codec import decode_message, encode_message
 

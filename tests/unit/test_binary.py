@@ -20,8 +20,8 @@ from arkml.runtime.module.binary import HEADER, ExternKind, SectionId
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.reader import Reader, named, unsigned
 from arkml.runtime.module.refusals import check
+from arkml.runtime.module.wasm_reader import Reader, named, unsigned
 from arkml.runtime.module.wasm_types import FunctionType, GlobalType, MemoryType, TableType
 
 GUESTS = sorted((Path(__file__).parents[2] / "fixtures" / "guests").rglob("*.wasm"))

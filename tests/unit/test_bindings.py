@@ -17,7 +17,7 @@ from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
 
 from arkml.runtime import bindings, epochs, suspension
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "host" / "arkml" / "arkml" / "runtime"

@@ -18,7 +18,11 @@ from tests.integration.command_line import GUESTS
 
 from arkml.abi.codes import EpisodeState
 from arkml.demonstrations.dataset import MOST_BYTES, DemonstrationSet, row_columns
-from arkml.demonstrations.files import read_demonstrations, require_writable, write_demonstrations
+from arkml.demonstrations.demonstration_files import (
+    read_demonstrations,
+    require_writable,
+    write_demonstrations,
+)
 from arkml.errors import UsageError
 
 INITIAL, RUNNING, TERMINAL, INTERRUPTED = (

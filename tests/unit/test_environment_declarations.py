@@ -8,7 +8,7 @@ import pytest
 
 from arkml.batches import NO_METADATA
 from arkml.envs.core.decisions import choice_masks
-from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.specs import Spec
 from arkml.errors import InvalidActions, InvalidSpec, UsageError
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from arkml.envs.core.specs import Actions
-from arkml.guest_trials.actions import ActionRule, varint
+from arkml.guest_trials.behavior_actions import ActionRule, varint
 from arkml.trials.wire.guest_pb2 import Action
 
 HYBRID = Actions(2, (-1.0, 0.5), (1.0, 2.0), (3, 2))

@@ -8,11 +8,11 @@ from tests.unit.datalog_parts import reward, trial_params, write_trial
 from tests.unit.guest_trial_parts import hosted_params, observed, played, same_rows
 
 from arkml.abi.codes import EpisodeState
-from arkml.demonstrations.files import read_demonstrations, write_demonstrations
-from arkml.guest_trials.learning.export import GuestTrialExport
+from arkml.demonstrations.demonstration_files import read_demonstrations, write_demonstrations
 from arkml.guest_trials.learning.learned_log import LearnedLog
+from arkml.guest_trials.learning.learned_rows import GuestTrialExport
+from arkml.guest_trials.learning.learned_ticks import in_order
 from arkml.guest_trials.learning.spans import SpanRules
-from arkml.guest_trials.learning.ticks import in_order
 from arkml.guest_trials.learning.trial_rows import TrialRows, as_columns
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import Entry, EntryKind

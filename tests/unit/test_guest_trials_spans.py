@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
+from arkml.guest_trials.learning.learned_ticks import SlotTick
 from arkml.guest_trials.learning.spans import SpanRules, Spans
-from arkml.guest_trials.learning.ticks import SlotTick
 from arkml.hive.protocol.rows import RowKind
 from arkml.trials.core.hosting import Acted, ActionNote
 from arkml.trials.datalog.samples import LoggedAction

@@ -14,7 +14,7 @@ from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import InvalidArguments, ModelRejected, Unavailable, UsageError
 from arkml.guest_trials.class_policies import ClassPolicies, OnceWarned
-from arkml.guest_trials.options import StandInRows
+from arkml.guest_trials.guest_trials_options import StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.stand_ins import StandInFile, StandIns
 from arkml.learning.policy_graph import to_onnx

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from arkml.hive.protocol.page import HistoryEntry, UsageEntry
+from arkml.hive.protocol.page_messages import HistoryEntry, UsageEntry
 from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.server.access import callers
 from arkml.server.access.callers import AccessRole, Caller, set_caller

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools import openapi
 
-from arkml.server.app import routes_of
+from arkml.server.hive_app import routes_of
 
 ROOT = Path(__file__).parents[2]
 

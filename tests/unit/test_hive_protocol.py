@@ -12,9 +12,14 @@ from arkml.errors import ArkmlError, HiveUnreachable, InvalidSettings, ProtocolE
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.documents import parse_object
-from arkml.hive.protocol.results import EvaluationReport, MetricsReply, PolicyQuery, SnapshotQuery
+from arkml.hive.protocol.result_messages import (
+    EvaluationReport,
+    MetricsReply,
+    PolicyQuery,
+    SnapshotQuery,
+)
 from arkml.hive.protocol.runs import RunDetails, RunInfo, RunList, RunRequest, Status
-from arkml.hive.protocol.sessions import JoinRequest, NamesReply, RowsReply, SessionState
+from arkml.hive.protocol.session_messages import JoinRequest, NamesReply, RowsReply, SessionState
 from arkml.hive.protocol.settings import Settings, from_protocol
 
 SETTINGS = {"features": 3, "actions": 2}

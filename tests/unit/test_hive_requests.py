@@ -12,8 +12,8 @@ from arkml.errors import GuestMemoryFull, TooManyFutures, TooManyRequests, Unava
 from arkml.limits import Limits
 from arkml.runs.request_line import RequestLine
 from arkml.sessions import results
+from arkml.sessions.guest_run import mapped, settled
 from arkml.sessions.pending_requests import REQUEST_BYTES
-from arkml.sessions.run import mapped, settled
 from arkml.sessions.services import Services
 from arkml.sessions.session_table import TrainingStart
 from arkml.sessions.state import FreeWork

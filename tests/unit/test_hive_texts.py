@@ -26,11 +26,11 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import MAX_NAME_BYTES, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES, Settings
 from arkml.policies.step_limit import StepLimit
-from arkml.runs.access import HiveAccess
-from arkml.runs.gateway import HiveRunGateway, settings_of
+from arkml.runs.hive_access import HiveAccess
+from arkml.runs.hive_gateway import HiveRunGateway, settings_of
 from arkml.runs.request_line import RequestLine
 from arkml.sessions import results
-from arkml.sessions.run import mapped, settled
+from arkml.sessions.guest_run import mapped, settled
 from arkml.sessions.run_request import MAX_URL, HiveAddress, TrainingRequest
 
 LONG = "å" * (MAX_NAME_BYTES // 2) + "x"

@@ -12,7 +12,7 @@ from arkml.learning.learner import make_algorithm
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
 from arkml.learning.sac import Sac
-from arkml.runs.settings import LearnerSettings, doubts
+from arkml.runs.learner_settings import LearnerSettings, doubts
 
 
 def test_the_keywords_are_the_fields_that_a_host_may_set():

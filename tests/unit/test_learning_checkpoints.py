@@ -16,9 +16,9 @@ from safetensors.numpy import load
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
-from arkml.learning import checkpoints
+from arkml.learning import checkpoint_files
 from arkml.learning.algorithm import Diverged, State
-from arkml.learning.checkpoints import (
+from arkml.learning.checkpoint_files import (
     Checkpoint,
     CheckpointDamaged,
     CheckpointOutdated,
@@ -205,7 +205,7 @@ FACTS = {
 
 def forged(path, **changes):
     """A checkpoint with other facts, whose checksum is right."""
-    from arkml.learning.checkpoints import _digest
+    from arkml.learning.checkpoint_files import _digest
 
     text = json.dumps(FACTS | changes)
     path.write_bytes(safetensors({"__metadata__": {"arkml": text, "sha256": _digest(text, {})}}))
@@ -276,7 +276,7 @@ def refuse_to_read(_):
 
 
 def test_a_checkpoint_for_which_there_is_no_memory_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "load", refuse_to_read)
+    monkeypatch.setattr(checkpoint_files, "load", refuse_to_read)
     path = sparse(tmp_path / "000000000001.safetensors", 1 << 40)
 
     with pytest.raises(HiveError, match=r"1,099,5\d\d,\d{3},\d{3} bytes: reading it takes 3,298,"):
@@ -286,7 +286,7 @@ def test_a_checkpoint_for_which_there_is_no_memory_is_not_read(tmp_path, monkeyp
 
 
 def test_a_checkpoint_with_more_bytes_than_its_run_can_have_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "load", refuse_to_read)
+    monkeypatch.setattr(checkpoint_files, "load", refuse_to_read)
     path = sparse(tmp_path / "large.safetensors", 4 << 20)
 
     with pytest.raises(CheckpointDamaged, match="a run with these settings has at most 10"):
@@ -294,7 +294,7 @@ def test_a_checkpoint_with_more_bytes_than_its_run_can_have_is_not_read(tmp_path
 
 
 def test_a_checkpoint_of_other_shapes_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "load", refuse_to_read)
+    monkeypatch.setattr(checkpoint_files, "load", refuse_to_read)
     path = sparse(tmp_path / "other.safetensors", 4 << 20, hidden=8_192)
 
     with pytest.raises(InvalidSettings, match="hidden is 8: the checkpoint run@1 was learned with"):
@@ -322,7 +322,7 @@ def test_checkpoints_of_own_learners_are_within_the_size_of_their_run(tmp_path, 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_a_tensor_that_is_not_finite_is_refused(tmp_path, value):
-    from arkml.learning.checkpoints import _digest
+    from arkml.learning.checkpoint_files import _digest
 
     text = json.dumps(FACTS)
     data = np.array([value], np.float32)

@@ -11,7 +11,7 @@ from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning import policy_graph
 from arkml.learning.algorithm import Diverged, State
-from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.compiled_algorithm import ReplayAlgorithm
 from arkml.learning.networks import Network, answer, magnitude, make_network, mapped
 from arkml.learning.normalizer import Normalizer, Scaling

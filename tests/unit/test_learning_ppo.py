@@ -15,7 +15,7 @@ from arkml.hive.protocol.rows import META, RowColumns, RowKind
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, State
-from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, Checkpoints
+from arkml.learning.checkpoint_files import Checkpoint, CheckpointDamaged, Checkpoints
 from arkml.learning.networks import answer
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo

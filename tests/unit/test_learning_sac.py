@@ -14,9 +14,9 @@ import pytest
 from arkml.errors import InvalidSettings
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
-from arkml.learning import engine
+from arkml.learning import jax_engine
 from arkml.learning.algorithm import Diverged, State
-from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import to_onnx
 from arkml.learning.sac import Sac
@@ -293,12 +293,12 @@ class FakeJax:
 
 
 def test_a_device_that_is_not_there_is_refused_with_the_reason_of_jax(monkeypatch):
-    monkeypatch.setattr(engine, "_jax", lambda: FakeJax(has_gpu=False))
-    monkeypatch.setattr(engine, "_has_plugins", lambda: True)
+    monkeypatch.setattr(jax_engine, "_jax", lambda: FakeJax(has_gpu=False))
+    monkeypatch.setattr(jax_engine, "_has_plugins", lambda: True)
 
     with pytest.raises(InvalidSettings, match=r"'cuda', and JAX finds none here .*Available back"):
-        engine.find_device("cuda")
-    assert engine.find_device("auto") == "cpu"
+        jax_engine.find_device("cuda")
+    assert jax_engine.find_device("auto") == "cpu"
 
 
 @pytest.mark.parametrize("plugin", ["xla_cuda12", "xla_cuda13"])
@@ -306,18 +306,18 @@ def test_a_gpu_is_found_by_any_plug_in_of_jax(monkeypatch, tmp_path, plugin):
     (tmp_path / "jax_plugins" / plugin).mkdir(parents=True)
     (tmp_path / "jax_plugins" / plugin / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(engine, "_jax", lambda: FakeJax(has_gpu=True))
+    monkeypatch.setattr(jax_engine, "_jax", lambda: FakeJax(has_gpu=True))
 
-    assert engine.find_device("auto") == engine.find_device("cuda") == "cuda"
-    assert engine.find_device("cpu") == "cpu"
+    assert jax_engine.find_device("auto") == jax_engine.find_device("cuda") == "cuda"
+    assert jax_engine.find_device("cpu") == "cpu"
 
 
 def test_jax_is_not_imported_for_its_devices_where_it_has_no_plug_in(monkeypatch):
     jax = FakeJax(has_gpu=True)
-    monkeypatch.setattr(engine, "_jax", lambda: jax)
-    monkeypatch.setattr(engine, "_has_plugins", lambda: False)
+    monkeypatch.setattr(jax_engine, "_jax", lambda: jax)
+    monkeypatch.setattr(jax_engine, "_has_plugins", lambda: False)
 
-    assert engine.find_device("auto") == "cpu"
+    assert jax_engine.find_device("auto") == "cpu"
     assert jax.asked == []
 
 
@@ -329,7 +329,7 @@ def flat_networks(algorithm):
 
 BUSY = """
 import time
-from arkml.learning.engine import limit_threads
+from arkml.learning.jax_engine import limit_threads
 limit_threads(1)
 import numpy as np
 from arkml.hive.protocol.rows import RowColumns, RowKind

@@ -15,9 +15,9 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
 from arkml.policies import onnx_model
-from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
+from arkml.policies.policy_files import PolicyFile
 
 CERVO = Path(__file__).parents[2] / "fixtures" / "policies" / "cervo"
 ONNX, CERVO_FORMAT = SnapshotFormat.ONNX, SnapshotFormat.CERVO

@@ -16,7 +16,7 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ResultRoom
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.sandbox import Sandbox
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 GUEST = b"""(module
   (import "ark-time-v1" "time__time_utc" (func $utc (param i32)))

@@ -13,9 +13,9 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.batches import MetadataLog
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies import library, load_time, model_cache, onnx_model, pace, run_limit
-from arkml.policies.files import PolicyFile
 from arkml.policies.model_runner import failed
 from arkml.policies.onnx import is_of_guest, session_bytes
+from arkml.policies.policy_files import PolicyFile
 from arkml.policies.training import masks_of
 from arkml.policies.workspace import PolicyWorkspace
 

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from arkml.hive.protocol.runs import DEFAULT_PORT
-from arkml.server.app import routes_of
+from arkml.server.hive_app import routes_of
 from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH
-from arkml.server.monitoring.metrics import HIVE_SERIES, METRICS_PATH, HiveFigures, exposition
+from arkml.server.monitoring.prometheus import HIVE_SERIES, METRICS_PATH, HiveFigures, exposition
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "docs" / "operations"
@@ -133,7 +133,7 @@ def test_the_unit_is_hardened_and_leaves_the_end_to_the_hive():
 @pytest.mark.parametrize("name", ["arkml-hive.service", "Containerfile"])
 def test_commands_of_the_unit_and_the_image_have_options_that_there_are(name):
     command = (ROOT / "host/hive/arkml/hive_commands/serve.py").read_text()
-    limits = (ROOT / "host/hive/arkml/hive_commands/limits.py").read_text()
+    limits = (ROOT / "host/hive/arkml/hive_commands/limit_options.py").read_text()
     known = set(re.findall(r"\b([a-z_]+): (?:Annotated|Max|Session|Header|Body)", command + limits))
     text = (HERE / name).read_text()
     lines = [line for line in text.splitlines() if line.startswith(("ExecStart=", "CMD ["))]

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
 from arkml.limits import Limits
-from arkml.policies.files import read_policy_file
+from arkml.policies.policy_files import read_policy_file
 from arkml.policies.vetting import vet
 
 LIMITS = Limits()

@@ -5,9 +5,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv

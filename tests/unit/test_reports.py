@@ -16,8 +16,8 @@ from arkml.hive.protocol.reports import SECOND
 from arkml.hive.protocol.runs import Best, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.reports.groups import COLUMNS, draw, grouped
-from arkml.reports.page import make_page
-from arkml.reports.runs import read_from_directory
+from arkml.reports.report_page import make_page
+from arkml.reports.report_runs import read_from_directory
 from arkml.server.document import Document, pack_document, write_document
 from arkml.server.metrics_store import MetricsStore
 

@@ -10,10 +10,10 @@ import pytest
 
 from arkml.hive.protocol.histograms import Bins, Histogram, HistogramInfo
 from arkml.hive.protocol.reports import HOUR, SECOND
-from arkml.hive.protocol.results import EvaluationReport
+from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.runs import Role
-from arkml.server.histograms import RunHistograms
+from arkml.server.histogram_files import RunHistograms
 from arkml.server.log import SessionCounts
 from arkml.server.metrics import UnrecordedPoints, evaluation_points
 from arkml.server.metrics_store import MetricsStore

@@ -10,7 +10,7 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import OnConflict, Role, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.hive import Hive
-from arkml.server.options import ServeOptions
+from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 
 HOUR = 3_600

@@ -11,7 +11,7 @@ from arkml.base.files import lock_file
 from arkml.errors import HiveError
 from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
-from arkml.server.files import inside
+from arkml.server.hive_files import inside
 from arkml.server.log import SessionCounts
 from arkml.server.recovery import open_log
 

@@ -17,7 +17,7 @@ from arkml.hive.protocol.rows import HEADER_SIZE, encode, parse_header
 from arkml.server import log_lines
 from arkml.server.access.callers import Caller, WorkerGrant, set_caller
 from arkml.server.monitoring.json_logs import JsonLine, TextLine, start_logs
-from arkml.server.monitoring.metrics import metrics_route
+from arkml.server.monitoring.prometheus import metrics_route
 from arkml.server.monitoring.request_counts import BOUNDS, UNROUTED, Durations, RequestCounts
 from arkml.server.row_checks import check_rows
 

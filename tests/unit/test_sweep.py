@@ -8,7 +8,7 @@ import pytest
 from tests.pipes import endless_pipe
 
 from arkml.cli import train_command
-from arkml.cli.sweep import SweepOptions, _document_of, _show, best_of
+from arkml.cli.sweep_command import SweepOptions, _document_of, _show, best_of
 from arkml.errors import UsageError
 from arkml.training import search_space
 from arkml.training.search_space import Range, read_space

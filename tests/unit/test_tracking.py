@@ -13,8 +13,8 @@ from tests.tracked import RUN, progress, track
 
 from arkml.errors import UsageError
 from arkml.training import tracking
-from arkml.training.options import TrainingOptions
-from arkml.training.record import TrainingRecord
+from arkml.training.training_options import TrainingOptions
+from arkml.training.training_record import TrainingRecord
 
 
 class Package:

@@ -13,7 +13,7 @@ from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, RunAborted, Ru
 from arkml.hive.protocol.runs import Status
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import Goal
+from arkml.training.training_options import Goal
 
 
 class Client:

@@ -12,7 +12,6 @@ from arkml.guests.counts import Statistics
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.parsing import parse
 from arkml.server.metrics import evaluation_points
-from arkml.training.options import TrainingOptions
 from arkml.training.results import (
     Evaluation,
     LearningCurve,
@@ -20,6 +19,7 @@ from arkml.training.results import (
     TrainingResult,
     metrics_of,
 )
+from arkml.training.training_options import TrainingOptions
 
 MODULE = describe(parse((GUESTS / "c_cartpole.wasm").read_bytes()))
 SENTENCE = "ark-ml-v1.ml__push_training_observation answered INVALID_ARGUMENTS: 11 features, …"

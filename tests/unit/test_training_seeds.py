@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from arkml.training.files import draw_curve, note_empty
 from arkml.training.seeds import SeedResult, band_of, draw_band, median_rows
+from arkml.training.training_files import draw_curve, note_empty
 
 
 def result(seed, series=(), goal=10.0, **document):

@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tests.unit.datalog_parts import action, observations, reward, trial_params
 
 from arkml.abi.codes import EpisodeState
-from arkml.demonstrations.files import read_demonstrations, write_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations, write_demonstrations
 from arkml.errors import UsageError
 from arkml.guest_trials.learning.datalog_export import DemonstrationExport
 from arkml.guest_trials.learning.vectors import Vectors

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from arkml.trials.server.metrics import MOST_CONNECTIONS, MeasuredLog, serve_metrics
+from arkml.trials.server.durations import MOST_CONNECTIONS, MeasuredLog, serve_metrics
 
 QUESTION = b"GET /metrics HTTP/1.1\r\n\r\n"
 

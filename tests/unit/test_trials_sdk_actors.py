@@ -19,7 +19,7 @@ from tests.trials_sdk_parts import (
 )
 
 from arkml.trials import EventType, TrialError
-from arkml.trials.sdk import session as sdk_session
+from arkml.trials.sdk import event_session as sdk_session
 from arkml.trials.wire.actor_pb2 import ActorInitialInput, ActorRunTrialInput
 from arkml.trials.wire.common_pb2 import (
     Message,

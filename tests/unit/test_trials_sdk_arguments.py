@@ -25,7 +25,7 @@ from arkml.trials import (
     TrialParameters,
     make_logger,
 )
-from arkml.trials.sdk.events import RecvMessage
+from arkml.trials.sdk.session_events import RecvMessage
 from arkml.trials.wire.common_pb2 import Message
 
 

@@ -13,8 +13,8 @@ from arkml.trials.server.web import entry_queue, rates
 from arkml.trials.server.web.access import ALL, Access, Grant
 from arkml.trials.server.web.connections import Connection, Connections, connection_in
 from arkml.trials.server.web.entry_queue import EntryQueue
-from arkml.trials.server.web.options import WebLimits, WebOptions
 from arkml.trials.server.web.rates import ReadingPaces, TokenBucket
+from arkml.trials.server.web.web_options import WebLimits, WebOptions
 from arkml.trials.wire.lifecycle_pb2 import TrialListEntry
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.world import ORIGIN, Pace, SeededWorld
 from arkml.errors import UsageError

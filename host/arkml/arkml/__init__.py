@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arkml.batches import Batch
+    from arkml.envs.core.env_options import GuestEnvOptions
     from arkml.envs.core.guest_env import GuestEnv
-    from arkml.envs.core.options import GuestEnvOptions
     from arkml.errors import (
         ArkmlError,
         CmdletFailed,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         PolicyFailed,
         UsageError,
     )
-    from arkml.guests.calls import Reply
+    from arkml.guests.call_loop import Reply
     from arkml.guests.counts import Statistics
     from arkml.guests.fleet import Fleet
     from arkml.guests.fleet_call import FleetResult
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
-    from arkml.runs.access import HiveGrant
-    from arkml.runs.settings import LearnerSettings
+    from arkml.runs.hive_access import HiveGrant
+    from arkml.runs.learner_settings import LearnerSettings
     from arkml.runtime.account import Usage
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
@@ -134,17 +134,17 @@ _HOMES = {
     "GuestBusy": "arkml.errors",
     "GuestCancelled": "arkml.errors",
     "GuestEnv": "arkml.envs.core.guest_env",
-    "GuestEnvOptions": "arkml.envs.core.options",
+    "GuestEnvOptions": "arkml.envs.core.env_options",
     "GuestError": "arkml.errors",
     "GuestExit": "arkml.errors",
     "GuestFailed": "arkml.errors",
     "GuestTimeout": "arkml.errors",
     "GuestTrap": "arkml.errors",
     "HiveError": "arkml.errors",
-    "HiveGrant": "arkml.runs.access",
+    "HiveGrant": "arkml.runs.hive_access",
     "Host": "arkml.host",
     "InstanceLimitExceeded": "arkml.errors",
-    "LearnerSettings": "arkml.runs.settings",
+    "LearnerSettings": "arkml.runs.learner_settings",
     "LearningCurve": "arkml.training.results",
     "Limits": "arkml.limits",
     "LinkError": "arkml.errors",
@@ -156,7 +156,7 @@ _HOMES = {
     "PolicyKind": "arkml.training.results",
     "ProgressFunction": "arkml.training.results",
     "Recording": "arkml.training.recording",
-    "Reply": "arkml.guests.calls",
+    "Reply": "arkml.guests.call_loop",
     "Statistics": "arkml.guests.counts",
     "TrainedPolicy": "arkml.training.results",
     "TrainingEnd": "arkml.training.results",

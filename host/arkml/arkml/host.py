@@ -17,10 +17,10 @@ from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
 from arkml.limits import Limits, number_of_guests, require_seed
-from arkml.policies.files import PolicyFile, output_names, read_policy_file
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
+from arkml.policies.policy_files import PolicyFile, output_names, read_policy_file
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike
@@ -29,7 +29,7 @@ from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.gateway import RunGateway
 
 if TYPE_CHECKING:
-    from arkml.runs.access import HiveAccess, HiveGrant
+    from arkml.runs.hive_access import HiveAccess, HiveGrant
 
 Source = str | os.PathLike[str] | BytesLike
 
@@ -258,7 +258,7 @@ class _Gateways:
     def __init__(self, grant: HiveGrant | None) -> None:
         self.hives: HiveAccess | None = None
         if grant is not None:
-            from arkml.runs.access import HiveAccess, HiveGrant
+            from arkml.runs.hive_access import HiveAccess, HiveGrant
 
             if not isinstance(grant, HiveGrant):
                 raise UsageError(f"hive is {cut_repr(grant)}: it takes arkml.HiveGrant")
@@ -267,7 +267,7 @@ class _Gateways:
     def open(self, module: CompiledModule, library: PolicyLibrary) -> RunGateway | None:
         if self.hives is None:
             return None
-        from arkml.runs.gateway import HiveRunGateway
+        from arkml.runs.hive_gateway import HiveRunGateway
 
         block = self.hives.grant.wait_for_learner
         if block is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from arkml.abi.core import CORE_V0, CORE_V1, CORE_V2, CORE_V3, CORE_V4
-from arkml.abi.env import ENV
+from arkml.abi.env_imports import ENV
 from arkml.abi.ml_inference_v0 import ML_INFERENCE_V0
 from arkml.abi.ml_v1 import ML_V1
 from arkml.abi.ml_v2 import ML_V2

@@ -39,13 +39,13 @@ An entry point has the name of its command, and a function that takes the typer.
 
 # The module of each command, which is imported for that command and for the help of all.
 _COMMANDS = {
-    "run": "run",
+    "run": "run_command",
     "train": "train_command",
-    "sweep": "sweep",
+    "sweep": "sweep_command",
     "record": "record_command",
     "smoke": "smoke",
     "inspect": "inspect_command",
-    "describe": "describe",
+    "describe": "describe_command",
     "pack": "pack",
     "bench": "bench",
 }

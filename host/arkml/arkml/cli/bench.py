@@ -82,7 +82,7 @@ def _measure(options: BenchOptions, host: Host) -> tuple[dict[str, Any], TaskRun
     """Measure; return the figures, and the guest or the fleet with its failures."""
     from arkml.cli.guest_task import announce, compile_file, perform
     from arkml.cli.progress import ProgressBar
-    from arkml.cli.tasks import choose
+    from arkml.cli.task_choice import choose
     from arkml.cli.timing import Steps
     from arkml.training.task_runner import make_runner
 

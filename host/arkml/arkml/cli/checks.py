@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkml.base.files import named
-from arkml.cli.files import read_module
 from arkml.cli.guest_task import idle_policy
 from arkml.cli.launch import HostOptions
 from arkml.cli.limit_use import LimitUse, LimitUses
 from arkml.cli.options import TaskOptions
-from arkml.cli.tasks import choose
+from arkml.cli.task_choice import choose
 from arkml.cli.timing import Steps
 from arkml.cli.units import counted, duration, size
+from arkml.cli.user_files import read_module
 from arkml.errors import (
     ArkmlError,
     CmdletFailed,

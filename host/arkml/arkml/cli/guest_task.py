@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from arkml.base.terminal import harmless
 from arkml.cli.exits import FAILED, GOOD, print_error
-from arkml.cli.files import read_module
 from arkml.cli.launch import HostOptions
 from arkml.cli.timing import Steps
+from arkml.cli.user_files import read_module
 from arkml.errors import GuestError
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import TaskRunner, failure_summary

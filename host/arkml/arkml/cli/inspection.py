@@ -9,8 +9,8 @@ from arkml.abi.catalog import find
 from arkml.abi.layout import results, slots
 from arkml.abi.schema import Function
 from arkml.base.files import named
-from arkml.cli.files import read_module
 from arkml.cli.units import size
+from arkml.cli.user_files import read_module
 from arkml.errors import GuestError, ModuleError
 from arkml.limits import Limits
 from arkml.runtime.compiled_module import to_binary

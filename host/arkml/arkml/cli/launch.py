@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, BinaryIO
 from arkml.base.files import named
 from arkml.cli import options
 from arkml.cli.exits import UNREAD, leave
-from arkml.cli.files import read_model
+from arkml.cli.user_files import read_model
 from arkml.cli.values import read_directory, read_limits
 from arkml.errors import AbiError, ModelRejected, UsageError
 from arkml.limits import Limits
 
 if TYPE_CHECKING:
     from arkml.host import Host
-    from arkml.runs.access import HiveGrant
+    from arkml.runs.hive_access import HiveGrant
     from arkml.runtime.wasi.linking import WasiGrant
 
 _HIVE_NEEDS = ("jax", "optax", "safetensors", "starlette", "uvicorn", "tensorboardX")
@@ -136,8 +136,8 @@ def read_policy(path: Path, limits: Limits, outputs: tuple[str, ...] = ()) -> by
     Raises UsageError and ModelRejected.
     """
     from arkml.policies.describe import require_loadable
-    from arkml.policies.files import PolicyFile
     from arkml.policies.model_cache import ModelCache
+    from arkml.policies.policy_files import PolicyFile
 
     data = read_model(path, limits)
     models = ModelCache(limits)

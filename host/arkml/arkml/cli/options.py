@@ -16,7 +16,7 @@ from arkml.cli.logs import LogOptions
 from arkml.cli.values import check_words, read_configuration, whole_number
 
 if TYPE_CHECKING:
-    from arkml.envs.core.options import GuestEnvOptions
+    from arkml.envs.core.env_options import GuestEnvOptions
     from arkml.host import Host
 
 _HOST, _OUTPUT, _GUEST = "Host", "Output", "Guest"

@@ -13,9 +13,9 @@ from arkml.base.output_files import write_file
 from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, print_json
-from arkml.cli.files import keep_apart
 from arkml.cli.launch import read_policy
 from arkml.cli.logs import LogOptions
+from arkml.cli.user_files import keep_apart
 from arkml.errors import UsageError
 from arkml.limits import Limits
 

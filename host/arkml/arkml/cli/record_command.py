@@ -11,8 +11,8 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, print_json
-from arkml.cli.files import keep_apart, read_module
 from arkml.cli.launch import read_policy
+from arkml.cli.user_files import keep_apart, read_module
 from arkml.cli.values import read_limits, whole_number
 
 if TYPE_CHECKING:

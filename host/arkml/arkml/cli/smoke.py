@@ -15,8 +15,8 @@ from arkml.base.output_files import write_file
 from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, print_json
-from arkml.cli.files import keep_apart
 from arkml.cli.launch import HostOptions
+from arkml.cli.user_files import keep_apart
 from arkml.cli.values import whole_number
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, exit_code, print_failure, print_json, sentence
 from arkml.cli.launch import read_token, require_hive, sets_budget
 from arkml.cli.logs import LogOptions
-from arkml.cli.seeds import SeedOptions, train_seeds, words_of
+from arkml.cli.seeds_command import SeedOptions, train_seeds, words_of
 from arkml.cli.signals import SIGNALS
 from arkml.cli.training_process import default_jobs
 from arkml.cli.values import rate, read_limits, whole_number
@@ -31,11 +31,11 @@ from arkml.errors import (
 
 if TYPE_CHECKING:
     from arkml.cli.training_display import TrainingDisplay
-    from arkml.runs.settings import LearnerSettings
+    from arkml.runs.learner_settings import LearnerSettings
     from arkml.training.guest_trainer import GuestTrainer
-    from arkml.training.options import TrainingOptions
     from arkml.training.results import TrainingResult
     from arkml.training.tracker_clients import TrackerName
+    from arkml.training.training_options import TrainingOptions
     from arkml.workers.placement import RunnerName
 
 _EPILOG = options.epilog(
@@ -231,7 +231,7 @@ def command(
     log_level: options.LogLevel = None,
 ) -> Job:
     """Train a guest and keep the policy."""
-    from arkml.training.options import Goal, TrainingOptions
+    from arkml.training.training_options import Goal, TrainingOptions
 
     directory = Path("training") / guest.stem if out is None else out
     settings = {} if config is None else read_settings(config)
@@ -278,9 +278,9 @@ def command(
 
 def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: bool) -> int:
     """Train, show the progress and the result, and return the exit code."""
-    from arkml.cli.files import read_module
     from arkml.cli.guest_task import announce
     from arkml.cli.training_display import TrainingDisplay, document_of
+    from arkml.cli.user_files import read_module
     from arkml.training.guest_trainer import GuestTrainer
 
     logs.start()

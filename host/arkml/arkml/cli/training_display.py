@@ -19,8 +19,8 @@ from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress
 
 if TYPE_CHECKING:
     from arkml.runtime.module.description import ModuleInfo
-    from arkml.training.options import TrainingOptions
     from arkml.training.results import TrainingResult
+    from arkml.training.training_options import TrainingOptions
 
 _INTERVAL_TERMINAL = 1.0
 _INTERVAL = 10.0  # seconds between two lines where there is no terminal

@@ -12,8 +12,8 @@ from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs import spaces
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Bars, Figure, RenderMode, plane_of
 from arkml.envs.made_spec import MadeSpec
 from arkml.envs.one_agent import OneAgent

@@ -13,11 +13,11 @@ from arkml.arrays import Marks, every, some
 from arkml.batches import Floats
 from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.decisions import Decision
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.id_search import Indices
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Figure
 from arkml.envs.spaces import (
     all_allowed,

@@ -12,9 +12,9 @@ from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs import step_infos
 from arkml.envs.core.decisions import Decision, InPlace, Step
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Indices
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.drawing import Figure
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import (

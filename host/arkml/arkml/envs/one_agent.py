@@ -14,8 +14,8 @@ from arkml.envs import step_infos
 from arkml.envs.core.coercion import action_of
 from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, Step
 from arkml.envs.core.env_instance import EnvInstance
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv, core_of
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import InvalidActions, UsageError
 from arkml.host import Source
 

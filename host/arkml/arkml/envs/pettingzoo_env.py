@@ -16,8 +16,8 @@ from arkml.batches import Floats
 from arkml.envs import step_infos
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Behavior, Decision, Step
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions, Spec
 from arkml.envs.drawing import Bars, Figure, Pixels, Plane, RenderMode, draw_bars, plane_of
 from arkml.envs.remade import Remade

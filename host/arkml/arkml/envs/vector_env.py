@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 from gymnasium.vector import AutoresetMode
 
 from arkml.base.short_reprs import cut_repr
-from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.vector_places import RestartMode, VectorRenderMode

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from arkml.base.handler_errors import is_of_handler
 from arkml.batches import ROW, Batch
 from arkml.errors import GuestError
-from arkml.guests.calls import CallLoop
-from arkml.policies.masks import ChoiceMasks
+from arkml.guests.call_loop import CallLoop
+from arkml.policies.choice_masks import ChoiceMasks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
 from arkml.policies.workspace import PolicyWorkspace
@@ -25,7 +25,7 @@ from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape, Slab
 from arkml.runtime.lockstep import Lockstep
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 from arkml.sessions.session import Ready, Session
 
 _APART_ROUNDS = 1_000

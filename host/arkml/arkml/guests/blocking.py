@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from arkml.runtime.waits import Wait
-from arkml.runtime.wasi.calls import WasiCalls
+from arkml.runtime.wasi.waiting_calls import WasiCalls
 from arkml.sessions.services import Services
 
 _SPIN_POLLS = 64  # pending polls in one call after which each further one waits

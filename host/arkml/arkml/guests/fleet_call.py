@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from arkml.base.short_reprs import short_repr
 from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
-from arkml.guests.calls import CallLoop
+from arkml.guests.call_loop import CallLoop
 from arkml.guests.shares import FRAMES_SEEN, FleetShares
 from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard

@@ -17,7 +17,7 @@ from arkml.errors import (
     GuestFailed,
     UsageError,
 )
-from arkml.guests.calls import CallLoop, Reply
+from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.account import Usage

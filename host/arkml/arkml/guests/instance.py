@@ -37,12 +37,12 @@ from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.sandbox import Sandbox, most_memory, most_objects
-from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import Kind
-from arkml.runtime.wasi.calls import WasiCalls
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import Kind
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.shim import OURS
 from arkml.runtime.wasi.virtual import VirtualCalls, World
+from arkml.runtime.wasi.waiting_calls import WasiCalls
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services

@@ -17,17 +17,17 @@ from typing import Protocol
 from arkml.base.closing import Unclosed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestBusy, InstanceLimitExceeded, UsageError
-from arkml.guests.calls import CallLoop
+from arkml.guests.call_loop import CallLoop
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
 from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
 from arkml.policies.describe import require_loadable
-from arkml.policies.files import PolicyFile
 from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
+from arkml.policies.policy_files import PolicyFile
 from arkml.runtime.account import Usage
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns

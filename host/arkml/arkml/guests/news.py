@@ -7,8 +7,8 @@ from collections import Counter
 from arkml.errors import AbiError, GuestError, GuestExit
 from arkml.runtime.linker import Handlers
 from arkml.runtime.sandbox import Sandbox
-from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import RefusalReason
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import RefusalReason
 
 
 class GuestNews:

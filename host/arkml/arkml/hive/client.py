@@ -18,7 +18,7 @@ from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
-from arkml.hive.protocol.results import (
+from arkml.hive.protocol.result_messages import (
     CheckpointInfo,
     CheckpointList,
     CheckpointReply,
@@ -46,7 +46,7 @@ from arkml.hive.protocol.runs import (
     require_protocol,
 )
 from arkml.hive.protocol.wire import Nothing, WireStruct
-from arkml.hive.session import RunSession
+from arkml.hive.run_session import RunSession
 from arkml.hive.transport import HiveTransport, Locate, new_key, read, reason
 from arkml.hive.upload import DemonstrationUpload
 

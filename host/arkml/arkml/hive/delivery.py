@@ -28,7 +28,7 @@ from arkml.hive.protocol.rows import (
     parse_header,
 )
 from arkml.hive.protocol.runs import MAX_NAMES
-from arkml.hive.protocol.sessions import (
+from arkml.hive.protocol.session_messages import (
     NamesReply,
     NamesRequest,
     OutOfTurn,

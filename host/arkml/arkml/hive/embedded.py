@@ -21,7 +21,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveUnreachable
 from arkml.hive.address import Address
 from arkml.hive.temporary_data import TemporaryData
-from arkml.workers.environment import environment
+from arkml.workers.process_environment import environment
 
 _log = SafeLogger(__name__)
 

@@ -9,7 +9,7 @@ from arkml.errors import HiveError, HiveRefused, RunGone
 from arkml.hive.delivery import Delivery, Ledger
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.rows import RowColumns, RowKind
-from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, SessionState
+from arkml.hive.protocol.session_messages import Joined, JoinRequest, LeaveRequest, SessionState
 from arkml.hive.transport import GONE, HiveTransport
 
 log = SafeLogger(__name__)

@@ -10,11 +10,11 @@ from typing import assert_never
 from arkml.errors import AbiError, InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
 from arkml.policies import cervo
-from arkml.policies.files import PolicyFile
 from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.onnx_model import OnnxModel
 from arkml.policies.operators.call import ROWS, grows
+from arkml.policies.policy_files import PolicyFile
 from arkml.policies.port_names import Meaning
 from arkml.policies.ports import Layout, Port
 from arkml.policies.roles import Roles, find_roles

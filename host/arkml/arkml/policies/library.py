@@ -13,14 +13,14 @@ from arkml.base.native_imports import import_onnx
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
-from arkml.policies.files import PolicyFile
+from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
-from arkml.policies.masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.ort import onnxruntime
 from arkml.policies.policy import Policy
+from arkml.policies.policy_files import PolicyFile
 from arkml.policies.ports import Layout, Parts, Port
 from arkml.policies.roles import find_named_roles, find_roles
 from arkml.policies.signature import Signature, Wanted, find_signature

@@ -10,7 +10,7 @@ import numpy as np
 from arkml.batches import Batch, Floats
 from arkml.errors import AbiError, InvalidArguments
 from arkml.policies.agents import AgentTable
-from arkml.policies.masks import ChoiceMasks, MaskedPolicy
+from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.model import Call, Model
 from arkml.policies.model_runner import (
     BoundBatch,

@@ -14,7 +14,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable, Visit
-from arkml.policies.masks import ChoiceMasks, MaskedPolicy
+from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
 from arkml.policies.ports import Parts

@@ -11,12 +11,12 @@ from typing import Any
 from arkml.base.native_imports import import_onnx
 from arkml.errors import ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
+from arkml.policies.onnx_wire import walk
 from arkml.policies.operators import RULES
 from arkml.policies.operators.call import MAX_RANK, ROWS, Call, Tensor, checked_type, grows
 from arkml.policies.pace import ModelTime
 from arkml.policies.rewriting import Rewriting, replace_items, widen_small_integers
 from arkml.policies.weights import attributes, stored
-from arkml.policies.wire import walk
 
 MAX_NODES = 2_000
 MAX_NODE_PORTS = 16_384

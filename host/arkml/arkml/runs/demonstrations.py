@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from arkml.demonstrations.dataset import DemonstrationSet
 from arkml.errors import NotTrainable, Unavailable
-from arkml.hive.protocol.sessions import ON_POLICY
+from arkml.hive.protocol.session_messages import ON_POLICY
 from arkml.hive.protocol.settings import Settings
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from arkml.errors import (
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import Role, RunInfo
-from arkml.hive.session import RunSession
+from arkml.hive.run_session import RunSession
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams

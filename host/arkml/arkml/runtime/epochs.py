@@ -15,7 +15,7 @@ from ctypes import c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from arkml.runtime.machine_code import machine_code
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 SUSPENDED = 1
 """DEADLINE of a guest that is suspended at the end of its turn, or that was just resumed there."""

@@ -66,8 +66,8 @@ from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.sandbox import Sandbox
-from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import Reason
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 

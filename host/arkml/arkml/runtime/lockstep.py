@@ -20,8 +20,8 @@ from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.polling import poll_all
-from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import Reason
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import Reason
 
 _clock = time.perf_counter
 _poll = bindings.poll

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from arkml.runtime.columns.arena import Arena
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 ROOT = logging.getLogger("arkml.guest")
 """The parent of all guests' loggers."""

@@ -28,9 +28,9 @@ from arkml.runtime.mappings import refused_by_the_machine
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
-from arkml.runtime.shim.refusals import RefusalNotes
+from arkml.runtime.shim.refusal_reasons import RefusalNotes
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
 from arkml.runtime.traps import HEAP_FULL, NO_ROOM_FOR_OBJECTS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from arkml.abi.buffers import DisplayText, OutBuffer
 from arkml.abi.codes import LogLevel
+from arkml.abi.guest_buffers import DisplayText, OutBuffer
 from arkml.errors import InvalidArguments, NotFound
 from arkml.sessions.state import Family, GuestState
 from arkml.sessions.text import LEVELS, on_one_line, presentable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from arkml.abi.buffers import OutBuffer
+from arkml.abi.guest_buffers import OutBuffer
 from arkml.abi.ml_v1 import METRIC_V1
 from arkml.abi.ml_v3 import METRIC_V3
 from arkml.errors import AbiError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from arkml.sessions.run import ExperimentInfo, GuestRun, Pending
+from arkml.sessions.guest_run import ExperimentInfo, GuestRun, Pending
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
 

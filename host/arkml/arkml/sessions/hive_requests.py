@@ -16,8 +16,8 @@ from arkml.errors import AbiError, GuestMemoryFull, Unavailable
 from arkml.sessions import results
 from arkml.sessions.futures import ResultType
 from arkml.sessions.gateway import RunGateway
+from arkml.sessions.guest_run import GuestRun, Pending
 from arkml.sessions.pending_requests import REQUEST_BYTES
-from arkml.sessions.run import GuestRun, Pending
 from arkml.sessions.run_request import HiveAddress, TrainingRequest, require_name
 from arkml.sessions.session import TrainingSession
 from arkml.sessions.state import Family

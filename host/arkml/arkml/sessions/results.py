@@ -13,7 +13,7 @@ from arkml.abi.ml_v1 import EXPERIMENT_INFO
 from arkml.abi.ml_v2 import ARK_EXPERIMENT_CONFIG
 from arkml.abi.schema import Struct
 from arkml.sessions.futures import ResultType
-from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric
+from arkml.sessions.guest_run import ExperimentInfo, ExperimentShape, Metric
 from arkml.sessions.session_table import TrainingStart
 
 _ITEM_BYTES = 512

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from arkml.limits import Limits
-from arkml.sessions import core, future_handlers, hive
+from arkml.sessions import core, future_handlers, hive_calls
 from arkml.sessions.brain_calls import MlInferenceV0
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.futures import FutureChanges, FutureTable
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from arkml.policies.library import PolicyLibrary
 
 
-class MlV1(hive.HiveV1, InferenceV1, TrainingV1, future_handlers.FuturesV1, Packing):
+class MlV1(hive_calls.HiveV1, InferenceV1, TrainingV1, future_handlers.FuturesV1, Packing):
     """All of `ark-ml-v1`."""
 
     __slots__ = ()
 
 
-class MlV2(hive.HiveV2, TrainingV2, future_handlers.FuturesV2):
+class MlV2(hive_calls.HiveV2, TrainingV2, future_handlers.FuturesV2):
     """All of `ark-ml-v2`."""
 
     __slots__ = ()
 
 
-class MlV3(hive.HiveV3, future_handlers.FuturesV3):
+class MlV3(hive_calls.HiveV3, future_handlers.FuturesV3):
     """All of `ark-ml-v3`."""
 
     __slots__ = ()
 
 
-class MlV4(hive.HiveV4, future_handlers.FuturesV4):
+class MlV4(hive_calls.HiveV4, future_handlers.FuturesV4):
     """All of `ark-ml-v4`."""
 
     __slots__ = ()
 
 
-class MlV5(hive.HiveV5, SubmitV5):
+class MlV5(hive_calls.HiveV5, SubmitV5):
     """All of `ark-ml-v5`."""
 
     __slots__ = ()

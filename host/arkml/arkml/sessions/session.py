@@ -12,11 +12,11 @@ from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
 from arkml.errors import InvalidArguments
 from arkml.hive.protocol.masks import PREFIX
-from arkml.policies.masks import ChoiceMasks
+from arkml.policies.choice_masks import ChoiceMasks
 from arkml.policies.onnx import takes_masks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
-from arkml.sessions.run import GuestRun
+from arkml.sessions.guest_run import GuestRun
 
 log = SafeLogger(__name__)
 

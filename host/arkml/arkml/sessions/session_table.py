@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 from arkml.base.handler_errors import is_of_handler
 from arkml.errors import NotFound
 from arkml.policies.policy import Policy
+from arkml.sessions.guest_run import GuestRun
 from arkml.sessions.handles import HandleTable
-from arkml.sessions.run import GuestRun
 from arkml.sessions.session import (
     InferenceSession,
     Keys,

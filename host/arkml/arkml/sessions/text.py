@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from arkml.abi.buffers import DisplayText
 from arkml.abi.codes import LogLevel
+from arkml.abi.guest_buffers import DisplayText
 from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from arkml.base.closing import Closing, Unclosed
 from arkml.base.sealed import Sealed
 from arkml.errors import GuestError
-from arkml.guests.calls import Reply
+from arkml.guests.call_loop import Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
 from arkml.host import Host, Source, loader_of, read_source
@@ -21,10 +21,10 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.testing.worker import WorkThread
+from arkml.testing.guest_thread import WorkThread
 
 if TYPE_CHECKING:
-    from arkml.runs.access import HiveGrant
+    from arkml.runs.hive_access import HiveGrant
 
 T = TypeVar("T")
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.base.closing import Closing
 from arkml.errors import HiveUnreachable, Unavailable
-from arkml.hive.protocol.workers import WorkerJob, environment_seed
+from arkml.hive.protocol.worker_jobs import WorkerJob, environment_seed
 from arkml.limits import Limits
 from arkml.training.delivered_rows import DeliveredRows
 from arkml.training.results import WorkerProgress
-from arkml.workers.choice import make_placement
 from arkml.workers.deaths import Deaths
 from arkml.workers.local import LocalPlacement
+from arkml.workers.placement_choice import make_placement
 from arkml.workers.program import REFUSED
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.runs import RunInfo
-    from arkml.training.options import TrainingOptions
+    from arkml.training.training_options import TrainingOptions
     from arkml.workers.placement import Placement, Worker
 
 _PROGRAM = "arkml.training.rollout_worker"

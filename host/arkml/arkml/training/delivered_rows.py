@@ -10,7 +10,7 @@ from arkml.training.outcome import membership_of
 if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import Guest
-    from arkml.hive.session import RunSession
+    from arkml.hive.run_session import RunSession
 
 _SHORTEST = 0.5  # seconds between two measurements of the rate
 

@@ -13,12 +13,12 @@ from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
-from arkml.runs.evaluation import play_episodes
-from arkml.training.evaluator import make_evaluating
-from arkml.training.options import EPISODES
+from arkml.runs.evaluation_guests import play_episodes
+from arkml.training.evaluations import make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
 from arkml.training.tasks import compile_module, find_task, period_doubt
+from arkml.training.training_options import EPISODES
 
 log = SafeLogger(__name__)
 

@@ -14,23 +14,20 @@ import numpy as np
 from arkml.base.closing import Closing
 from arkml.base.output_files import make_directory, path_of
 from arkml.base.short_reprs import cut_repr
-from arkml.demonstrations.files import read_demonstrations
+from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
 from arkml.policies.step_limit import StepLimit
-from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
+from arkml.runs.hive_access import EMBEDDED
 from arkml.training.actors import RolloutWorkers, placement_of
-from arkml.training.evaluator import EvaluationTask
-from arkml.training.files import write_files
+from arkml.training.evaluations import EvaluationTask
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import EPISODES, Goal, PageOption, TrainingOptions, page_port
 from arkml.training.outcome import RunOutcome, gather, held_policy, membership_of
 from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
-from arkml.training.record import TrainingRecord
 from arkml.training.results import (
     Evaluation,
     ProgressFunction,
@@ -52,11 +49,14 @@ from arkml.training.tasks import (
 )
 from arkml.training.tracker_clients import TrackerName
 from arkml.training.tracking import Tracking
+from arkml.training.training_files import write_files
+from arkml.training.training_options import EPISODES, Goal, PageOption, TrainingOptions, page_port
+from arkml.training.training_record import TrainingRecord
 from arkml.workers.placement import RunnerName
 
 if TYPE_CHECKING:
     from arkml.hive.protocol.runs import RunInfo
-    from arkml.runs.settings import LearnerSettings
+    from arkml.runs.learner_settings import LearnerSettings
 
 _BY_WISH = ("stopped", "interrupted")
 """Ends that the user has asked for, even if nothing was learned."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from arkml.errors import GuestCancelled
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import Goal
 from arkml.training.pacer import Pacer
 from arkml.training.results import TrainingEnd
+from arkml.training.training_options import Goal
 
 _IDLE = 0.005  # seconds between two frames before there is a run
 _NO_RUN = 90.0  # seconds after which a guest that starts none is given up

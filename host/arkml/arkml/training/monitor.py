@@ -38,7 +38,7 @@ from arkml.training.results import (
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
-    from arkml.runs.access import HiveAccess
+    from arkml.runs.hive_access import HiveAccess
 
 _INTERVAL = 1.0  # seconds between two looks at the run
 _ANSWERED_WITHIN = 10.0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import Guest
     from arkml.hive.client import HiveClient
-    from arkml.hive.protocol.results import SnapshotKind
+    from arkml.hive.protocol.result_messages import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo
     from arkml.hive.protocol.settings import Settings
     from arkml.runs.membership import RunMembership
@@ -291,7 +291,7 @@ def membership_of(subject: Guest | Fleet) -> RunMembership | None:
     """Return the membership of the run that a guest, or a fleet, started first."""
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import calls_of
-    from arkml.runs.gateway import HiveRunGateway
+    from arkml.runs.hive_gateway import HiveRunGateway
 
     guest = subject.guests[0] if isinstance(subject, Fleet) else subject
     gateway = calls_of(guest).services.hives

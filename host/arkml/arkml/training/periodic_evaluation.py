@@ -18,9 +18,9 @@ from arkml.base.closing import Closing
 from arkml.base.loggers import SafeLogger
 from arkml.errors import GuestError, HiveError
 from arkml.runs.episode_recorder import vanishing
-from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
+from arkml.training.evaluations import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.results import Evaluation
-from arkml.workers.environment import environment
+from arkml.workers.process_environment import environment
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
@@ -224,7 +224,7 @@ class PeriodicEvaluation(Closing):
             if self._is_closed:
                 raise BrokenPipeError
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "arkml.training.evaluator"],
+                [sys.executable, "-m", "arkml.training.evaluations"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # the guest that is trained logs the same

@@ -16,7 +16,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import short_repr
 from arkml.demonstrations.dataset import DemonstrationSet, outside, row_columns
-from arkml.demonstrations.files import require_writable, write_demonstrations
+from arkml.demonstrations.demonstration_files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, own_source, read_source
 from arkml.limits import Limits, require_seed, require_whole
@@ -24,8 +24,8 @@ from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes
-from arkml.runs.evaluation import play_episodes
-from arkml.training.evaluator import make_evaluating
+from arkml.runs.evaluation_guests import play_episodes
+from arkml.training.evaluations import make_evaluating
 from arkml.training.tasks import compile_module, find_task, period_doubt
 
 log = SafeLogger(__name__)

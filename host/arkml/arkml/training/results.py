@@ -13,7 +13,7 @@ import numpy.typing as npt
 from arkml.base.short_reprs import short_repr
 from arkml.errors import ArkmlError
 from arkml.guests.counts import Statistics
-from arkml.hive.protocol.results import EvaluationReport
+from arkml.hive.protocol.result_messages import EvaluationReport
 
 TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
 """

@@ -13,12 +13,12 @@ from arkml.errors import ArkmlError, GuestError, HiveRefused, HiveUnreachable
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import OVER, RunDetails
-from arkml.hive.protocol.workers import WorkerJob
+from arkml.hive.protocol.worker_jobs import WorkerJob
 from arkml.hive.transport import GONE, RETRIED
 from arkml.host import Host, hives_of
 from arkml.limits import Limits
 from arkml.policies.step_limit import StepLimit
-from arkml.runs.access import HiveGrant
+from arkml.runs.hive_access import HiveGrant
 from arkml.runtime.interrupts import GUARD
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import Renewal, TaskRunner, make_runner
@@ -28,8 +28,8 @@ from arkml.training.worker_watch import Ending, Report, WorkerWatch
 from arkml.workers.program import REFUSED, Program, run_program
 
 if TYPE_CHECKING:
-    from arkml.runs.access import HiveAccess
-    from arkml.runs.settings import LearnerSettings
+    from arkml.runs.hive_access import HiveAccess
+    from arkml.runs.learner_settings import LearnerSettings
 
 _FAILED = 1
 _IDLE = 0.005  # seconds between two frames before the guest takes part in the run

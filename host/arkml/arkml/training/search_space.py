@@ -13,7 +13,7 @@ from arkml.base.files import MOST_OF_SETTINGS, read_file
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSettings, UsageError
 from arkml.hive.protocol.settings import Settings
-from arkml.runs.settings import LearnerSettings, require_valid
+from arkml.runs.learner_settings import LearnerSettings, require_valid
 
 _KEYS = {"low", "high", "log", "int"}
 _FIXED = ("features", "actions", "branches", "other")  # the guest decides

@@ -16,7 +16,7 @@ from arkml.runtime.module.description import ModuleKind
 from arkml.training.tasks import Task
 
 if TYPE_CHECKING:
-    from arkml.guests.calls import Reply
+    from arkml.guests.call_loop import Reply
     from arkml.guests.counts import Statistics
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import Guest

@@ -13,7 +13,7 @@ from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
     from arkml.host import Host
-    from arkml.runs.settings import LearnerSettings
+    from arkml.runs.learner_settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo
 

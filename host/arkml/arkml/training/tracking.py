@@ -18,7 +18,7 @@ from arkml.training.tracker_clients import Tracker, open_tracker
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.runs import RunInfo
-    from arkml.training.options import TrainingOptions
+    from arkml.training.training_options import TrainingOptions
 
 _POLICIES = ("onnx", "last")
 """Names of files of a training that a tracker keeps."""

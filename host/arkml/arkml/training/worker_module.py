@@ -15,7 +15,7 @@ from arkml.training.tasks import compile_module
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
-    from arkml.hive.protocol.workers import WorkerJob
+    from arkml.hive.protocol.worker_jobs import WorkerJob
     from arkml.host import Host
     from arkml.runtime.compiled_module import CompiledModule
 

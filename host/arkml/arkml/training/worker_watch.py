@@ -20,9 +20,9 @@ from arkml.training.delivered_rows import DeliveredRows
 if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import Guest
-    from arkml.hive.protocol.workers import WorkerJob
-    from arkml.hive.session import RunSession
-    from arkml.runs.access import HiveAccess
+    from arkml.hive.protocol.worker_jobs import WorkerJob
+    from arkml.hive.run_session import RunSession
+    from arkml.runs.hive_access import HiveAccess
 
 _INTERVAL = 1.0
 _ANSWERED_WITHIN = 10.0

@@ -16,7 +16,7 @@ from typing import IO, Any
 from arkml.base.closing import Closing
 from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
-from arkml.workers.environment import worker_environment
+from arkml.workers.process_environment import worker_environment
 from arkml.workers.process_group import ProcessGroup, ended_by
 
 OnLine = Callable[[str, str], None]

@@ -18,7 +18,7 @@ from arkml.base.files import read_file
 from arkml.base.parent_watch import watch_parent
 from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
-from arkml.workers.environment import PARENT
+from arkml.workers.process_environment import PARENT
 
 REFUSED = 2
 """Exit status of a program that refuses its job."""

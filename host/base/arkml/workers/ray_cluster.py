@@ -19,8 +19,8 @@ from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.base.release import RELEASE
 from arkml.errors import Unavailable, UsageError
-from arkml.workers.environment import ONE_THREAD
 from arkml.workers.local import LocalPlacement
+from arkml.workers.process_environment import ONE_THREAD
 
 _log = SafeLogger(__name__)
 

@@ -25,7 +25,7 @@ from arkml.async_trainer.runners.choice import RunnerChoice
 from arkml.async_trainer.util import AsyncTrainResult, train_async
 from arkml.cli.exits import run
 from arkml.cli.output import open_streams
-from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.settings import Settings
 from arkml.runtime.interrupts import GUARD

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from arkml.async_trainer.core.sampler import Sampler
-from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.replay_buffer_proxy import ReplayBufferProxy, ReplayBufferProxyConfig
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, ActorLink, ActorStat
+from arkml.async_trainer.trainer_errors import SendMsgForPush
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 

@@ -10,10 +10,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from arkml.async_trainer.actor_pace import AdmittedItems
 from arkml.async_trainer.core.config_files import YamlConfig, check_choice, check_whole
-from arkml.async_trainer.error import BorderAsyncTrainerError, SendMsgForPush
 from arkml.async_trainer.messages import PushedItemMessage
-from arkml.async_trainer.pace import AdmittedItems
 from arkml.async_trainer.runners.choice import RunnerChoice, make_runner
 from arkml.async_trainer.runners.runner import (
     ActorEnded,
@@ -23,6 +22,7 @@ from arkml.async_trainer.runners.runner import (
     Runner,
     Waits,
 )
+from arkml.async_trainer.trainer_errors import BorderAsyncTrainerError, SendMsgForPush
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed

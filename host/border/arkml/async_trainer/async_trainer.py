@@ -9,14 +9,14 @@ from typing import Any
 
 from arkml.async_trainer.actor import shortest
 from arkml.async_trainer.actor_manager import JOIN_SECONDS, ActorManager
-from arkml.async_trainer.core.batches import samples_of
 from arkml.async_trainer.core.buffers import ReplayBufferBase
 from arkml.async_trainer.core.config_files import YamlConfig, check_number, check_whole
 from arkml.async_trainer.core.evaluator import Evaluator
 from arkml.async_trainer.core.optimization import OptimizationLoop, check_warmup, is_due
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
-from arkml.async_trainer.error import BorderAsyncTrainerError
+from arkml.async_trainer.core.transition_batches import samples_of
+from arkml.async_trainer.trainer_errors import BorderAsyncTrainerError
 from arkml.base.learning_loop import take_turn
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed

@@ -20,7 +20,7 @@ from arkml.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from arkml.reports.runs import ReportedRun
+    from arkml.reports.report_runs import ReportedRun
 
 _HERE = "127.0.0.1:12356"
 
@@ -78,7 +78,7 @@ def _report(
     names: Sequence[str], hive: str, data: Sequence[Path], output: Path, *, as_json: bool
 ) -> int:
     from arkml.base.release import RELEASE
-    from arkml.reports.page import make_page
+    from arkml.reports.report_page import make_page
 
     runs = _read(names, hive, data)
     page = make_page(runs, RELEASE)
@@ -92,7 +92,7 @@ def _report(
 
 
 def _read(names: Sequence[str], hive: str, data: Sequence[Path]) -> list[ReportedRun]:
-    from arkml.reports.runs import read_from_directory, read_from_hive
+    from arkml.reports.report_runs import read_from_directory, read_from_hive
 
     if data:
         runs = [

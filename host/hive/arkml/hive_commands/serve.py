@@ -15,8 +15,7 @@ from arkml.cli.exits import GOOD, Job, exit_code, sentence
 from arkml.cli.launch import TOKEN, require_hive
 from arkml.cli.values import whole_number
 from arkml.errors import ArkmlError, UsageError
-from arkml.hive_commands.access import PublicUrl, TlsCert, TlsKey, TrustedProxy
-from arkml.hive_commands.limits import (
+from arkml.hive_commands.limit_options import (
     BodyTimeout,
     HeaderTimeout,
     MaxDisk,
@@ -28,9 +27,10 @@ from arkml.hive_commands.limits import (
     SessionHours,
     server_limits,
 )
+from arkml.hive_commands.tls_options import PublicUrl, TlsCert, TlsKey, TrustedProxy
 
 if TYPE_CHECKING:
-    from arkml.server.options import ServeOptions, WorkerOptions
+    from arkml.server.serve_options import ServeOptions, WorkerOptions
     from arkml.workers.placement import RunnerName
 
 _MOST_WORKERS = 100_000
@@ -143,7 +143,7 @@ def serve(
         )  # fmt: skip
         require_hive()
         _start_logs(log_format, debug=debug)
-        from arkml.server.options import ServeOptions, Timeouts
+        from arkml.server.serve_options import ServeOptions, Timeouts
 
         return _serve(
             ServeOptions(
@@ -181,7 +181,7 @@ def _worker_options(
     workers: int, per_run: int, runner: str, ray_address: str | None, minutes: float
 ) -> WorkerOptions:
     """Return the options of remote workers. Raises UsageError for one that is out of range."""
-    from arkml.server.options import WorkerOptions
+    from arkml.server.serve_options import WorkerOptions
 
     if runner not in ("processes", "ray"):
         raise UsageError(f"--runner {runner}: it takes one of processes, ray")
@@ -214,7 +214,7 @@ def _serve(options: ServeOptions, *, as_json: bool) -> int:
     """
     from arkml.hive.address import Address
     from arkml.server.access.token_file import TOKENS_NAME, TokenFile
-    from arkml.server.service import serve as serve_hive
+    from arkml.server.hive_service import serve as serve_hive
 
     def announce(host: str, port: int, _: str) -> None:
         secret = "with the token" if options.token else "without a token"

@@ -10,8 +10,8 @@ import numpy as np
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, PolicyModel, State
-from arkml.learning.checkpoints import CheckpointDamaged
-from arkml.learning.engine import CompiledAhead, find_device
+from arkml.learning.checkpoint_files import CheckpointDamaged
+from arkml.learning.jax_engine import CompiledAhead, find_device
 from arkml.learning.networks import learning_rate
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights

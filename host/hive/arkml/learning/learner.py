@@ -58,7 +58,7 @@ from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Algorithm, MakeAlgorithm
-from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, shaping_settings
+from arkml.learning.checkpoint_files import Checkpoint, CheckpointDamaged, shaping_settings
 from arkml.learning.experience import Experience
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.run_directory import LogReader, PolicyFile, Publisher, RunDirectory

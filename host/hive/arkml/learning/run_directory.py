@@ -19,7 +19,7 @@ from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import ORIGIN_FILE, RunRequest
 from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
 from arkml.learning.algorithm import PolicyModel
-from arkml.learning.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from arkml.learning.checkpoint_files import Checkpoint, Checkpoints, read_checkpoint
 
 log = SafeLogger(__name__)
 

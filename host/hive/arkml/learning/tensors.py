@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.networks import mapped
 
 Tensors = dict[str, npt.NDArray[Any]]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from arkml.base.loggers import SafeLogger
 from arkml.base.parent_watch import watch_parent
 from arkml.errors import HiveError, InvalidSettings
-from arkml.hive.protocol.messages import Message
-from arkml.learning.engine import limit_threads
+from arkml.hive.protocol.learner_messages import Message
+from arkml.learning.jax_engine import limit_threads
 from arkml.learning.server_connection import ServerConnection, ServerGone
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def warm_up() -> None:
 
     from arkml.hive.protocol.rows import RowColumns, RowKind
     from arkml.hive.protocol.settings import Settings
-    from arkml.learning import trainer  # noqa: F401  imports the rest
+    from arkml.learning import learner_loop  # noqa: F401  imports the rest
     from arkml.learning.learner import make_algorithm
     from arkml.learning.normalizer import Normalizer
 
@@ -95,9 +95,9 @@ def _wait_for_a_run(server: ServerConnection) -> int:
 def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
     from arkml.learning.algorithm import Diverged
     from arkml.learning.learner import Learner
+    from arkml.learning.learner_loop import Trainer
     from arkml.learning.policy_graph import ExportWrong
     from arkml.learning.reporter import Reporter
-    from arkml.learning.trainer import Trainer
 
     try:
         learner = Learner.open(directory)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.hive.protocol.settings import rounded
-from arkml.reports.runs import Curve, ReportedRun
+from arkml.reports.report_runs import Curve, ReportedRun
 from arkml.training.results import EVALUATION_RETURN
 from arkml.training.seeds import band_of
 

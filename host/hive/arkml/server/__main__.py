@@ -15,8 +15,8 @@ from typing import Any
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import DEFAULT_PORT
-from arkml.server.options import ServeOptions, ServerLimits, Timeouts, WorkerOptions
-from arkml.server.service import serve
+from arkml.server.hive_service import serve
+from arkml.server.serve_options import ServeOptions, ServerLimits, Timeouts, WorkerOptions
 
 _TOKEN = "ARKML_HIVE_TOKEN"
 

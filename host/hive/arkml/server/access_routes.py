@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.access import CallerInfo, OneTimeToken
+from arkml.hive.protocol.rights import CallerInfo, OneTimeToken
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole
 from arkml.server.access.login import info_of

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, Header, parse_header
-from arkml.server.errors import refusal
+from arkml.server.error_answers import refusal
 
 _MOST_JSON = 8 << 20
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from arkml.base.files import read_plain
-from arkml.hive.protocol.results import CheckpointInfo
+from arkml.hive.protocol.result_messages import CheckpointInfo
 from arkml.hive.protocol.runs import ORIGIN_FILE
 
 _SUFFIX = ".safetensors"

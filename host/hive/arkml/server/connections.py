@@ -8,7 +8,7 @@ from arkml.base.http_server import HttpLimits, LimitedConfig, LimitedProtocol
 from arkml.errors import UsageError
 from arkml.hive.protocol.runs import Refusal
 from arkml.server.access.security_headers import DATA, as_text
-from arkml.server.options import ServeOptions
+from arkml.server.serve_options import ServeOptions
 
 _KEEP_ALIVE = 75
 """Seconds of a connection without a request: longer than clients keep one, or both would close."""

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.page import CurvesQuery, ThinnedCurve
-from arkml.hive.protocol.results import SeriesPoint
+from arkml.hive.protocol.page_messages import CurvesQuery, ThinnedCurve
+from arkml.hive.protocol.result_messages import SeriesPoint
 from arkml.hive.protocol.wire import compact_json
 from arkml.server.metrics_store import read_store
 

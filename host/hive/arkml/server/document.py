@@ -15,7 +15,7 @@ from arkml.base.files import sync_directory, write_atomic
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
 from arkml.hive.protocol.runs import DOCUMENT_NAME, MAX_NAMES, Best, RunInfo, RunRequest, Status
 from arkml.server.creators import Creator
-from arkml.server.files import read_object
+from arkml.server.hive_files import read_object
 from arkml.server.sessions import RunSession, Sessions
 from arkml.server.upgrade import DATA_VERSION, upgraded, version_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from arkml.base.files import open_file, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.page import HistoryEntry, HistoryKind
+from arkml.hive.protocol.page_messages import HistoryEntry, HistoryKind
 from arkml.hive.protocol.runs import Best, Status
 from arkml.server.learner_events import (
     CheckpointSaved,

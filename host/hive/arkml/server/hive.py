@@ -34,17 +34,17 @@ from arkml.server.document import (
     read_document,
     write_new,
 )
-from arkml.server.files import lock_within
+from arkml.server.hive_files import lock_within
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.lifecycle import HiveParts
 from arkml.server.log_lines import note_session
 from arkml.server.modules import ModuleStore
 from arkml.server.old_reports import OLD_INDEX
-from arkml.server.options import ServeOptions
 from arkml.server.ownership import refusal
 from arkml.server.resources import ResourceMeter
 from arkml.server.run import Run
+from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 from arkml.server.upgrade import upgrade_run
 from arkml.server.usage import DiskUse

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, checked
-from arkml.hive.protocol.messages import Message
+from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.segments import Place
 
 _BEGINNING = Place(0, 0)

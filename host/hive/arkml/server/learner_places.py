@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from arkml.server.options import ServerLimits
+from arkml.server.serve_options import ServerLimits
 from arkml.server.usage import memory_of, sized
 
 LEARNER_BYTES = 256 << 20

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from arkml.errors import HiveError, HiveRefused, ProtocolError
 from arkml.hive.protocol.histograms import HistogramQuery, HistogramReply
-from arkml.hive.protocol.results import (
+from arkml.hive.protocol.result_messages import (
     CheckpointList,
     CheckpointReply,
     EvaluationReply,

@@ -17,9 +17,9 @@ from arkml.server.history import RunHistory
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.log_lines import begin_run
-from arkml.server.options import ServeOptions
 from arkml.server.policy_versions import PolicyVersions
 from arkml.server.run_log import RunLog
+from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 from arkml.server.supervisor import Supervisor
 from arkml.server.usage import DiskUse

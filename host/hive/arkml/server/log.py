@@ -51,7 +51,7 @@ from arkml.base.files import sync_directory, write_atomic
 from arkml.errors import HiveError
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place, frame, segment_name
-from arkml.server.files import read_object
+from arkml.server.hive_files import read_object
 
 FIRST = 1
 """The number of the first segment of a log."""

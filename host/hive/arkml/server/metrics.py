@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.reports import Point, Report, ReportClock
-from arkml.hive.protocol.results import EvaluationReport
+from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.server.best_policy import mean, standard_deviation
 from arkml.server.metrics_store import MetricsStore, is_storable
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from arkml.base.files import read_plain, write_atomic
 from arkml.errors import HiveError
-from arkml.server.files import inside, read_object
+from arkml.server.hive_files import inside, read_object
 from arkml.server.learner_events import PolicyFile
 
 KEPT = 64

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from arkml.hive.protocol.page import GpuUse, ProcessUse, UsageEntry
+from arkml.hive.protocol.page_messages import GpuUse, ProcessUse, UsageEntry
 from arkml.server.usage import CpuShares, memory_of
 
 _KEPT = 900

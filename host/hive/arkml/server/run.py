@@ -10,8 +10,8 @@ from typing import Any, assert_never
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused
-from arkml.hive.protocol.messages import Message
-from arkml.hive.protocol.results import EvaluationReport
+from arkml.hive.protocol.learner_messages import Message
+from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.runs import (
     LEAST_AHEAD,
@@ -22,10 +22,10 @@ from arkml.hive.protocol.runs import (
     Status,
 )
 from arkml.hive.protocol.segments import Place
-from arkml.hive.protocol.sessions import SessionState
+from arkml.hive.protocol.session_messages import SessionState
 from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
-from arkml.server.histograms import RunHistograms
+from arkml.server.histogram_files import RunHistograms
 from arkml.server.learner_events import (
     CandidateNamed,
     CandidateRated,

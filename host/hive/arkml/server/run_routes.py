@@ -19,7 +19,7 @@ from arkml.hive.protocol.runs import (
     RunReply,
     RunRequest,
 )
-from arkml.hive.protocol.sessions import NamesReply, NamesRequest
+from arkml.hive.protocol.session_messages import NamesReply, NamesRequest
 from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from arkml.hive.protocol.sessions import (
+from arkml.hive.protocol.session_messages import (
     ON_POLICY,
     Joined,
     JoinRequest,

@@ -13,7 +13,7 @@ from typing import Any
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, ProtocolError
-from arkml.hive.protocol.messages import Message
+from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.runs import Status
 from arkml.server.learner_events import (
     LearnerEnded,
@@ -29,7 +29,7 @@ from arkml.server.learner_places import LearnerPlace
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.learner_process import LearnerProcess
 from arkml.server.log_lines import begin_run
-from arkml.server.options import Timeouts
+from arkml.server.serve_options import Timeouts
 
 _log = SafeLogger(__name__)
 

@@ -13,7 +13,7 @@ from arkml.base.files import sync_directory, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
 from arkml.hive.protocol.runs import DOCUMENT_NAME
-from arkml.server.files import read_object
+from arkml.server.hive_files import read_object
 from arkml.server.old_reports import OLD_REPORTS, move_reports
 
 _log = SafeLogger(__name__)

@@ -12,7 +12,7 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import CONTENT_TYPE, Header, RowKind
 from arkml.hive.protocol.runs import Role
 from arkml.hive.protocol.segments import Place
-from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
+from arkml.hive.protocol.session_messages import OutOfTurn, RowsReply
 from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.bodies import BodyRoute, declared_size, read_rows
 from arkml.server.hive import Hive

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from arkml.errors import AbiError, HiveError, HiveRefused, UsageError
-from arkml.hive.protocol.workers import WorkerJob
+from arkml.hive.protocol.worker_jobs import WorkerJob
 from arkml.server.access.callers import WorkerTokens
 from arkml.server.log_lines import relay_line
-from arkml.server.options import WorkerOptions
-from arkml.workers.choice import make_placement
+from arkml.server.serve_options import WorkerOptions
 from arkml.workers.placement import Placement, Worker
+from arkml.workers.placement_choice import make_placement
 
 _OF_RUN = " of run "
 """Stands between the number of a worker and its run, in the name of its program."""

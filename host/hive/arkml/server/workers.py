@@ -12,7 +12,7 @@ from typing import Any
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
-from arkml.hive.protocol.workers import WorkerJob, environment_seed
+from arkml.hive.protocol.worker_jobs import WorkerJob, environment_seed
 from arkml.server.access.callers import WorkerGrant
 from arkml.server.log_lines import begin_run
 from arkml.server.worker_pool import WorkerPool

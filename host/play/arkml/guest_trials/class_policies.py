@@ -14,12 +14,12 @@ from arkml.abi.codes import EpisodeState
 from arkml.base.loggers import SafeLogger
 from arkml.batches import ROW, Batch, Floats
 from arkml.errors import ArkmlError
-from arkml.guest_trials.actions import ActionRule
-from arkml.guest_trials.options import StandInActions, StandInRows
+from arkml.guest_trials.behavior_actions import ActionRule
+from arkml.guest_trials.guest_trials_options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
-from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
+from arkml.policies.policy_files import PolicyFile
 from arkml.policies.training import TrainingPolicy
 
 log = SafeLogger(__name__)

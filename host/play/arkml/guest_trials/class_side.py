@@ -13,11 +13,11 @@ from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision
 from arkml.errors import GuestError
-from arkml.guest_trials.actions import ActionRule
-from arkml.guest_trials.messages import ObservationWriter, RewardWriter, allowed_choices
-from arkml.guest_trials.options import StandInActions, StandInRows
+from arkml.guest_trials.behavior_actions import ActionRule
+from arkml.guest_trials.guest_trials_options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
-from arkml.guest_trials.slots import ClassSlots, SlotRows
+from arkml.guest_trials.slot_messages import ObservationWriter, RewardWriter, allowed_choices
+from arkml.guest_trials.trial_slots import ClassSlots, SlotRows
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 
 _STATES = np.array([EpisodeState.RUNNING, EpisodeState.INITIAL], np.uint32)

@@ -14,7 +14,7 @@ from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Decision
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.errors import GuestStalled, UsageError
-from arkml.guest_trials.actions import ActionRule
+from arkml.guest_trials.behavior_actions import ActionRule
 from arkml.trials.core.parameters import MOST_ACTORS
 
 _MOST_STEPS: Final = 1_000

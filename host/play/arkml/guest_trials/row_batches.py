@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arkml.guest_trials.options import StandInActions, StandInPolicies, StandInRows
+from arkml.guest_trials.guest_trials_options import StandInActions, StandInPolicies, StandInRows
 
 
 def act_together(

@@ -8,13 +8,13 @@ from threading import Lock
 
 from arkml.errors import InvalidArguments, ModelRejected, UsageError
 from arkml.guest_trials.class_policies import ClassPolicies, OfferedVersion, OnceWarned
-from arkml.guest_trials.options import StandInActions, StandInRows
+from arkml.guest_trials.guest_trials_options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.limits import Limits
 from arkml.policies.describe import require_loadable
-from arkml.policies.files import PolicyFile
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
+from arkml.policies.policy_files import PolicyFile
 
 _LIMITS = Limits()
 

@@ -14,9 +14,9 @@ from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.instance_factory import InstanceFactory
 from arkml.errors import GuestError, GuestStalled
 from arkml.guest_trials.class_side import ClassSide
-from arkml.guest_trials.messages import CHANNEL, answer_of, observation_set
-from arkml.guest_trials.options import EndOn, StandInActions, StandInRows
+from arkml.guest_trials.guest_trials_options import EndOn, StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
+from arkml.guest_trials.slot_messages import CHANNEL, answer_of, observation_set
 from arkml.guests.instance import SharedResources
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput, ObservationSet

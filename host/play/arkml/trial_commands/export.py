@@ -112,7 +112,7 @@ def _export(
     data: Path,
     as_json: bool,
 ) -> int:
-    from arkml.demonstrations.files import require_writable, write_demonstrations
+    from arkml.demonstrations.demonstration_files import require_writable, write_demonstrations
 
     with open_log(data) as reader:
         require_writable(output)
@@ -153,7 +153,7 @@ def _demonstrations(
     if not other:
         if spec is not None:
             raise UsageError(f"--spec {spec}: trials of a guest are exported without a spec")
-        from arkml.guest_trials.learning.export import GuestTrialExport
+        from arkml.guest_trials.learning.learned_rows import GuestTrialExport
 
         of_guest = GuestTrialExport(actor, rewards or "guest")
         for trial in trials:

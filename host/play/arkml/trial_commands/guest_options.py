@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from arkml.cli import options
-from arkml.cli.files import read_module
 from arkml.cli.launch import HostOptions, read_policy
+from arkml.cli.user_files import read_module
 from arkml.cli.values import one_of, rate, read_limits, whole_number
 from arkml.errors import UsageError
 from arkml.trial_commands.learning_options import (
@@ -25,10 +25,10 @@ from arkml.trial_commands.learning_options import (
 )
 
 if TYPE_CHECKING:
-    from arkml.guest_trials.hosting import GuestHosting
-    from arkml.guest_trials.learning.options import LearningOptions
+    from arkml.guest_trials.guest_hosting import GuestHosting
+    from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
+    from arkml.guest_trials.learning.run_options import LearningOptions
     from arkml.guest_trials.learning.trial_learning import TrialLearning
-    from arkml.guest_trials.options import GuestTrialsOptions
     from arkml.guest_trials.stand_ins import StandIns
     from arkml.host import Host
     from arkml.trials.wire.common_pb2 import TrialParams
@@ -168,7 +168,7 @@ class PlayedGuest:
 
         Raises UsageError, ModuleError, GuestError and ModelRejected for options that do not fit.
         """
-        from arkml.guest_trials.hosting import GuestHosting
+        from arkml.guest_trials.guest_hosting import GuestHosting
         from arkml.guest_trials.prompt import prompt_ticks
 
         with (
@@ -180,7 +180,7 @@ class PlayedGuest:
 
     def _options(self, guest: Path, host: Host, *, people: bool) -> GuestTrialsOptions:
         """Return the options of the trials, played in `host`."""
-        from arkml.guest_trials.options import GuestTrialsOptions
+        from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
 
         return GuestTrialsOptions(
             module=guest,

@@ -12,7 +12,7 @@ from arkml.cli.values import one_of
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
-    from arkml.guest_trials.learning.options import LearningOptions
+    from arkml.guest_trials.learning.run_options import LearningOptions
 
 _PANEL = "Learning"
 _LEARNED, _REWARDS = ("people", "all"), ("guest", "aggregated")
@@ -100,7 +100,7 @@ def learning_options(
         raise UsageError("--hive takes the run of a class, too: --run CLASS=NAME")
     if rewards is not None and learn is None:
         raise UsageError("--learn-rewards says how --learn learns: it takes --learn people or all")
-    from arkml.guest_trials.learning.options import LearningOptions
+    from arkml.guest_trials.learning.run_options import LearningOptions
 
     learned: Any = learn or ""
     rewarded: Any = rewards or "guest"

@@ -17,10 +17,10 @@ from arkml.cli.values import LAST_PORT, whole_number
 from arkml.errors import UsageError
 from arkml.trial_commands.export import Data, require_trials
 from arkml.trial_commands.guest_options import PlayedGuest
-from arkml.trial_commands.ports import PAGE, TOKEN
+from arkml.trial_commands.server_ports import PAGE, TOKEN
 
 if TYPE_CHECKING:
-    from arkml.trials.server.web.options import WebOptions
+    from arkml.trials.server.web.web_options import WebOptions
 
 _EPILOG = options.epilog(
     "arkml trials play game.wasm",
@@ -75,7 +75,7 @@ class PlayOptions:
 
     def web(self) -> WebOptions:
         """Return the options of the port, with the page. Raises TrialError."""
-        from arkml.trials.server.web.options import WebOptions
+        from arkml.trials.server.web.web_options import WebOptions
 
         return WebOptions(
             host=bare_host(self.host),

@@ -14,18 +14,18 @@ from typing import Final, NamedTuple
 from arkml.base.host_names import authority_of
 from arkml.base.terminal import harmless
 from arkml.errors import GuestError
-from arkml.guest_trials.hosting import GuestHosting
+from arkml.guest_trials.guest_hosting import GuestHosting
 from arkml.guest_trials.learning.trial_learning import TrialLearning
 from arkml.trial_commands.guest_options import PlayedGuest, open_learning
-from arkml.trial_commands.service import EndingSignals, open_log
+from arkml.trial_commands.trial_service import EndingSignals, open_log
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import HOSTED
 from arkml.trials.datalog.datalog import DatalogOptions
 from arkml.trials.server.orchestrator import TrialLog
 from arkml.trials.server.server import Server
-from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.page_files import page_link
 from arkml.trials.server.web.port import WebPort
+from arkml.trials.server.web.web_options import WebOptions
 from arkml.trials.wire.common_pb2 import EnvironmentParams, TrialParams
 from arkml.trials.wire.lifecycle_pb2 import TrialStartRequest
 

@@ -21,7 +21,7 @@ from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.units import counted, duration
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
-from arkml.trial_commands import export, play, serve, spec
+from arkml.trial_commands import export, play, serve_command, spec_command
 from arkml.trial_commands.export import Data, open_log
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def register(app: typer.Typer) -> None:
             "arkml trials spec c_reach.wasm",
         ),
     )
-    serve.register(trials)
+    serve_command.register(trials)
     for command in (list_, show):
         trials.command(command.__name__.rstrip("_"))(command)
     play.register(trials)
     export.register(trials)
-    spec.register(trials)
+    spec_command.register(trials)
     trials.command("rm")(rm)
     app.add_typer(trials)
 

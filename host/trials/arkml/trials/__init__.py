@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from arkml.trials.sdk.actor_parameters import ActorParameters
     from arkml.trials.sdk.actor_session import ActorSession
     from arkml.trials.sdk.addresses import Endpoint, ServedEndpoint
-    from arkml.trials.sdk.context import Context
+    from arkml.trials.sdk.call_metadata import GrpcMetadata
     from arkml.trials.sdk.controller import Controller
     from arkml.trials.sdk.datalog_session import DatalogSession, LogSample
     from arkml.trials.sdk.environment_session import EnvironmentSession
-    from arkml.trials.sdk.events import (
+    from arkml.trials.sdk.event_session import Session
+    from arkml.trials.sdk.message_specs import ActorClass, ActorClassList, CogSettings
+    from arkml.trials.sdk.program_context import Context
+    from arkml.trials.sdk.program_logger import make_logger
+    from arkml.trials.sdk.session_events import (
         ActorStatus,
         EventType,
         RecvAction,
@@ -33,14 +37,10 @@ if TYPE_CHECKING:
         Reward,
         RewardSource,
     )
-    from arkml.trials.sdk.grpc_metadata import GrpcMetadata
-    from arkml.trials.sdk.parameters import PrehookSession, TrialParameters
-    from arkml.trials.sdk.program_logger import make_logger
-    from arkml.trials.sdk.session import Session
-    from arkml.trials.sdk.specs import ActorClass, ActorClassList, CogSettings
     from arkml.trials.sdk.trial_info import ActorInfo, TrialInfo, TrialState
-    from arkml.trials.server.options import TrialsOptions
+    from arkml.trials.sdk.trial_parameters import PrehookSession, TrialParameters
     from arkml.trials.server.server import Server
+    from arkml.trials.server.server_options import TrialsOptions
 
 __all__ = [
     "ActorClass",
@@ -84,40 +84,40 @@ __version__: str = RELEASE
 
 # Imported on first access, so that the core and its messages can be used without gRPC.
 _HOMES = {
-    "ActorClass": "arkml.trials.sdk.specs",
-    "ActorClassList": "arkml.trials.sdk.specs",
+    "ActorClass": "arkml.trials.sdk.message_specs",
+    "ActorClassList": "arkml.trials.sdk.message_specs",
     "ActorInfo": "arkml.trials.sdk.trial_info",
     "ActorParameters": "arkml.trials.sdk.actor_parameters",
     "ActorSession": "arkml.trials.sdk.actor_session",
-    "ActorStatus": "arkml.trials.sdk.events",
+    "ActorStatus": "arkml.trials.sdk.session_events",
     "ActorTaken": "arkml.trials.core.error",
-    "CogSettings": "arkml.trials.sdk.specs",
+    "CogSettings": "arkml.trials.sdk.message_specs",
     "CogmentError": "arkml.trials.core.error",
-    "Context": "arkml.trials.sdk.context",
+    "Context": "arkml.trials.sdk.program_context",
     "Controller": "arkml.trials.sdk.controller",
     "DatalogSession": "arkml.trials.sdk.datalog_session",
     "Endpoint": "arkml.trials.sdk.addresses",
     "EnvironmentSession": "arkml.trials.sdk.environment_session",
-    "EventType": "arkml.trials.sdk.events",
-    "GrpcMetadata": "arkml.trials.sdk.grpc_metadata",
+    "EventType": "arkml.trials.sdk.session_events",
+    "GrpcMetadata": "arkml.trials.sdk.call_metadata",
     "LogSample": "arkml.trials.sdk.datalog_session",
-    "PrehookSession": "arkml.trials.sdk.parameters",
-    "RecvAction": "arkml.trials.sdk.events",
-    "RecvEvent": "arkml.trials.sdk.events",
-    "RecvMessage": "arkml.trials.sdk.events",
-    "RecvObservation": "arkml.trials.sdk.events",
-    "RecvReward": "arkml.trials.sdk.events",
-    "RecvRewardSource": "arkml.trials.sdk.events",
-    "Reward": "arkml.trials.sdk.events",
-    "RewardSource": "arkml.trials.sdk.events",
+    "PrehookSession": "arkml.trials.sdk.trial_parameters",
+    "RecvAction": "arkml.trials.sdk.session_events",
+    "RecvEvent": "arkml.trials.sdk.session_events",
+    "RecvMessage": "arkml.trials.sdk.session_events",
+    "RecvObservation": "arkml.trials.sdk.session_events",
+    "RecvReward": "arkml.trials.sdk.session_events",
+    "RecvRewardSource": "arkml.trials.sdk.session_events",
+    "Reward": "arkml.trials.sdk.session_events",
+    "RewardSource": "arkml.trials.sdk.session_events",
     "ServedEndpoint": "arkml.trials.sdk.addresses",
     "Server": "arkml.trials.server.server",
-    "Session": "arkml.trials.sdk.session",
+    "Session": "arkml.trials.sdk.event_session",
     "TrialError": "arkml.trials.core.error",
     "TrialInfo": "arkml.trials.sdk.trial_info",
-    "TrialParameters": "arkml.trials.sdk.parameters",
+    "TrialParameters": "arkml.trials.sdk.trial_parameters",
     "TrialState": "arkml.trials.sdk.trial_info",
-    "TrialsOptions": "arkml.trials.server.options",
+    "TrialsOptions": "arkml.trials.server.server_options",
     "make_logger": "arkml.trials.sdk.program_logger",
 }
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from arkml.trials.sdk.context import Context
+from arkml.trials.sdk.program_context import Context
 
 __all__ = ["Context"]

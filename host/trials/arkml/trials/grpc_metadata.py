@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from arkml.trials.sdk.grpc_metadata import GrpcMetadata
+from arkml.trials.sdk.call_metadata import GrpcMetadata
 
 __all__ = ["GrpcMetadata"]

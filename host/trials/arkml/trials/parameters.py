@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from arkml.trials.sdk.actor_parameters import ActorParameters
-from arkml.trials.sdk.parameters import TrialParameters
+from arkml.trials.sdk.trial_parameters import TrialParameters
 
 __all__ = ["ActorParameters", "TrialParameters"]

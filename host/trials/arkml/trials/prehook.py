@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from arkml.trials.sdk.parameters import PrehookSession
+from arkml.trials.sdk.trial_parameters import PrehookSession
 
 __all__ = ["PrehookSession"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from arkml.trials.sdk.events import (
+from arkml.trials.sdk.event_session import Session
+from arkml.trials.sdk.session_events import (
     ActorStatus,
     EventType,
     RecvAction,
@@ -12,7 +13,6 @@ from arkml.trials.sdk.events import (
     RecvReward,
     RecvRewardSource,
 )
-from arkml.trials.sdk.session import Session
 from arkml.trials.sdk.trial_info import ActorInfo
 
 __all__ = [

@@ -25,7 +25,7 @@ from arkml.hive.protocol.masks import PREFIX
 from arkml.runtime.account import WorkKind
 from arkml.runtime.columns.region import Region
 from arkml.runtime.lockstep import Frames, Places
-from arkml.runtime.shim.control import Moved
+from arkml.runtime.shim.control_block import Moved
 
 _clock = time.perf_counter
 _ANY = np.arange(2 * Moved.LEFT)  # of the field `moved` of a row

@@ -10,14 +10,14 @@ from arkml.base.closing import Closing
 from arkml.batches import Batch, Floats
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
 from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
-from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.episode_limit import EpisodeLimit
 from arkml.envs.core.experiments import Experiments
-from arkml.envs.core.messages import Messages
+from arkml.envs.core.guest_messages import Messages
 from arkml.envs.core.transitions import LISTING
 from arkml.envs.core.world import Calls, SeededWorld, frames_between
 from arkml.errors import AbiError, GuestError, GuestStalled
-from arkml.guests.calls import CallLoop, GaveWay
+from arkml.guests.call_loop import CallLoop, GaveWay
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.account import WorkKind

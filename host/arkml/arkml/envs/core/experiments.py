@@ -16,7 +16,7 @@ from arkml.abi.codes import ExperimentStatus
 from arkml.base.loggers import SafeLogger, notice
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.envs.core.decisions import Behavior, Demonstrations
-from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.specs import Spec
 from arkml.errors import GuestMemoryFull, InvalidArguments, InvalidSpec, NotFound, Unavailable
 from arkml.hive.protocol.runs import MAX_NAMES
@@ -27,7 +27,14 @@ from arkml.policies.policy import Policy
 from arkml.runtime.account import Account
 from arkml.runtime.kept_bytes import KeptBytes
 from arkml.runtime.wasi.virtual import World
-from arkml.sessions.run import ExperimentInfo, ExperimentShape, GuestRun, Metric, Pending, settled
+from arkml.sessions.guest_run import (
+    ExperimentInfo,
+    ExperimentShape,
+    GuestRun,
+    Metric,
+    Pending,
+    settled,
+)
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import Origin, Ready
 from arkml.sessions.session_table import TrainingStart

@@ -16,10 +16,10 @@ from arkml.envs.core.coercion import drawn_seed, seed_of
 from arkml.envs.core.decisions import Behavior, Demonstrations, Step
 from arkml.envs.core.env_core import NonReentrant
 from arkml.envs.core.env_instance import EnvInstance, frames_ahead
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Indices
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
 from arkml.limits import number_of_guests

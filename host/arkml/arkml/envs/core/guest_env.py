@@ -12,7 +12,7 @@ import numpy.typing as npt
 from arkml.base.closing import Closing
 from arkml.base.sealed import Sealed
 from arkml.envs.core.decisions import Decision, Demonstrations, Step
-from arkml.envs.core.declarations import SpecLike
+from arkml.envs.core.declared_specs import SpecLike
 from arkml.envs.core.env_core import EnvCore
 from arkml.envs.core.instance_factory import InstanceFactory, InstanceSettings, require_host
 from arkml.envs.core.script import Configuration, kept_configuration

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from arkml.base.closing import Closing, Unclosed
 from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.agent_tracker import AgentNumbers
-from arkml.envs.core.declarations import Declarations, SpecLike
+from arkml.envs.core.declared_specs import Declarations, SpecLike
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.script import Configuration, Script
@@ -17,7 +17,7 @@ from arkml.errors import UsageError
 from arkml.guests.instance import SharedResources
 from arkml.host import Host, Source, loader_of
 from arkml.limits import Limits, keep_whole, real_number
-from arkml.runs.gateway import settings_of
+from arkml.runs.hive_gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.run_request import TrainingRequest

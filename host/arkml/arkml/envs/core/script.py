@@ -10,10 +10,10 @@ from arkml.abi.codes import ErrorCode
 from arkml.base.loggers import SafeLogger, notice
 from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
-from arkml.envs.core.messages import Messages
+from arkml.envs.core.guest_messages import Messages
 from arkml.envs.core.world import Calls
 from arkml.errors import EntryPointMissing, UsageError
-from arkml.guests.calls import CallLoop
+from arkml.guests.call_loop import CallLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
 from arkml.limits import whole_number
 from arkml.runtime.compiled_module import CompiledModule

@@ -14,7 +14,7 @@ from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.lockstep import Frames, Places
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 _TO_LOG = (at.METADATA - at.COUNT) >> 2  # words
 _TO_USED = (at.METADATA_USED - at.COUNT) >> 2

@@ -10,8 +10,8 @@ from arkml.base.closing import Closing
 from arkml.base.sealed import Sealed
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
 from arkml.envs.relayrl.seat import Seat

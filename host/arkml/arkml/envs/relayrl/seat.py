@@ -11,7 +11,7 @@ import numpy as np
 from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
-from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.specs import Actions
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks

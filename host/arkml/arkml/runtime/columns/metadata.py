@@ -13,7 +13,7 @@ from arkml.abi.catalog import APIS
 from arkml.abi.layout import struct_size, unpack
 from arkml.abi.schema import FixedStr, Struct
 from arkml.batches import NO_METADATA, Metadata, MetadataLog
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 METRICS: Mapping[int, Struct] = {
     struct_size(s): s for api in APIS for s in api.structs if s.name.startswith("Metric")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 
 class RecordPlace:

@@ -13,8 +13,8 @@ from arkml.runtime.columns.metadata import read_log
 from arkml.runtime.columns.records import RecordPlace
 from arkml.runtime.columns.row_list import Listed, RowList, Rules, list_bytes
 from arkml.runtime.columns.slabs import Columns, Shape
-from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import Kind
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import Kind
 
 _COUNT, _FOLLOWED = at.COUNT >> 2, at.FOLLOWED >> 2
 _LIST, _SAID = at.LIST >> 2, at.SAID >> 2

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.runtime.columns.arena import Arena
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 Numbers = npt.NDArray[np.uint32]
 

@@ -16,7 +16,7 @@ from arkml.errors import ColumnsFull
 from arkml.limits import Limits
 from arkml.runtime.columns.arena import Arena, block_bytes
 from arkml.runtime.columns.metadata import SaidNames
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 
 _SLAB_BYTES = 64 << 20  # a larger slab is divided among several
 _SPARE_BYTES = 256 << 20  # of regions for siblings that may never take them

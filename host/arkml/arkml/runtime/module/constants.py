@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arkml.runtime.module.reader import Reader
+from arkml.runtime.module.wasm_reader import Reader
 from arkml.runtime.module.wasm_types import heap_type
 
 _END = 0x0B

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from arkml.errors import ModuleRejected
-from arkml.runtime.module.reader import Reader
+from arkml.runtime.module.wasm_reader import Reader
 
 _NUMBER = rb"[\x80-\xff]*+[\x00-\x7f]"
 _ALIGNMENT = rb"(?:[\x00-\x3f]|[\x80-\xbf]N|(?:[\x40-\x7f]|[\xc0-\xff]N)N)"  # bit 6: a memory

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import Binary
-from arkml.runtime.module.reader import Reader
+from arkml.runtime.module.wasm_reader import Reader
 
 _SECTION = "name"
 _MODULE, _FUNCTIONS = 0, 1

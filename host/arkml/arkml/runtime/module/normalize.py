@@ -9,9 +9,9 @@ from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.module.binary import HEADER, ORDER, Binary, ExternKind, Section, SectionId
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.reader import named, unsigned
 from arkml.runtime.module.refusals import check, check_size
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME, find_wrappers
+from arkml.runtime.module.wasm_reader import named, unsigned
 from arkml.runtime.module.wasm_types import MemoryType
 
 MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"

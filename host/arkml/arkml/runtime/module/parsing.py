@@ -23,7 +23,7 @@ from arkml.runtime.module.binary import (
 )
 from arkml.runtime.module.constants import constant
 from arkml.runtime.module.names import check_names
-from arkml.runtime.module.reader import Reader
+from arkml.runtime.module.wasm_reader import Reader
 from arkml.runtime.module.wasm_types import (
     ExternalType,
     FunctionType,

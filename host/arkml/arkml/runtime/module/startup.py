@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import Binary, Export, ExternKind
 from arkml.runtime.module.names import function_names
-from arkml.runtime.module.reader import Reader
+from arkml.runtime.module.wasm_reader import Reader
 from arkml.runtime.module.wasm_types import FunctionType, value_type
 
 START_NAME = "arkml:start"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from arkml.runtime.module.reader import Reader
+from arkml.runtime.module.wasm_reader import Reader
 
 PAGE = 1 << 16
 

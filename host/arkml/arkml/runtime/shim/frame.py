@@ -5,8 +5,8 @@ from __future__ import annotations
 from arkml.abi.codes import EpisodeState, ErrorCode, LogLevel
 from arkml.abi.ml_v5 import MAX_ACTIONS, MAX_ROWS
 from arkml.batches import ROW, row_offset
-from arkml.runtime.shim import control as at
-from arkml.runtime.shim.control import Moved, Reason, RefusalReason
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import Moved, Reason, RefusalReason
 
 BLOCK_BYTES = 256  # copied or looked at between two epoch checks
 LOOP = "frames"

@@ -48,9 +48,9 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import output_name, results, slots, struct_size
 from arkml.abi.schema import F64, Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
-from arkml.runtime.shim import control as at
+from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
-from arkml.runtime.shim.control import Kind, Moved, Reason, RefusalReason
+from arkml.runtime.shim.control_block import Kind, Moved, Reason, RefusalReason
 
 BLOCK = 64  # floats copied between two epoch checks
 NAME = "arkml-shim"

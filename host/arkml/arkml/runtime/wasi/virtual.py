@@ -7,9 +7,9 @@ from typing import Protocol
 
 from arkml.errors import InvalidArguments
 from arkml.runtime.memory import GuestMemory
-from arkml.runtime.wasi.calls import Errno, WasiCalls
 from arkml.runtime.wasi.clocks import Clocks
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.runtime.wasi.waiting_calls import Errno, WasiCalls
 
 _LAST = (1 << 63) - 1  # nanoseconds; a guest may read them as an i64
 

@@ -19,10 +19,10 @@ from arkml.envs import step_infos
 from arkml.envs.core import decisions
 from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.decisions import Behavior, Decision, Ids
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import IDLE_CALLS, GuestEnv, core_of
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.host import Source, own_source
 from arkml.limits import keep_whole

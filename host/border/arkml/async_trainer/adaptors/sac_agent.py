@@ -24,7 +24,7 @@ from arkml.demonstrations.npz_arrays import DAMAGE, archived_array
 from arkml.errors import UsageError
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import State
-from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.networks import Network, answer
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.sac_state import LOG_STD, first_state
@@ -223,7 +223,7 @@ class SacAgent(Agent, SyncModel):
     def _made(self) -> Sac:
         """Return the learner, creating it if needed; actors never call this."""
         if self._learner is None:
-            from arkml.learning.engine import limit_threads
+            from arkml.learning.jax_engine import limit_threads
             from arkml.learning.sac import Sac
 
             if "jax" not in sys.modules:

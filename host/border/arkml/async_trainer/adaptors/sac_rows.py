@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.async_trainer.core.batches import TransitionBatch
 from arkml.async_trainer.core.buffers import ReplayBufferBase, StepProcessor
+from arkml.async_trainer.core.transition_batches import TransitionBatch
 from arkml.batches import Floats
 from arkml.errors import UsageError
 from arkml.hive.protocol.rows import META, RowColumns, RowKind

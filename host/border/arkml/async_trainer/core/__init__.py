@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from arkml.async_trainer.core.agent import Agent, Policy
-from arkml.async_trainer.core.batches import ArrayBatch, GenericTransitionBatch, TransitionBatch
 from arkml.async_trainer.core.buffers import (
     BatchBase,
     ExperienceBufferBase,
@@ -29,6 +28,11 @@ from arkml.async_trainer.core.simple_replay_buffer import (
 )
 from arkml.async_trainer.core.step_processor import SimpleStepProcessor, SimpleStepProcessorConfig
 from arkml.async_trainer.core.trainer import Trainer, TrainerConfig
+from arkml.async_trainer.core.transition_batches import (
+    ArrayBatch,
+    GenericTransitionBatch,
+    TransitionBatch,
+)
 
 __all__ = [
     "Act",

@@ -8,13 +8,13 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from arkml.async_trainer.core.batches import Indices
 from arkml.async_trainer.core.config_files import (
     YamlConfig,
     check_choice,
     check_number,
     check_whole,
 )
+from arkml.async_trainer.core.transition_batches import Indices
 from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
 

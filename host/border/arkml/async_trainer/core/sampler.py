@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from arkml.async_trainer.core.agent import Policy
-from arkml.async_trainer.core.batches import samples_of
 from arkml.async_trainer.core.buffers import ExperienceBufferBase, StepProcessor
 from arkml.async_trainer.core.env import Env, Step
 from arkml.async_trainer.core.record import Record
+from arkml.async_trainer.core.transition_batches import samples_of
 from arkml.base.sealed import Sealed
 from arkml.errors import UsageError
 

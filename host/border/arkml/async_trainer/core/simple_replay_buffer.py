@@ -8,16 +8,16 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
-from arkml.async_trainer.core.batches import (
+from arkml.async_trainer.core.buffers import ReplayBufferBase
+from arkml.async_trainer.core.config_files import CONFIG, YamlConfig, check_whole
+from arkml.async_trainer.core.priorities import PerConfig, Priorities
+from arkml.async_trainer.core.transition_batches import (
     ActBatch,
     GenericTransitionBatch,
     Indices,
     ObsBatch,
     slots_from,
 )
-from arkml.async_trainer.core.buffers import ReplayBufferBase
-from arkml.async_trainer.core.config_files import CONFIG, YamlConfig, check_whole
-from arkml.async_trainer.core.priorities import PerConfig, Priorities
 from arkml.errors import UsageError
 
 

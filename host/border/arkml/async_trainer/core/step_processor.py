@@ -7,9 +7,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from arkml.async_trainer.core.batches import ActBatch, GenericTransitionBatch, ObsBatch, batch_of
 from arkml.async_trainer.core.buffers import StepProcessor
 from arkml.async_trainer.core.config_files import YamlConfig
+from arkml.async_trainer.core.transition_batches import (
+    ActBatch,
+    GenericTransitionBatch,
+    ObsBatch,
+    batch_of,
+)
 from arkml.errors import UsageError
 
 EnvT = TypeVar("EnvT")

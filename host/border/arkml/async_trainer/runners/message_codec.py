@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.async_trainer.core.batches import ArrayBatch, GenericTransitionBatch
-from arkml.async_trainer.error import BorderAsyncTrainerError
+from arkml.async_trainer.core.transition_batches import ArrayBatch, GenericTransitionBatch
 from arkml.async_trainer.messages import PushedItemMessage
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob
+from arkml.async_trainer.trainer_errors import BorderAsyncTrainerError
 from arkml.base.handler_errors import is_of_handler
 from arkml.errors import UsageError
 

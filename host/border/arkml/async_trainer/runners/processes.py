@@ -33,7 +33,7 @@ from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, ActorStat, 
 from arkml.async_trainer.runners.shared_state import ActorCounters, SharedState, anonymous_file
 from arkml.base.closing import Closing
 from arkml.errors import Unavailable, UsageError
-from arkml.workers.environment import worker_environment
+from arkml.workers.process_environment import worker_environment
 from arkml.workers.process_group import ProcessGroup, ended_by
 
 _PROGRAM = "arkml.async_trainer.runners.actor_process"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.messages import PushedItemMessage
+from arkml.async_trainer.trainer_errors import SendMsgForPush
 
 OnFull = Literal["wait", "raise"]
 

@@ -14,8 +14,8 @@ from arkml.server.access.credentials import OPEN, Credentials
 from arkml.server.access.login import session_id_in
 from arkml.server.access.origins import FORWARDED, OriginRules, RequestOrigin, browser_problem
 from arkml.server.access.security_headers import DATA, PAGE, Headers
-from arkml.server.errors import sentence
-from arkml.server.options import ServerLimits
+from arkml.server.error_answers import sentence
+from arkml.server.serve_options import ServerLimits
 
 _BEARER = b"Bearer "
 _NOT_OF_PROGRAMS = frozenset({b"origin", b"cookie", b"sec-fetch-site", *FORWARDED})

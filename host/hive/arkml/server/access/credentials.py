@@ -11,7 +11,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, UsageError
 from arkml.server.access.callers import AccessRole, Caller, WorkerGrant, WorkerTokens, digest_of
 from arkml.server.access.token_file import TokenEntry, TokenFile
-from arkml.server.options import ServeOptions
+from arkml.server.serve_options import ServeOptions
 
 _log = SafeLogger(__name__)
 

@@ -13,15 +13,15 @@ from starlette.types import Scope
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, ProtocolError
-from arkml.hive.protocol.access import CallerInfo
 from arkml.hive.protocol.documents import parse_object
+from arkml.hive.protocol.rights import CallerInfo
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import Caller, digest_of
 from arkml.server.access.credentials import OPEN, Credentials
 from arkml.server.access.login_pace import LoginPace
 from arkml.server.access.one_time_tokens import OneTimeTokens
 from arkml.server.access.origins import OriginRules, RequestOrigin, has_own_header
-from arkml.server.errors import refusal, sentence
+from arkml.server.error_answers import refusal, sentence
 
 _log = SafeLogger(__name__)
 

@@ -13,7 +13,7 @@ from arkml.base.host_names import HostRule
 from arkml.errors import UsageError
 from arkml.hive.address import Address
 from arkml.server.access.callers import SAFE_METHODS
-from arkml.server.options import ServeOptions
+from arkml.server.serve_options import ServeOptions
 
 OWN_HEADER = b"x-arkml"
 """A header that no page elsewhere can send: with it, a browser asks for leave first."""

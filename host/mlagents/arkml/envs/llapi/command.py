@@ -20,7 +20,7 @@ from arkml.errors import UsageError
 from arkml.limits import PLAYER_AREAS
 
 if TYPE_CHECKING:
-    from arkml.envs.core.options import GuestEnvOptions
+    from arkml.envs.core.env_options import GuestEnvOptions
     from arkml.host import Host
 
 _EPILOG = options.epilog(
@@ -158,7 +158,7 @@ def player(options: PlayerOptions) -> int:
 
 def _write(options: PlayerOptions, folder: Path) -> int:
     """Check that the guest runs with these options, and write the folder of the player."""
-    from arkml.cli.files import keep_apart
+    from arkml.cli.user_files import keep_apart
     from arkml.envs.core.guest_env import GuestEnv
     from arkml.envs.llapi.player_bundle import SPEC, write_bundle
 

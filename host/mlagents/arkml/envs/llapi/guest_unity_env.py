@@ -9,8 +9,8 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Decision, Step
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     ActionTuple,

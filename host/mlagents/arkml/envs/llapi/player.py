@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arkml.base.loggers import SafeLogger
-from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.llapi.communicator_objects.command_pb2 import QUIT, RESET
 from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
 from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto

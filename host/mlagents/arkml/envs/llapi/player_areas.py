@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from arkml.base.closing import Closing
 from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
-from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.llapi.communicator_objects.agent_action_pb2 import AgentActionProto
 from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
 from arkml.envs.llapi.exception import (

@@ -27,7 +27,7 @@ from arkml.envs.llapi.exception import (
     UnityWorkerInUseException,
 )
 from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
-from arkml.envs.llapi.threads import DaemonThreads
+from arkml.envs.llapi.player_threads import DaemonThreads
 
 _GO_ON = 200
 _STOP = 400

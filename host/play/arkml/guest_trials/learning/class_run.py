@@ -13,9 +13,9 @@ from arkml.guest_trials.learning.spans import SpanRow
 from arkml.guest_trials.learning.trial_rows import as_columns
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest
-from arkml.hive.protocol.sessions import ON_POLICY
+from arkml.hive.protocol.session_messages import ON_POLICY
 from arkml.hive.protocol.settings import Settings
-from arkml.hive.session import RunSession
+from arkml.hive.run_session import RunSession
 from arkml.runs.version_loader import VersionLoader
 
 log = SafeLogger(__name__)

@@ -18,7 +18,7 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
-from arkml.guest_trials.learning.ticks import SlotTick
+from arkml.guest_trials.learning.learned_ticks import SlotTick
 from arkml.hive.protocol.rows import RowKind
 from arkml.trials.core.hosting import ActionNote
 from arkml.trials.datalog.samples import LoggedAction

@@ -11,7 +11,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import UsageError
 from arkml.guest_trials.learning.class_run import ClassRun, Offer, planned_run
 from arkml.guest_trials.learning.learned_log import LearnedLog
-from arkml.guest_trials.learning.options import LearningOptions
+from arkml.guest_trials.learning.run_options import LearningOptions
 from arkml.guest_trials.probe import GuestClass
 from arkml.hive import give_way
 from arkml.hive.address import Address

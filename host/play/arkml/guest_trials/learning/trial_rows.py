@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 
 from arkml.batches import Floats
 from arkml.envs.core.specs import Actions
-from arkml.guest_trials.actions import ActionRule
+from arkml.guest_trials.behavior_actions import ActionRule
+from arkml.guest_trials.learning.learned_ticks import SlotTick, TrialTicks
 from arkml.guest_trials.learning.spans import Applied, SpanRow, SpanRules, Spans
-from arkml.guest_trials.learning.ticks import SlotTick, TrialTicks
 from arkml.hive.protocol.rows import RowColumns
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import Entry

@@ -26,7 +26,7 @@ def read_spaces(spec: Path) -> dict[str, Spaces]:
     The types are built in a descriptor pool of their own, without writing files. Raises TrialError
     if the spec file or a .proto file is missing or invalid.
     """
-    from arkml.trials.generate.messages import compile_messages
+    from arkml.trials.generate.message_types import compile_messages
     from arkml.trials.generate.spec_file import read_spec
 
     read = read_spec(spec)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.generate.javascript_settings import javascript_files
-from arkml.trials.generate.messages import compile_messages
+from arkml.trials.generate.message_types import compile_messages
 from arkml.trials.generate.python_settings import python_files
 from arkml.trials.generate.spec_file import read_spec
 

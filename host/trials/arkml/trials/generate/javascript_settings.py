@@ -13,7 +13,7 @@ from arkml.trials.generate.javascript_codecs import (
     module_path,
     module_text,
 )
-from arkml.trials.generate.messages import Compiled
+from arkml.trials.generate.message_types import Compiled
 from arkml.trials.generate.spec_file import ActorClassEntry, SpecFile
 from arkml.trials.generate.typescript_declarations import declaration_path, declaration_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 
-from arkml.trials.generate.messages import Compiled, MessageType
+from arkml.trials.generate.message_types import Compiled, MessageType
 from arkml.trials.generate.spec_file import ActorClassEntry, SpecFile
 
 MODULE = "cog_settings.py"

@@ -9,8 +9,8 @@ from google.protobuf.message import Message
 
 from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
+from arkml.trials.sdk.message_specs import ActorClass, CogSettings
 from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all
-from arkml.trials.sdk.specs import ActorClass, CogSettings
 from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
 
 

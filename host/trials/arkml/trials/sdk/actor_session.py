@@ -9,9 +9,9 @@ from typing import NoReturn
 from google.protobuf.message import Message
 
 from arkml.trials.core.error import TrialError
-from arkml.trials.sdk.events import RecvEvent, RecvObservation, RecvReward
-from arkml.trials.sdk.session import NORMAL, Session, listed
-from arkml.trials.sdk.specs import ActorClass, parsed_config
+from arkml.trials.sdk.event_session import NORMAL, Session, listed
+from arkml.trials.sdk.message_specs import ActorClass, parsed_config
+from arkml.trials.sdk.session_events import RecvEvent, RecvObservation, RecvReward
 from arkml.trials.streams import Sender
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialInput,

@@ -9,8 +9,8 @@ from google.protobuf.message import Message
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
-from arkml.trials.sdk.parameters import TrialParameters
 from arkml.trials.sdk.trial_info import ActorInfo, TrialInfo, TrialState
+from arkml.trials.sdk.trial_parameters import TrialParameters
 from arkml.trials.service import PlayersService, TrialService
 from arkml.trials.wire.lifecycle_pb2 import TrialInfoRequest, TrialListRequest, TrialStartRequest
 from arkml.trials.wire.players_pb2 import Description, View

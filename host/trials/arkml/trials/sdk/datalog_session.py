@@ -11,15 +11,15 @@ from google.protobuf.message import DecodeError
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 from arkml.trials.core.error import TrialError
-from arkml.trials.sdk.events import (
+from arkml.trials.sdk.session_events import (
     ActorStatus,
     RecvAction,
     RecvMessage,
     RecvObservation,
     RecvReward,
 )
-from arkml.trials.sdk.parameters import TrialParameters
 from arkml.trials.sdk.trial_info import TrialState
+from arkml.trials.sdk.trial_parameters import TrialParameters
 from arkml.trials.wire.datalog_pb2 import DatalogSample
 
 _log = SafeLogger(__name__)

@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError, Message
 from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.mail import AUTO, Receivers
-from arkml.trials.sdk.events import ActorStatus, RecvAction, RecvEvent
-from arkml.trials.sdk.session import LAST, NORMAL, Session
-from arkml.trials.sdk.specs import CogSettings, parsed_config
+from arkml.trials.sdk.event_session import LAST, NORMAL, Session
+from arkml.trials.sdk.message_specs import CogSettings, parsed_config
+from arkml.trials.sdk.session_events import ActorStatus, RecvAction, RecvEvent
 from arkml.trials.sdk.trial_info import ActorInfo
 from arkml.trials.streams import Sender
 from arkml.trials.wire.common_pb2 import ActorParams

@@ -12,9 +12,9 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.sdk.actor_session import ActorSession
 from arkml.trials.sdk.datalog_session import DatalogSession
 from arkml.trials.sdk.environment_session import EnvironmentSession
+from arkml.trials.sdk.message_specs import ActorClass, CogSettings
 from arkml.trials.sdk.opening import Opening
-from arkml.trials.sdk.parameters import PrehookSession, TrialParameters
-from arkml.trials.sdk.specs import ActorClass, CogSettings
+from arkml.trials.sdk.trial_parameters import PrehookSession, TrialParameters
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.wire.actor_pb2 import (
     ActorInitialInput,

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
-from arkml.trials.sdk.session import END, HEARTBEAT, LAST, LAST_ACK, NORMAL, In, Out
+from arkml.trials.sdk.event_session import END, HEARTBEAT, LAST, LAST_ACK, NORMAL, In, Out
 from arkml.trials.streams import Receiver, Sender
 
 _log = SafeLogger(__name__)

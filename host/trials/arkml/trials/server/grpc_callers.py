@@ -16,7 +16,7 @@ from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.grpc_aio import insecure_channel
 from arkml.trials.grpc_methods import stub
 from arkml.trials.grpc_streams import ENDED, FAREWELL, QueuedSender, cancel, failure, read_all
-from arkml.trials.server.options import TrialLimits, grpc_options
+from arkml.trials.server.server_options import TrialLimits, grpc_options
 from arkml.trials.streams import PacedSender, Receiver, Sender
 from arkml.trials.wire import actor_pb2, datalog_pb2, environment_pb2, hooks_pb2
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput

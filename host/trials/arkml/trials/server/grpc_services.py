@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from arkml.trials.core.error import ActorTaken, TrialError
 from arkml.trials.grpc_streams import FAREWELL, UNREADABLE, QueuedSender, read_all
-from arkml.trials.server.options import TrialLimits
 from arkml.trials.server.orchestrator import Orchestrator
+from arkml.trials.server.server_options import TrialLimits
 from arkml.trials.service import PlayersService, version_info
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.user_ids import USER_ID, user_id_in

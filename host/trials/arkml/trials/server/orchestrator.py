@@ -19,7 +19,7 @@ from arkml.trials.core.parameters import LEAST_BUFFERED_TICKS, TrialEndpoint, ch
 from arkml.trials.core.states import ENDED, INITIALIZING, PENDING
 from arkml.trials.core.trial import Trial
 from arkml.trials.server.kept_trials import EndedTrial, KeptTrials
-from arkml.trials.server.options import TrialsOptions
+from arkml.trials.server.server_options import TrialsOptions
 from arkml.trials.server.trial_task import TrialTask
 from arkml.trials.server.watchers import Watchers
 from arkml.trials.service import Callers

@@ -21,9 +21,9 @@ from arkml.trials.server.grpc_services import (
     PlayersServicer,
 )
 from arkml.trials.server.local_callers import Implementations, LocalCallers
-from arkml.trials.server.options import TrialsOptions, grpc_options
 from arkml.trials.server.orchestrator import Orchestrator, TrialLog
 from arkml.trials.server.players import TrialPlayers
+from arkml.trials.server.server_options import TrialsOptions, grpc_options
 from arkml.trials.service import PlayersService, TrialService
 from arkml.trials.wire import actor_pb2, lifecycle_pb2, players_pb2
 

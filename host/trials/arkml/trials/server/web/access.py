@@ -13,7 +13,7 @@ from arkml.base.host_names import HostRule
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import CLIENT, TrialEndpoint
 from arkml.trials.server.web.frames import CallRefused, CallStatus
-from arkml.trials.server.web.options import WebOptions
+from arkml.trials.server.web.web_options import WebOptions
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput
 from arkml.trials.wire.common_pb2 import TrialParams
 

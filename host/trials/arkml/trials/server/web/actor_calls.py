@@ -29,8 +29,8 @@ from arkml.trials.server.web.frames import (
     trailers_frame,
 )
 from arkml.trials.server.web.gate import grant_in
-from arkml.trials.server.web.options import WebLimits
 from arkml.trials.server.web.rates import ReadingPace, ReadingPaces
+from arkml.trials.server.web.web_options import WebLimits
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
 from arkml.trials.wire.common_pb2 import CommunicationState

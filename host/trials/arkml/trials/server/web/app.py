@@ -19,10 +19,10 @@ from arkml.trials.server.web.actor_calls import ActorCalls, ActorOpening
 from arkml.trials.server.web.calls import ServiceCalls, WebMethod, running
 from arkml.trials.server.web.gate import Gate
 from arkml.trials.server.web.lifecycle_calls import LifecycleMethods
-from arkml.trials.server.web.options import WebOptions
 from arkml.trials.server.web.page_files import PageFiles, to_folder
 from arkml.trials.server.web.player_calls import PlayerMethods
 from arkml.trials.server.web.rates import ReadingPaces
+from arkml.trials.server.web.web_options import WebOptions
 from arkml.trials.service import TrialService, TrialServices
 from arkml.trials.streams import Receiver, Sender
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput

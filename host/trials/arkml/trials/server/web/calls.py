@@ -36,8 +36,8 @@ from arkml.trials.server.web.frames import (
     trailers_frame,
 )
 from arkml.trials.server.web.gate import grant_in
-from arkml.trials.server.web.options import WebLimits
 from arkml.trials.server.web.rates import ReadingPaces
+from arkml.trials.server.web.web_options import WebLimits
 
 log = SafeLogger(__name__)
 

@@ -18,7 +18,7 @@ from arkml.base.http_server import (
     LimitedConfig,
     LimitedProtocol,
 )
-from arkml.trials.server.web.options import WebLimits, WebOptions
+from arkml.trials.server.web.web_options import WebLimits, WebOptions
 
 SAFETY: Final = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 """Headers of all answers: browsers guess no types, and pass addresses to no other site."""

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from arkml.trials.server.web.access import Access
 from arkml.trials.server.web.calls import WebCall, WebMethod, running
 from arkml.trials.server.web.entry_queue import EntryQueue
-from arkml.trials.server.web.options import WebLimits
+from arkml.trials.server.web.web_options import WebLimits
 from arkml.trials.service import TrialService, version_info
 from arkml.trials.wire.common_pb2 import TrialState, VersionRequest
 from arkml.trials.wire.lifecycle_pb2 import (

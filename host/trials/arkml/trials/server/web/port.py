@@ -13,7 +13,7 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.server.web.access import Access, Grant
 from arkml.trials.server.web.app import make_web_app
 from arkml.trials.server.web.connections import WebConfig
-from arkml.trials.server.web.options import WebOptions
+from arkml.trials.server.web.web_options import WebOptions
 from arkml.trials.service import TrialServices
 from arkml.trials.wire.common_pb2 import TrialState
 from arkml.trials.wire.lifecycle_pb2 import TrialInfoRequest

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from arkml.trials.server.web.options import WebLimits
+from arkml.trials.server.web.web_options import WebLimits
 
 _MOST_ADDRESSES: Final = 10_000
 

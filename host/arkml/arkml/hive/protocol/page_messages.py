@@ -1,0 +1,124 @@
+"""Messages for people who look at runs: curves, histories, logs, settings, resources."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from arkml.hive.protocol.result_messages import SeriesPoint
+from arkml.hive.protocol.wire import Count, WireStruct
+
+MAX_POINTS = 1_000
+"""The number of points of a curve in an answer."""
+
+HistoryKind = Literal["started", "restart", "checkpoint", "best", "warning", "stopped", "removed"]
+
+
+class CurvesQuery(WireStruct, frozen=True):
+    """
+    Parameters of curves: their `names`, separated by commas or as a JSON list of texts.
+
+    Attributes:
+        names: Names of metrics.
+        x: The axis over which the points are spread evenly; "updates" stands for rows.
+        points: Largest number of points of each curve, such as 200.
+        since: Nanoseconds since the Unix epoch after which values count.
+
+    """
+
+    names: str
+    x: Literal["rows", "updates", "time"] = "rows"
+    points: Annotated[int, Meta(ge=4, le=MAX_POINTS)] = MAX_POINTS
+    since: Count = 0
+
+
+class ThinnedCurve(WireStruct, frozen=True):
+    """
+    The values of one metric by time, thinned to the lowest and highest of each part of the axis.
+
+    `lowest` and `highest` are the extremes of all values, None without any.
+    """
+
+    name: str
+    points: list[SeriesPoint]
+    lowest: float | None = None
+    highest: float | None = None
+
+
+class CurvesReply(WireStruct, frozen=True):
+    """The requested curves, in that order; an unknown name has an empty curve."""
+
+    curves: list[ThinnedCurve]
+
+
+class HistoryEntry(WireStruct, frozen=True):
+    """An event of a run; `at` is its time, in nanoseconds since the Unix epoch."""
+
+    at: Count
+    kind: HistoryKind
+    text: str
+
+
+class HistoryReply(WireStruct, frozen=True):
+    """The last events of a run, the oldest first."""
+
+    events: list[HistoryEntry]
+
+
+class LogQuery(WireStruct, frozen=True):
+    """Parameters of a log: the largest number of its last lines."""
+
+    lines: Annotated[int, Meta(ge=1, le=5_000)] = 500
+
+
+class LogReply(WireStruct, frozen=True):
+    """The last lines that the learners of a run have printed; `is_whole` if there are no more."""
+
+    lines: list[str]
+    is_whole: bool
+
+
+class SettingsReply(WireStruct, frozen=True):
+    """The defaults of all settings, and for each run the settings that differ from them."""
+
+    defaults: dict[str, Any]
+    runs: dict[str, dict[str, Any]]
+
+
+class ProcessUse(WireStruct, frozen=True):
+    """
+    The use of one process, of a run's learner or of the hive itself, whose `run` is empty.
+
+    `cpu` is the share of one core since the last measurement, `memory` is in bytes.
+    """
+
+    run: str
+    cpu: float
+    memory: Count
+
+
+class GpuUse(WireStruct, frozen=True):
+    """The use of one GPU: the share of its time, and its memory in bytes."""
+
+    name: str
+    share: float
+    memory: Count
+    total: Count
+
+
+class UsageEntry(WireStruct, frozen=True):
+    """
+    The resources that a hive takes at a time; `disk` is in bytes, `gpus` lists the GPUs there are.
+    """
+
+    at: Count
+    disk: Count
+    processes: list[ProcessUse]
+    gpus: list[GpuUse] = field(default_factory=list)
+
+
+class UsageReply(WireStruct, frozen=True):
+    """The last measurements of resources, the oldest first."""
+
+    usage: list[UsageEntry]

@@ -1,0 +1,284 @@
+"""Guests that play episodes to rate a policy: without noise, and without rows for a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from arkml.base.loggers import SafeLogger
+from arkml.batches import Batch, MetadataLog
+from arkml.errors import (
+    ArkmlError,
+    GuestError,
+    InvalidArguments,
+    NotFound,
+    Unavailable,
+    UsageError,
+)
+from arkml.hive.protocol.settings import Settings
+from arkml.policies.idle import Zeros
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.ports import Parts
+from arkml.policies.step_limit import StepLimit
+from arkml.policies.training import IrregularRows, PolicyVersion, TrainingPolicy
+from arkml.policies.workspace import PolicyWorkspace
+from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes, vanishing
+from arkml.runs.hive_gateway import settings_of
+from arkml.sessions.branches import DeclaredBranches
+from arkml.sessions.guest_run import ExperimentInfo, GuestRun, Pending, settled
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
+from arkml.sessions.session import Origin, Ready
+from arkml.sessions.session_table import TrainingStart
+
+log = SafeLogger(__name__)
+
+SUCCESS = "success"
+"""Metadata with which a guest marks an episode as a success: any value other than 0."""
+
+_NAME = "evaluation"  # in the log
+
+
+class SuccessSink:
+    """Passes the metadata SUCCESS of a guest that is evaluated on to the recorder of its run."""
+
+    def __init__(self, policy: TrainingPolicy, episodes: EpisodeRecorder) -> None:
+        self._policy = policy
+        self._episodes = episodes
+
+    def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
+        """Ignore rows whose actions the guest pushed."""
+
+    def note(self, batch: Batch, metadata: MetadataLog) -> None:
+        marks = [(item.row, item.value) for item in metadata if item.name == SUCCESS]
+        if marks:
+            agents = self._policy.names(batch.keys, batch.rows["id"]).tolist()
+            values = [value for _, value in marks]
+            self._episodes.mark([agents[row] for row, _ in marks], values)
+
+    def held(self) -> Ready | None:
+        return None
+
+    def leave(self, *, stop: bool) -> None:
+        """Do nothing: there is no run."""
+
+
+class PolicyEvaluation:
+    """
+    The gateway of a guest that evaluates policies, with no hive behind it.
+
+    The policy is the library's override, whose actions agents take as it gives them, or the version
+    of a run that was offered last, whose continuous actions are clipped as in its run. It plays the
+    agents of `behavior`, the name of a run that the guest starts, such as "walker"; by default it
+    plays the agents of the first run. Agents of other runs get zeros, and their rows do not count.
+    `ambiguity` is an error if no run was named and the policy fits several. `version` is the number
+    of the version that acts, `failure` the error of the last refused start, or None. `spec` is the
+    declaration of agents in the guest's module. `limit` cuts episodes off, or None.
+    """
+
+    def __init__(
+        self,
+        library: PolicyLibrary,
+        *,
+        behavior: str | None = None,
+        spec: bytes | None = None,
+        limit: StepLimit | None = None,
+    ) -> None:
+        self.behavior = behavior
+        self.ambiguity: UsageError | None = None
+        self.others: list[str] = []
+        """Names of the runs that the guest has started for other agents."""
+        self.unseeded = ""
+        """A sentence about guests that take no seed and repeat each other's episodes."""
+        self.episodes = EpisodeRecorder(most=None if limit is None else limit.most)
+        self.version = 0
+        self.failure: ArkmlError | None = None
+        self.has_started = False
+        self.branches: tuple[int, ...] = ()
+        """The number of choices of each of the last actions, which are discrete."""
+        self._library = library
+        self._limit = limit
+        self._offered: tuple[int, bytes] | None = None
+        self._policy: TrainingPolicy | None = None
+        self._first: str | None = None  # run whose agents the policy plays
+        self._declared = DeclaredBranches(spec)
+
+    @property
+    def unplayed(self) -> str:
+        """Words about a behavior that was not started, such as " of 'a', but of b, c,"."""
+        return f" of {self.behavior!r}, but of {', '.join(self.others)}," if self.others else ""
+
+    def answers(self, address: HiveAddress) -> Pending[bool]:
+        del address
+        return settled(value=True)
+
+    def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
+        del address
+        return settled([])
+
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
+        raise NotFound(f"an evaluation has no run {run_id!r} on {address}")
+
+    def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
+        """
+        Act with the policy, or with zeros for agents of other behaviors.
+
+        Raises InvalidArguments if the policy does not fit the run, and Unavailable if it fits
+        several behaviors and none was named.
+        """
+        name = request.experiment
+        played = self.behavior or self._first
+        try:
+            settings = settings_of(request, self._declared, {})
+            shape = settings.features, settings.actions
+            parts = self._declared.parts_of(*shape)
+            if played is not None and name != played:
+                return settled(self._start_other(name, settings, parts))
+            clips = self._offered is not None
+            policy = _policy(
+                *shape, settings.branches, parts, self.episodes, self._limit, clips=clips
+            )
+            if self._offered is None:
+                policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
+            else:
+                self._use(policy, *self._offered)
+            self.branches = settings.branches
+        except ArkmlError as error:
+            self.failure = self._with_way_out(error)
+            raise
+        self._policy, self._first = policy, name
+        self.has_started = True
+        return settled(TrainingStart(policy, *shape, SuccessSink(policy, self.episodes)))
+
+    def _start_other(self, name: str, settings: Settings, parts: Parts) -> TrainingStart:
+        """Act with zeros. Raises Unavailable if the policy fits, and no behavior was named."""
+        shape = settings.features, settings.actions
+        unrated = EpisodeRecorder()
+        policy = _policy(*shape, settings.branches, parts, unrated, None, clips=False)
+        if self.behavior is None and self._fits(policy):
+            self.ambiguity = UsageError(
+                f"the guest plays {self._first} and {name}, and the policy fits both: name the one"
+                " that it plays, by `behavior` (--behavior)"
+            )
+            raise Unavailable(str(self.ambiguity))
+        policy.offer(PolicyVersion(0, Zeros(*shape)))
+        if name not in self.others:
+            self.others.append(name)
+            log.warning("%s: agents of %s get zeros, and their episodes do not count", _NAME, name)
+        return TrainingStart(policy, *shape, SuccessSink(policy, unrated))
+
+    def _with_way_out(self, error: ArkmlError) -> ArkmlError:
+        """Return the reason of a refused start, with the behaviors that may be named instead."""
+        declared = list(self._declared.behaviors)
+        if not isinstance(error, InvalidArguments) or self.behavior or len(declared) < 2:
+            return error
+        return InvalidArguments(
+            f"{error}; the module declares {', '.join(declared)}: name the one that the policy"
+            " plays, by `behavior` (--behavior)"
+        )
+
+    def _fits(self, policy: TrainingPolicy) -> bool:
+        try:
+            self._library.load_override(policy)
+        except ArkmlError:
+            return False
+        return True
+
+    def linked_module(self, link: str) -> str:
+        raise Unavailable(f"an evaluation has no remote workers that could run {link[:80]!r}")
+
+    def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
+        raise Unavailable(f"an evaluation cannot join run {run_id!r} on {address}")
+
+    def offer(self, version: int, data: bytes) -> None:
+        """
+        Act with a version of a run's policy, an ONNX file, from now on.
+
+        Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
+        """
+        self._offered = version, data
+        if self._policy is not None:
+            self._use(self._policy, version, data)
+
+    def restart(self, wanted: int) -> None:
+        """Forget all episodes and irregular rows, and choose `wanted` episodes from now on."""
+        self.episodes.restart(wanted)
+        if self._policy is not None:
+            self._policy.irregular = IrregularRows(_NAME, is_brief=True)
+
+    def tell(self, played: PlayedEpisodes) -> None:
+        """Log the numbers of irregular rows and vanished agents, and warn of repeated episodes."""
+        if self._policy is not None:
+            self._policy.irregular.tell()
+        if played.vanished:
+            log.warning("%s: %s", _NAME, vanishing(played.vanished))
+        if self.unseeded and self.episodes.repeats:
+            log.warning("%s: %s", _NAME, self.unseeded)
+            self.unseeded = ""
+
+    def _use(self, policy: TrainingPolicy, version: int, data: bytes) -> None:
+        policy.offer(PolicyVersion(version, self._library.load_version(data, policy)))
+        self.version = version
+
+
+def play_episodes(
+    gateway: PolicyEvaluation,
+    step: Callable[[], None],
+    episodes: int,
+    frames: int,
+    *,
+    begin: Callable[[], None] | None = None,
+) -> PlayedEpisodes:
+    """
+    Step a guest of `gateway` until the chosen `episodes` have ended, or for `frames` steps.
+
+    If the steps are used up first, equally many episodes of each agent count: as many as the agent
+    with the fewest has ended. `begin` initializes the guest first. Raises the errors of the guest,
+    the reason of a refused start if the guest then traps, and UsageError if the policy fits several
+    behaviors and none was named.
+    """
+    recorded = gateway.episodes
+    stepped = 0
+    try:
+        if begin is not None:
+            begin()
+        gateway.restart(episodes)
+        while stepped < frames and not recorded.is_done:
+            step()
+            stepped += 1
+            if gateway.ambiguity is not None:
+                raise gateway.ambiguity
+    except GuestError as error:
+        if gateway.ambiguity is not None:
+            raise gateway.ambiguity from error
+        if gateway.failure is not None and not gateway.has_started:
+            raise gateway.failure from error
+        raise
+    played = recorded.played(gateway.version, stepped)
+    gateway.tell(played)
+    return played
+
+
+def _policy(
+    features: int,
+    actions: int,
+    branches: Sequence[int],
+    parts: Parts,
+    episodes: EpisodeRecorder,
+    limit: StepLimit | None,
+    *,
+    clips: bool,
+) -> TrainingPolicy:
+    policy = TrainingPolicy(
+        _NAME,
+        features,
+        actions,
+        sink=episodes,
+        seed=0,
+        workspace=PolicyWorkspace(),
+        branches=branches,
+        parts=parts,
+        deterministic=True,
+        limit=limit,
+        clips=clips,
+    )
+    policy.irregular = IrregularRows(_NAME, is_brief=True)
+    return policy

@@ -1,0 +1,193 @@
+"""The process that plays the evaluations of a training: `python -m arkml.training.evaluations`."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from queue import SimpleQueue
+from threading import Thread
+from typing import IO, Any, NamedTuple
+
+from arkml.errors import ArkmlError
+from arkml.guests.guest import SEED_EXPORT, Guest
+from arkml.host import Host, loader_of
+from arkml.limits import Budget, Limits
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.step_limit import StepLimit
+from arkml.runs.evaluation_guests import PolicyEvaluation, play_episodes
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.training.task_runner import (
+    FleetRunner,
+    GuestRunner,
+    Renewal,
+    TaskRunner,
+    require_frames,
+)
+from arkml.training.tasks import Task, compile_module, find_task
+
+_NICE = 10  # a frame of the training comes before one of an evaluation
+_LENGTHS = struct.Struct("<QQ")
+
+
+class EvaluatorMessage(NamedTuple):
+    """A message to the process: JSON values, and bytes, a module or an ONNX file."""
+
+    values: Mapping[str, Any]
+    data: bytes
+
+
+class EvaluationTask(NamedTuple):
+    """
+    The first message: the guest that plays, and for how long.
+
+    `arguments` are for a cmdlet, None for the entry point that the exports suggest. With
+    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends when its
+    chosen `episodes` have ended, or after `frames`, such as 5,000. An episode is cut off after
+    `max_episode_steps`.
+    """
+
+    name: str
+    arguments: str | None
+    limits: Limits
+    budgets_every_call: bool
+    episodes: int
+    frames: int
+    max_episode_steps: int | None = None
+
+    def message(self, module: bytes) -> EvaluatorMessage:
+        """Return the message with which the process begins."""
+        return EvaluatorMessage(self._asdict() | {"limits": asdict(self.limits)}, module)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> EvaluationTask:
+        """Return the task in the values of a message."""
+        return cls(**{**values, "limits": Limits(**values["limits"])})
+
+
+class EpisodePlayer:
+    """A guest that plays episodes with one policy version after the other, in this process."""
+
+    def __init__(self, host: Host, task: EvaluationTask, module: bytes) -> None:
+        """Compile the module and make the guest. Raises ModuleError."""
+        compiled = compile_module(host, module, task.name)
+        entry = find_task(compiled, task.arguments)
+        budget = entry.budget(is_set=task.budgets_every_call)
+        self._runner, self._gateway = make_evaluating(
+            host, compiled, entry, budget, max_episode_steps=task.max_episode_steps
+        )
+        self._task = task
+        self._is_initialized = False
+
+    def play(self, behavior: str, version: int, policy: bytes) -> dict[str, Any]:
+        """
+        Play the agents of a behavior with a version.
+
+        Returns its episodes as JSON values. Raises ArkmlError.
+        """
+        self._gateway.behavior = behavior
+        self._gateway.offer(version, policy)
+        begin = None if self._is_initialized else self._runner.initialize
+        self._is_initialized = True
+        task, gateway, step = self._task, self._gateway, self._runner.step
+        played = play_episodes(gateway, step, task.episodes, task.frames, begin=begin)
+        if gateway.failure is not None and not played.returns:
+            raise gateway.failure
+        return played._asdict()
+
+
+def make_evaluating(
+    host: Host,
+    module: CompiledModule,
+    task: Task,
+    budget: Budget,
+    *,
+    behavior: str | None = None,
+    max_episode_steps: int | None = None,
+    seed: int = 0,
+) -> tuple[TaskRunner, PolicyEvaluation]:
+    """
+    Make a guest with a gateway of its own, and run none of its instructions yet.
+
+    The policy plays the agents of `behavior`, by default of the guest's first run.
+    Episodes are cut off after `max_episode_steps`; the guests after them take seeds drawn from
+    `seed`. Raises UsageError.
+    """
+    limit = None
+    if max_episode_steps is not None:
+        require_frames(module, task)
+        limit = StepLimit(max_episode_steps)
+    loader, name = loader_of(host), f"{module.name} (evaluation)"
+    library: PolicyLibrary = loader.library()
+    gateway = PolicyEvaluation(library, behavior=behavior, spec=module.info.spec, limit=limit)
+    shared = loader.shared(gateway=gateway, library=library)
+    if limit is None:
+        return GuestRunner(Guest(loader.load(module, name, shared)), task, budget), gateway
+    if SEED_EXPORT not in module.functions:
+        gateway.unseeded = (
+            f"{module.name} takes no seed, for it exports no {SEED_EXPORT}: the guest after each"
+            " episode that is cut off repeats the episodes of the one before"
+        )
+    renewal = Renewal(limit, seed, lambda: gateway.episodes.cut_off())
+    return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
+
+
+def write_message(file: IO[bytes], message: EvaluatorMessage) -> None:
+    """Write a message to the process. Raises OSError."""
+    values = json.dumps(message.values).encode()
+    file.write(_LENGTHS.pack(len(values), len(message.data)) + values + message.data)
+    file.flush()
+
+
+def read_message(file: IO[bytes]) -> EvaluatorMessage:
+    """Read a message. Raises EOFError at the end of the file."""
+    values, data = _LENGTHS.unpack(_exactly(file, _LENGTHS.size))
+    return EvaluatorMessage(json.loads(_exactly(file, values)), _exactly(file, data))
+
+
+def main() -> int:
+    """
+    Answer each message with a line of JSON on stdout: episodes, or an `error` and its `type`.
+
+    The process ends with its standard input.
+    """
+    os.nice(_NICE)  # frames of the training go first (decision 9)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing else writes between the answers
+    messages: SimpleQueue[EvaluatorMessage] = SimpleQueue()
+    Thread(target=_read, args=(messages.put,), daemon=True).start()
+    first = messages.get()
+    player: EpisodePlayer | None = None
+    with Host(limits=(task := EvaluationTask.of(first.values)).limits) as host:
+        while True:
+            values, policy = messages.get()
+            try:
+                player = player or EpisodePlayer(host, task, first.data)
+                answer = player.play(values["behavior"], int(values["version"]), policy)
+            except ArkmlError as error:
+                answer = {"error": str(error), "type": type(error).__name__}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
+def _read(put: Callable[[EvaluatorMessage], None]) -> None:
+    """Read messages; end the process at the end of the file, even during an evaluation."""
+    while True:
+        try:
+            put(read_message(sys.stdin.buffer))
+        except EOFError:
+            os._exit(0)
+
+
+def _exactly(file: IO[bytes], count: int) -> bytes:
+    data = file.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
+
+
+if __name__ == "__main__":
+    sys.exit(main())

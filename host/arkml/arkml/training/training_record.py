@@ -1,0 +1,178 @@
+"""The file that names the guest and the run of a training, so that no other guest resumes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arkml.base.files import read_plain
+from arkml.base.output_files import write_file
+from arkml.errors import UsageError
+from arkml.hive.protocol.runs import DOCUMENT_NAME
+from arkml.runs.hive_access import HiveGrant, RunIdentity
+
+if TYPE_CHECKING:
+    from arkml.hive.protocol.runs import RunInfo
+    from arkml.training.training_options import TrainingOptions
+
+_NAME = "training.json"
+
+
+class TrainingRecord:
+    """
+    The guest and the run of a training, in `training.json` in its directory.
+
+    `grant` is the grant of the training; if the training is resumed, it expects the recorded run.
+    `options` are its options, with the limit of steps and the lockstep that it has begun with. The
+    file also has the ids of runs at trackers, such as "wandb".
+    """
+
+    def __init__(self, data: bytes, options: TrainingOptions) -> None:
+        """
+        Read the file of an earlier training; `data` is the module.
+
+        Raises UsageError if the training is neither new nor to be resumed.
+        """
+        directory = options.directory
+        self._path = directory / _NAME
+        known = _read(self._path) if options.resume else None
+        self.options: TrainingOptions = options if known is None else _continued(options, known)
+        self.grant: HiveGrant = self.options.grant()
+        self._guest = options.name
+        self.stem: str = options.stem
+        """The name of the training's files: the stem of its guest's name when it began."""
+        self._sha256 = hashlib.sha256(data).hexdigest()
+        self._run: RunInfo | None = None
+        self._lock = threading.Lock()  # the tracker's thread records, too
+        self._trackers: dict[str, str] = {}
+        is_embedded = self.grant.is_embedded
+        if options.resume:
+            expected = None
+            if known is not None:
+                self._require_same(directory, known)
+                expected = _identity(known)
+                self.stem = known["files"]
+                self._trackers = dict(known["trackers"])
+            elif is_embedded:
+                expected = _first_run(directory / "hive")
+            self.grant = replace(self.grant, expect_run=expected)
+        elif is_embedded and _is_used(directory / "hive"):
+            raise UsageError(
+                f"{directory} holds a training already: --resume (resume=True) continues it,"
+                " --out DIR (directory=DIR) begins another"
+            )
+
+    def tracked(self, tracker: str | None) -> str | None:
+        """Return the id of the run at a tracker that is to be continued, None for a new one."""
+        return self._trackers.get(tracker or "")
+
+    def keep_tracked(self, tracker: str, run: str) -> None:
+        """Record the run at a tracker. Raises UsageError."""
+        with self._lock:
+            self._trackers[tracker] = run
+            self._write()
+
+    def write(self, run: RunInfo) -> None:
+        """Record the run, once there is one. Raises UsageError."""
+        with self._lock:
+            self._run = run
+            self._write()
+
+    def _write(self) -> None:
+        run = self._run
+        if run is None:
+            return
+        record = {
+            "guest": self._guest,
+            "files": self.stem,
+            "sha256": self._sha256,
+            "run": run.id,
+            "game": run.game,
+            "name": run.name,
+            "features": run.features,
+            "actions": run.actions,
+            "max_episode_steps": self.options.max_episode_steps,
+            "sync": self.options.settings.get("sync", False),
+            "trackers": self._trackers,
+        }
+        write_file(self._path, (json.dumps(record, indent=2) + "\n").encode())
+
+    def _require_same(self, directory: Path, known: dict[str, Any]) -> None:
+        """Raise UsageError for another guest; one that was renamed or rebuilt is the same."""
+        if known["guest"] != self._guest and known["sha256"] != self._sha256:
+            raise UsageError(
+                f"{directory} holds the training of {known['guest']}, and this is {self._guest}:"
+                " --out DIR (directory=DIR) begins another"
+            )
+
+
+def _continued(options: TrainingOptions, known: dict[str, Any]) -> TrainingOptions:
+    """
+    Return options with the limit of steps and the lockstep of the training that they continue.
+
+    Raises UsageError for another limit than that training has begun with.
+    """
+    if known["sync"] and "sync" not in options.settings:
+        options = replace(options, settings={**options.settings, "sync": True})
+    if "max_episode_steps" not in known:  # an earlier version wrote the file
+        return options
+    most, given = known["max_episode_steps"], options.max_episode_steps
+    if given not in (None, most):
+        raise UsageError(
+            f"max_episode_steps is {given}, and the training in {options.directory} began with"
+            f" {most}: leave it out, or begin another (--out DIR, directory=DIR)"
+        )
+    return replace(options, max_episode_steps=most)
+
+
+def _is_used(data: Path) -> bool:
+    try:
+        return data.exists() and any(data.iterdir())
+    except OSError as error:
+        raise UsageError(f"{data} cannot be read: {error.strerror}") from None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the content of the file, None without one. Raises UsageError if it is damaged."""
+    try:
+        record = json.loads(read_plain(path))
+        _identity(record)
+        return {
+            **record,
+            "guest": str(record["guest"]),
+            "files": Path(str(record.get("files", Path(str(record["guest"])).stem))).name,
+            "sha256": str(record["sha256"]),
+            "sync": bool(record.get("sync", False)),
+            "trackers": {str(name): str(run) for name, run in record.get("trackers", {}).items()},
+        }
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UsageError(f"{path} does not say which training is to be resumed") from None
+
+
+def _first_run(data: Path) -> RunIdentity | None:
+    """Return the first run of a hive, None without one. Raises UsageError for a damaged one."""
+    runs: list[tuple[int, RunIdentity]] = []
+    for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
+        try:
+            document = json.loads(read_plain(path))
+            request = document["request"]
+            run = _identity({**request["settings"], **request})
+            runs.append((int(document["started_at"]), run))
+        except (OSError, KeyError, TypeError, ValueError):
+            raise UsageError(f"{path} does not say which training is to be resumed") from None
+    return min(runs, key=lambda run: run[0])[1] if runs else None
+
+
+def _identity(record: dict[str, Any]) -> RunIdentity:
+    """Return the run of a record. Raises KeyError, TypeError and ValueError."""
+    return RunIdentity(
+        str(record["game"]), str(record["name"]), int(record["features"]), int(record["actions"])
+    )

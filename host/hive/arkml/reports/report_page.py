@@ -1,0 +1,223 @@
+"""The page of a report: one HTML file with everything in it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from arkml.hive.protocol.result_messages import CheckpointInfo
+from arkml.hive.protocol.settings import Settings, rounded
+from arkml.reports.charts import COLORS, chart, safe, shown
+from arkml.reports.groups import RunGroup, draw, grouped
+from arkml.reports.report_runs import ReportedRun, checkpoint_file
+from arkml.reports.style import STYLE
+from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN
+
+_FIRST = (
+    EVALUATION_RETURN, "eval/success_rate", TRAINING_RETURN, "rollout/ep_rew_p10",
+    "rollout/ep_rew_p90", "rollout/ep_len_mean",
+)  # fmt: skip
+_SECTIONS = {
+    "rollout": "Play", "eval": "Evaluations", "train": "Learning", "guest": "Metrics of the guest",
+    "hive": "Rows and pace", "pace": "Rows and pace", "replay": "Rows and pace",
+    "actions": "Actions and features", "features": "Actions and features", "time": "Time",
+    "system": "Machine",
+}  # fmt: skip
+_OTHER = "Other metrics"
+_SHAPE = ("features", "actions", "branches", "seed")
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def make_page(runs: Sequence[ReportedRun], release: str) -> bytes:
+    """
+    Return a report of runs as an HTML file that loads nothing.
+
+    Runs that differ in their seed only are drawn as a median with a band from the lowest to the
+    highest. `release` is the version of arkml, which the page shows.
+    """
+    groups = grouped(runs)
+    title = "Report of " + ", ".join(dict.fromkeys(run.info.name for run in runs))
+    body = [
+        f"<h1>{safe(title)}</h1>",
+        _legend(groups),
+        *_curves(groups),
+        "<h2>Runs</h2>", _table(_facts(runs), [run.info.name for run in runs]),
+        "<h2>Configuration</h2>", *_configuration(groups),
+        "<h2>Checkpoints</h2>", *map(_checkpoints, runs),
+        f"<footer>arkml {safe(release)}, {_time(datetime.now(UTC))}</footer>",
+    ]  # fmt: skip
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{safe(title)}</title><style>{STYLE}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )
+    return page.encode()
+
+
+def _legend(groups: Sequence[RunGroup]) -> str:
+    entries = (
+        f'<li><span class="swatch c{number % COLORS}"></span>{safe(group.label)}'
+        f"{_of_band(group)}</li>"
+        for number, group in enumerate(groups)
+    )
+    return f'<ul class="legend">{"".join(entries)}</ul>'
+
+
+def _of_band(group: RunGroup) -> str:
+    """Return the explanation of a band, empty for one run."""
+    if len(group.runs) == 1:
+        return ""
+    seeds = ", ".join(str(run.settings.seed) for run in group.runs)
+    return f" <small>median, lowest and highest of seeds {safe(seeds)}</small>"
+
+
+def _curves(groups: Sequence[RunGroup]) -> Iterable[str]:
+    """Yield the charts of all metrics, the returns first."""
+    names = {name for group in groups for run in group.runs for name in run.curves}
+    if not names:
+        yield '<p class="empty">There are no metrics yet.</p>'
+        return
+    if not names & {TRAINING_RETURN, EVALUATION_RETURN}:
+        yield '<p class="empty">No episode has ended yet: there are no returns.</p>'
+    first = [name for name in _FIRST if name in names]
+    sections: dict[str, list[str]] = {"Returns": first} if first else {}
+    for title in dict.fromkeys((*_SECTIONS.values(), _OTHER)):
+        members = sorted(
+            name
+            for name in names.difference(first)
+            if _SECTIONS.get(name.partition("/")[0], _OTHER) == title
+        )
+        if members:
+            sections[title] = members
+    for title, members in sections.items():
+        yield f'<h2>{title}</h2><div class="charts">'
+        for name in members:
+            drawings = [
+                (group.label, number, one)
+                for number, group in enumerate(groups)
+                if (one := draw(group, name)) is not None
+            ]
+            yield chart(name, drawings)
+        yield "</div>"
+
+
+def _facts(runs: Sequence[ReportedRun]) -> list[tuple[str, list[str]]]:
+    """Return the environment and the state of runs: a name, and the value of each run."""
+    rows: list[tuple[str, list[str]]] = []
+    for run in runs:
+        info, best = run.info, run.best
+        values = {
+            "run": info.id,
+            "game": info.game,
+            "status": f"{info.status}{': ' if info.reason else ''}{info.reason}",
+            "started": _of_nanoseconds(info.started_at),
+            "ended": _of_nanoseconds(info.ended_at),
+            "algorithm": run.settings.learner,
+            "seed": str(run.settings.seed),
+            "features": str(info.features),
+            "actions": str(info.actions),
+            "branches": ", ".join(map(str, info.branches)) or "none",
+            "rollout workers": str(info.workers),
+            "module": " ".join(filter(None, (info.module_id, run.module))) or "not uploaded",
+            "rows": f"{info.rows:,}" + (f", {info.lost:,} lost" if info.lost else ""),
+            "updates": f"{info.n_opts:,}",
+            "best policy": "not rated"
+            if best is None
+            else f"{shown(best.score)} by {best.by}: version {best.version:,},"
+            f" {best.n_opts:,} updates",
+            "read from": run.source,
+        }
+        rows = rows or [(name, []) for name in values]
+        for (_, cells), value in zip(rows, values.values(), strict=True):
+            cells.append(value)
+    return rows
+
+
+def _configuration(groups: Sequence[RunGroup]) -> Iterable[str]:
+    """Yield a table of the changed settings, and a table of the settings at their defaults."""
+    settings = [group.runs[0].settings for group in groups]
+    values = [{n: rounded(v) for n, v in one.as_json().items()} for one in settings]
+    defaults = [_defaults(one) for one in settings]
+    names = [name for name in values[0] if name not in _SHAPE]
+    changed = [n for n in names if any(a[n] != b[n] for a, b in zip(values, defaults, strict=True))]
+    header = ["default", *(group.label for group in groups)]
+
+    def row(name: str) -> tuple[str, list[str]]:
+        return name, [_value(defaults[0][name]), *(_value(one[name]) for one in values)]
+
+    yield "<h3>Changed</h3>" if changed else "<p>All settings are the defaults.</p>"
+    if changed:
+        yield _table([row(name) for name in changed], header, is_marked=True)
+    rest = [row(name) for name in names if name not in changed]
+    yield f"<details><summary>{len(rest)} defaults</summary>{_table(rest, header)}</details>"
+
+
+def _defaults(settings: Settings) -> Mapping[str, Any]:
+    shape = (settings.features, settings.actions, settings.branches)
+    return Settings(*shape).as_json()
+
+
+def _checkpoints(run: ReportedRun) -> str:
+    title = f"<h3>{safe(run.info.name)} <small>{safe(run.info.id)}</small></h3>"
+    if not run.checkpoints:
+        return title + "<p>No checkpoint is kept.</p>"
+    rows = [
+        (
+            one.name,
+            [f"{one.n_opts:,}", _mark(run, one), _start(run, one)],
+        )
+        for one in run.checkpoints
+    ]
+    return title + _table(rows, ["updates", "", "start from it"])
+
+
+def _mark(run: ReportedRun, checkpoint: CheckpointInfo) -> str:
+    """Return the reason for keeping a checkpoint: a rating comes some updates after its policy."""
+    if not checkpoint.best:
+        return ""
+    later = "" if run.best is None else f", {checkpoint.n_opts - run.best.n_opts:,} updates later"
+    return f"kept when the best policy was rated{later}"
+
+
+def _start(run: ReportedRun, checkpoint: CheckpointInfo) -> str:
+    """Return the command that starts a training of a guest from a checkpoint."""
+    if run.directory is None:
+        place = ["--hive", run.source, "--from", checkpoint.name]
+    else:
+        place = ["--from", str(checkpoint_file(run.directory, checkpoint.n_opts))]
+    return f"arkml train GUEST {shlex.join(place)}"
+
+
+def _table(
+    rows: Sequence[tuple[str, Sequence[str]]], header: Sequence[str], *, is_marked: bool = False
+) -> str:
+    """Return a table; `is_marked` emphasizes cells that differ from the first of their row."""
+    head = "".join(f"<th>{safe(name)}</th>" for name in ("", *header))
+    lines = []
+    for name, cells in rows:
+        marks = (' class="changed"' if is_marked and cell != cells[0] else "" for cell in cells)
+        data = (f"<td{mark}>{safe(cell)}</td>" for cell, mark in zip(cells, marks, strict=True))
+        lines.append(f"<tr><th>{safe(name)}</th>{''.join(data)}</tr>")
+    inside = f"<tr>{head}</tr>{''.join(lines)}"
+    return f'<div class="scrolled"><table>{inside}</table></div>'
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _of_nanoseconds(at: int) -> str:
+    try:
+        return _time(datetime.fromtimestamp(at / 1e9, tz=UTC)) if at else "not yet"
+    except (OverflowError, ValueError, OSError):
+        return str(at)
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

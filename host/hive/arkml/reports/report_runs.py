@@ -1,0 +1,148 @@
+"""The runs that a report shows, read from a hive or from its data directory."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arkml.errors import HiveError, UsageError
+from arkml.hive.protocol.result_messages import CheckpointInfo
+from arkml.hive.protocol.runs import Best, RunInfo
+from arkml.hive.protocol.settings import Settings
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+
+Curve = Sequence[tuple[float, float]]
+"""Values of one metric: (rows, value) pairs, in the order of their times."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """
+    One run in a report.
+
+    Attributes:
+        info: Its state.
+        settings: Its settings.
+        best: Its best rating, None if no policy was rated.
+        module: The SHA-256 of the guest's uploaded module, empty for none.
+        checkpoints: The checkpoints that are kept.
+        curves: The curves of its metrics.
+        source: The hive or the directory that it was read from.
+        directory: The directory of the run, None if it was read from a hive.
+
+    """
+
+    info: RunInfo
+    settings: Settings
+    best: Best | None
+    module: str
+    checkpoints: Sequence[CheckpointInfo]
+    curves: Mapping[str, Curve]
+    source: str
+    directory: Path | None = None
+
+
+def read_from_hive(client: HiveClient, names: Sequence[str], source: str) -> list[ReportedRun]:
+    """
+    Return runs of a hive by their ids or names; a name stands for the newest run of that name.
+
+    Args:
+        client: The hive.
+        names: The ids or names.
+        source: The address of the hive, for messages.
+
+    Raises:
+        UsageError: A run is not there.
+        HiveError: The hive cannot be reached, or refuses the request.
+
+    """
+    runs = client.runs().result()
+    return [_ask(client, _chosen(runs, name, source), source) for name in names]
+
+
+def read_from_directory(
+    data: Path, names: Sequence[str], warn: Callable[[str], object]
+) -> list[ReportedRun]:
+    """
+    Return runs of a directory by their ids or names; a hive may serve them meanwhile.
+
+    Args:
+        data: The data directory of a hive, or the directory of a training.
+        names: The ids or names; empty for all runs.
+        warn: Called with a sentence for each run that is not named and cannot be read.
+
+    Raises:
+        UsageError: The directory has no runs, or a named run is not there.
+        HiveError: A named run cannot be read.
+
+    """
+    runs = data / "runs" if (data / "runs").is_dir() else data / "hive" / "runs"
+    if not runs.is_dir():
+        raise UsageError(f"{data} holds no runs: it takes the data directory of a hive")
+    known = []
+    for directory in sorted(runs.iterdir()):
+        try:
+            known.append(_read(directory, is_brief=bool(names)))
+        except HiveError as error:
+            if directory.name in names:
+                raise
+            warn(str(error))
+    if not names:
+        return known
+    infos = sorted((run.info for run in known), key=lambda info: info.started_at, reverse=True)
+    return [_read(runs / _chosen(infos, name, str(data)).id) for name in names]
+
+
+def checkpoint_file(directory: Path, n_opts: int) -> Path:
+    """Return the file of the checkpoint that the run in a directory wrote after these updates."""
+    return directory / "checkpoints" / f"{n_opts:012d}.safetensors"
+
+
+def _chosen(runs: Sequence[RunInfo], wanted: str, source: str) -> RunInfo:
+    for run in runs:
+        if run.id == wanted:
+            return run
+    for run in runs:
+        if run.name == wanted:
+            return run
+    raise UsageError(f"there is no run {wanted!r} in {source}, which has {len(runs)} runs")
+
+
+def _ask(client: HiveClient, info: RunInfo, source: str) -> ReportedRun:
+    details = client.details(info.id).result()
+    names = sorted(name for name, *_ in client.metrics(info.id).result())
+    curves = {}
+    for name in names:
+        points = client.series(info.id, name).result()
+        curves[name] = [(float(point.step), point.value) for point in points]
+    checkpoints = client.checkpoints(info.id).result()
+    return ReportedRun(
+        details.run, details.settings, details.best, details.module, checkpoints, curves, source
+    )
+
+
+def _read(directory: Path, *, is_brief: bool = False) -> ReportedRun:
+    """Return the run in a directory; a brief one has no curves. Raises HiveError."""
+    from arkml.server.checkpoints import list_checkpoints
+    from arkml.server.document import read_document
+    from arkml.server.metrics_store import read_curves
+
+    try:
+        document = read_document(directory)
+    except HiveError as error:
+        raise HiveError(f"run {directory.name} cannot be read: {error}") from error
+    request = document.request
+    try:
+        curves = {} if is_brief else read_curves(directory)
+        checkpoints = list_checkpoints(directory)
+    except (OSError, sqlite3.Error) as error:
+        raise HiveError(f"{directory} cannot be read: {error}") from error
+    return ReportedRun(
+        document.info(workers=request.workers), request.settings, document.best, request.module,
+        checkpoints, curves, str(directory), directory,
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""Routes for people who look at runs: curves, histories, logs, settings, resources."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.routing import Route
+
+from arkml.hive.protocol.page_messages import (
+    CurvesQuery,
+    CurvesReply,
+    HistoryReply,
+    LogQuery,
+    LogReply,
+    SettingsReply,
+    UsageReply,
+)
+from arkml.hive.protocol.settings import Settings, rounded
+from arkml.hive.protocol.wire import Nothing
+from arkml.server.curve_reader import read_names
+from arkml.server.hive import Hive
+from arkml.server.learner_log import last_lines
+from arkml.server.page.events import EVENTS_PATH, EventStreams
+from arkml.server.page.feed import Feed
+from arkml.server.page.site_files import SiteFiles
+from arkml.server.routes import HiveCall, Operation
+
+_OWN = ("features", "actions", "branches", "seed")
+"""Settings that have no default, or are different in each run of one experiment."""
+
+
+async def _history(call: HiveCall, _: Nothing) -> HistoryReply:
+    """List the last events of a run, the oldest first."""
+    return HistoryReply(call.run.lifecycle.history.entries)
+
+
+async def _log(call: HiveCall, query: LogQuery) -> LogReply:
+    """Return the last lines that the learners of a run have printed."""
+    return LogReply(*await asyncio.to_thread(last_lines, call.run.directory, query.lines))
+
+
+async def _settings(call: HiveCall, _: Nothing) -> SettingsReply:
+    """Return the settings of all runs that are not the defaults."""
+    defaults = Settings(1, 1).as_json()
+    runs: dict[str, dict[str, Any]] = {}
+    for run in call.hive.present_runs:
+        values = run.document.request.settings.as_json()
+        runs[run.document.id] = {
+            name: value
+            for name, value in values.items()
+            if name not in _OWN and rounded(value) != rounded(defaults[name])
+        }
+    return SettingsReply({n: value for n, value in defaults.items() if n not in _OWN}, runs)
+
+
+async def _curves(call: HiveCall, query: CurvesQuery) -> CurvesReply:
+    """Return curves for charts: thinned to a number of points, with their extremes."""
+    names, run = read_names(query.names), call.run
+    return CurvesReply(await call.hive.curves.read(run.directory, names, query))
+
+
+async def _usage(call: HiveCall, _: Nothing) -> UsageReply:
+    """Return the recent use of resources by the hive, for times when a page was open."""
+    return UsageReply(list(call.hive.resources.entries))
+
+
+PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation("GET", "/settings", Nothing, SettingsReply, _settings),
+    Operation("GET", "/usage", Nothing, UsageReply, _usage),
+    Operation("GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves, is_long=True),
+    Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history),
+    Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log),
+)
+
+
+def page_routes(hive: Hive, site: SiteFiles) -> list[Route]:
+    """Return the routes of streams and of the page's files, which come after all others."""
+    streams = EventStreams(Feed(hive))
+    return [
+        Route(EVENTS_PATH, endpoint=streams, methods=["GET"]),
+        Route("/{path:path}", endpoint=site, methods=["GET"]),
+    ]

@@ -1,0 +1,244 @@
+"""Trials of one guest on a server: their parameters, their pacing and their environments."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from arkml.base.closing import Closing, Unclosed
+from arkml.envs.core.coercion import drawn_seed, seed_of
+from arkml.envs.core.guest_env import GuestEnv, core_of
+from arkml.envs.core.instance_factory import InstanceSettings
+from arkml.envs.core.script import Script
+from arkml.errors import ArkmlError
+from arkml.guest_trials.guest_trials_options import GuestTrialsOptions, StandInPolicies
+from arkml.guest_trials.guest_workers import GuestWorker, workers_by_default
+from arkml.guest_trials.probe import GuestClass, probe
+from arkml.guest_trials.trial_environment import GuestEnvironment
+from arkml.guest_trials.trial_guest import TrialGuest, TrialPlan
+from arkml.host import loader_of
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.hosting import MOST_RATE, STAND_IN, HostedTrial, Pacing
+from arkml.trials.core.parameters import LOCAL, TrialEndpoint
+from arkml.trials.wire.common_pb2 import TrialParams
+from arkml.trials.wire.environment_pb2 import EnvInitialInput
+from arkml.trials.wire.guest_pb2 import GuestConfig
+from arkml.trials.wire.players_pb2 import Description
+
+_SHOWN = 6  # names of slots in a sentence
+
+
+class GuestHosting(Closing):
+    """
+    The hosted environments of a server, instances of one guest; it implements Hosting.
+
+    The guest is compiled, and played once to count its slots. Close it after the server. Raises
+    ModuleError, GuestError and UsageError for a guest that cannot be played, and ModelRejected for
+    a policy that is refused or does not fit it.
+    """
+
+    def __init__(self, options: GuestTrialsOptions) -> None:
+        self.options: GuestTrialsOptions = options
+        self._env = GuestEnv(options.module, **options.environment)
+        self._policies: list[StandInPolicies] = []
+        self._workers: list[GuestWorker] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._random = np.random.default_rng(options.seed)
+        self._numbers = itertools.count()
+        try:
+            self.classes: tuple[GuestClass, ...] = probe(self._env)
+            """The classes of actors."""
+            instance = core_of(self._env).set_aside()
+            assert instance is not None
+            instance.close()
+            self._threads = options.workers or workers_by_default()
+            if options.stand_ins is not None:
+                for _ in range(self._threads):
+                    self._policies.append(options.stand_ins.open(self.classes))
+        except BaseException:
+            self.close()
+            raise
+        slots = [(one, one.actor(slot)) for one in self.classes for slot in range(one.slots)]
+        self._slots = {name: (place, one) for place, (one, name) in enumerate(slots)}
+        self._unclosed = Unclosed(f"<GuestHosting of {self._env.module.name}>")
+
+    def completed(self, params: TrialParams) -> TrialParams:
+        """
+        Return the parameters of a trial, with all slots of the guest as actors.
+
+        Slots that are not among the actors are added, with stand-ins. Raises TrialError.
+        """
+        copy = TrialParams()
+        copy.CopyFrom(params)
+        for actor in copy.actors:
+            self._require_slot(actor.name, actor.actor_class)
+        named = {actor.name for actor in copy.actors}
+        for name, (_, one) in self._slots.items():
+            if name not in named:
+                copy.actors.add(
+                    name=name, actor_class=one.name, endpoint="local://", implementation=STAND_IN
+                )
+        environment = copy.environment
+        given = copy.trial_config if copy.HasField("trial_config") else environment.config
+        config = _parsed(given.content)
+        self._require_config(config)
+        del config.action_spaces[:]
+        for one in self.classes:
+            actions = one.behavior.spec.actions
+            config.action_spaces.add(
+                actor_class=one.name, low=actions.low, high=actions.high, branches=actions.branches
+            )
+        environment.config.content = config.SerializeToString()
+        return copy
+
+    def pacing(self, params: TrialParams) -> Pacing:
+        """Return the time of the ticks of a trial, by the options and its actors."""
+        rate = self.options.tick_rate
+        if rate is None:
+            endpoints = [TrialEndpoint.parse(actor.endpoint) for actor in params.actors]
+            has_people = self.options.people or any(one.scheme != LOCAL for one in endpoints)
+            rate = self.own_rate if has_people else 0.0
+        return Pacing(rate, self.options.away)
+
+    @property
+    def own_rate(self) -> float:
+        """Ticks a second on the guest's own clock."""
+        period = min(one.behavior.spec.decision_period for one in self.classes)
+        return min(MOST_RATE, 1 / (self._env.pace.frame_seconds * period))
+
+    def open(self, trial: HostedTrial) -> GuestEnvironment:
+        """Start the environment of a trial; see Hosting."""
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise TrialError("the guest's trials belong to another event loop")
+        self._loop = loop
+        if not self._workers:
+            self._start_workers(loop)
+        worker = min(self._workers, key=lambda one: one.guests)
+        worker.guests += 1
+
+        def leave() -> None:
+            worker.guests -= 1
+
+        return GuestEnvironment(trial, worker, self._guest, leave)
+
+    def describe(self) -> Description:
+        """Return the classes of the guest and the pacing of trials with people."""
+        policies = {} if self.options.stand_ins is None else self.options.stand_ins.names
+        rate = self.options.tick_rate
+        description = Description(
+            guest=self._env.module.name,
+            tick_rate=self.own_rate if rate is None else rate,
+            away_seconds=self.options.away,
+            learning=self.options.learning,
+        )
+        for one in self.classes:
+            spec = one.behavior.spec
+            described = description.classes.add(
+                name=one.name,
+                behavior=one.behavior.name,
+                low=spec.actions.low,
+                high=spec.actions.high,
+                branches=spec.actions.branches,
+                positions=spec.positions or (),
+                policy=policies.get(one.name, ""),
+            )
+            for part in spec.observations:
+                described.observations.add(
+                    name=part.name, shape=part.shape, low=part.low, high=part.high
+                )
+        return description
+
+    def close(self) -> None:
+        """Cut off the guests, end the threads and free everything. Safe to call more than once."""
+        for worker in self._workers:
+            worker.close()
+        for policies in self._policies:  # policies of workers that were never started
+            policies.close()
+        self._policies = []
+        self._env.close()
+
+    def _start_workers(self, loop: asyncio.AbstractEventLoop) -> None:
+        core_of(self._env).factory.require_open()
+        loader = loader_of(self._env.host)
+        for number in range(self._threads):
+            policies = self._policies.pop() if self._policies else None
+            resources = loader.shared(unclosed=self._unclosed)
+            name = f"arkml-guest-trials-{number}"
+            self._workers.append(GuestWorker(name, loop, resources, policies))
+
+    def _guest(self, start: EnvInitialInput) -> TrialGuest:
+        """Return the guest of a trial. Raises TrialError and UsageError."""
+        config = _parsed(start.config.content)
+        names = [actor.name for actor in start.actors_in_trial]
+        if sorted(names) != sorted(self._slots):
+            raise TrialError(
+                f"the actors {', '.join(names)[:200]} are not the slots of the guest:"
+                f" {', '.join(self._slots)[:200]}"
+            )
+        template = core_of(self._env).factory
+        if config.HasField("seed"):
+            seed = seed_of(config.seed)
+            template.script.warn_unseedable()
+        else:
+            seed = drawn_seed(self._random)
+        plan = TrialPlan(
+            self.classes,
+            [self._slots[name][0] for name in names],
+            next(self._numbers),
+            seed,
+            start.name,
+            self.options.end_on,
+        )
+        return TrialGuest(template.variant(self._settings(config)), plan)
+
+    def _settings(self, config: GuestConfig) -> InstanceSettings:
+        """Return the settings of an instance: the options, replaced by values of the trial."""
+        settings = core_of(self._env).factory.settings
+        if config.HasField("configure"):
+            settings = replace(settings, configure=config.configure)
+        elif config.configure_numbers:
+            settings = replace(settings, configure=tuple(config.configure_numbers))
+        return replace(settings, args=config.args) if config.HasField("args") else settings
+
+    def _require_config(self, config: GuestConfig) -> None:
+        if config.HasField("configure") and config.configure_numbers:
+            raise TrialError("the configuration of a trial has configure and configure_numbers")
+        settings = self._settings(config)
+        try:
+            if config.HasField("seed"):
+                seed_of(config.seed)
+            Script(self._env.module, settings.entry, settings.args, settings.configure)
+        except ArkmlError as error:
+            raise TrialError(f"the configuration of a trial: {error}") from error
+
+    def _require_slot(self, name: str, actor_class: str) -> None:
+        if name not in self._slots:
+            raise TrialError(
+                f"the actor {name!r} is not a slot of {self._env.module.name}:"
+                f" {_listed(list(self._slots))}"
+            )
+        _, one = self._slots[name]
+        if actor_class != one.name:
+            raise TrialError(f"the actor {name!r} has the class {one.name}, not {actor_class!r}")
+
+
+def _parsed(content: bytes) -> GuestConfig:
+    try:
+        return GuestConfig.FromString(content)
+    except DecodeError as error:
+        raise TrialError(
+            "the configuration of a trial is not an arkmlTrials.GuestConfig"
+        ) from error
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names in a sentence, of many only the first and the last."""
+    if len(names) > _SHOWN:
+        return f"{', '.join(names[:3])}, ... {names[-1]}"
+    return ", ".join(names)
