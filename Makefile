@@ -233,7 +233,7 @@ $(RELEASE)/.ready: .ci/release.txt
 lint: $(READY) ## Lint, format, spelling and types
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
-	@$(RUN) -m codespell_lib $(SPELLED)
+	@$(VENV)/bin/typos $(SPELLED)
 	@$(RUN) -m mypy
 
 check: lint sources ## Lint, types, import contracts, generated files, the public API

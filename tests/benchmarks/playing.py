@@ -71,7 +71,7 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
         before = _inferring(snapshot, frames // 4)
         play(training.train, 60)
         first = training.session._loaded_version
-        learnt = play(training.train, frames)
+        learned = play(training.train, frames)
         versions = training.session._loaded_version - first
         dropped = training.session.outbox.dropped
     after = _inferring(snapshot, frames // 4)
@@ -83,24 +83,24 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
         f" {HIDDEN}, {versions} policies arrived; a frame takes from when it is due. Inference"
         " plays before and after, without a hive at work or with none.",
     )
-    yield from _judged(topic, learnt, [before, after])
+    yield from _judged(topic, learned, [before, after])
 
 
-def _judged(topic: str, learnt: Played, inferred: Sequence[Played]) -> Iterator[Row]:
+def _judged(topic: str, learned: Played, inferred: Sequence[Played]) -> Iterator[Row]:
     slowest = [played.slowest() for played in inferred]
     bound = AtMost(round(sum(slowest) / len(slowest) + TOLERATED, 2))
-    yield alone(topic, "played, late frames", "frames", [learnt.late], AtMost(0))
+    yield alone(topic, "played, late frames", "frames", [learned.late], AtMost(0))
     yield Row(
         topic,
         "played, 99th percentile",
         "ms",
-        Spread.of([learnt.slowest()]),
+        Spread.of([learned.slowest()]),
         bound,
         "inference",
         Spread.of(slowest),
     )
-    yield alone(topic, "played, longest frame", "ms", [max(learnt.milliseconds)])
-    busy = 100 * learnt.cpu / learnt.seconds
+    yield alone(topic, "played, longest frame", "ms", [max(learned.milliseconds)])
+    busy = 100 * learned.cpu / learned.seconds
     yield alone(topic, "played, threads of the client", "% of a core", [busy], BUSY)
 
 

@@ -576,7 +576,7 @@ WRONG = {
     "no number": ({"actors": 0}, "actors is 0: it takes a whole number from 1"),
     "lockstep": ({"actors": 2, "settings": {"sync": True}}, "actors is 2 and sync is set"),
     "no runner": ({"actors": 2, "runner": "threads"}, "runner is 'threads'"),
-    "a cluster without ray": ({"actors": 2, "ray_address": "a:1"}, "ray_address is a:1"),
+    "a cluster without ray": ({"actors": 2, "ray_address": "a:1"}, "ray_address is 'a:1'"),
     "a runner of nothing": ({"runner": "ray"}, "it places actors, which are not given"),
     "a hive that no node reaches": (
         {"actors": 2, "runner": "ray", "ray_address": "10.1.2.3:6379"},

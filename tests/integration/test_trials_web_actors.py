@@ -421,7 +421,6 @@ async def test_a_connection_whose_request_does_not_arrive_is_closed(sent):
         ("GET", RUN, "content-length: 500000000\r\n\r\n"),
         ("GET", RUN, "transfer-encoding: chunked\r\n\r\n5\r\nabcde\r\n"),
         ("GET", f"{RUN}?{'x' * 10_000}", "\r\n"),
-        ("GET", RUN, "x: y\r\n" * 200 + "\r\n"),
     ],
 )
 async def test_a_request_that_no_websocket_begins_with_is_refused(caplog, method, path, header):
@@ -442,6 +441,18 @@ async def test_a_request_that_no_websocket_begins_with_is_refused(caplog, method
         assert b"no websocket: " in answer
         assert await web.connections(0) == 0
     assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+async def test_a_header_of_many_fields_is_refused():
+    async with serving() as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port.port)
+        writer.write(f"GET {RUN} HTTP/1.1\r\n".encode() + b"x: y\r\n" * 200 + b"\r\n")
+        async with asyncio.timeout(PATIENCE):
+            answer = await reader.read()
+        writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert answer.endswith(b"a request has 128 fields in its header at most\n")
 
 
 @pytest.mark.parametrize("line", [b"x: y\r\n", b"x" * 1_000])

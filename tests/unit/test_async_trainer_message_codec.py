@@ -23,7 +23,7 @@ def transitions(count, n=1, width=3, dtype=np.float32):
     return [transition(rows[i], acts[i], rows[i + 1]) for i in range(count)]
 
 
-def travelled(items):
+def traveled(items):
     message = PushedItemMessage(3, items, incarnation=2, sequence=7)
     return decode_message(encode_message(message))
 
@@ -43,7 +43,7 @@ def assert_same(items, others):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
 def test_transitions_of_arrays_arrive_as_they_were(n, dtype):
     items = transitions(20, n, dtype=dtype)
-    message = travelled(items)
+    message = traveled(items)
 
     assert (message.id, message.incarnation, message.sequence) == (3, 2, 7)
     assert_same(items, message.pushed_items)
@@ -56,7 +56,7 @@ def test_an_observation_of_two_transitions_is_sent_once():
 
 
 def test_arrays_that_arrive_can_be_written():
-    (item,) = travelled(transitions(1)).pushed_items
+    (item,) = traveled(transitions(1)).pushed_items
     item.obs.array[:] = 5
 
     assert item.obs.array.tolist() == [[5, 5, 5]]
@@ -82,7 +82,7 @@ ODD = [
 
 @pytest.mark.parametrize("items", ODD)
 def test_transitions_that_cannot_be_stacked_arrive_as_they_were(items):
-    others = travelled(items).pushed_items
+    others = traveled(items).pushed_items
 
     assert_same(items, others)
     assert [type(one.obs) for one in items] == [type(one.obs) for one in others]
@@ -90,4 +90,4 @@ def test_transitions_that_cannot_be_stacked_arrive_as_they_were(items):
 
 @pytest.mark.parametrize("items", [[(1, "a"), None], [{"x": 1.5}]])
 def test_other_items_arrive_as_they_were(items):
-    assert travelled(items).pushed_items == items
+    assert traveled(items).pushed_items == items

@@ -124,10 +124,10 @@ def test_features_that_are_no_numbers_spoil_their_own_row_only():
     features = numbers(5, 8)
     clean = acted(policy, features)
     features[2, 3] = np.nan
-    spoilt = acted(policy, features)
+    spoiled = acted(policy, features)
 
-    assert np.isnan(spoilt[2]).all()
-    assert np.array_equal(np.delete(spoilt, 2, 0), np.delete(clean, 2, 0))
+    assert np.isnan(spoiled[2]).all()
+    assert np.array_equal(np.delete(spoiled, 2, 0), np.delete(clean, 2, 0))
 
 
 def noise(policy, ids, key=7):

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from arkml.arrays import Marks, every, some
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.decisions import Decision
@@ -379,7 +380,7 @@ def _mask_of(options: dict[str, Any], count: int) -> Marks:
     is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (count,)
     if not is_mask or not mask.any():
         raise UsageError(
-            f"reset_mask is {mask!r:.80}: it takes an array of {count} bools, one of them True"
+            f"reset_mask is {cut_repr(mask)}: it takes an array of {count} bools, one of them True"
         )
     found: Marks = mask
     return found

@@ -13,7 +13,7 @@ _log = SafeLogger(__name__)
 _LEVELS = {
     name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
-_LEVELLED = re.compile(rf"(?:\w+: )?({'|'.join(_LEVELS)})\s*:? (.*)")
+_LEVELED = re.compile(rf"(?:\w+: )?({'|'.join(_LEVELS)})\s*:? (.*)")
 """A line that begins with its level, after the word `learner:` or nothing."""
 
 _LONGEST = 4_096
@@ -100,7 +100,7 @@ def relay_line(line: str, *, run: str, worker: str = "") -> None:
     if not text:
         return
     level, process = logging.INFO, worker or "learner"
-    if match := _LEVELLED.fullmatch(text):
+    if match := _LEVELED.fullmatch(text):
         level, text = _LEVELS[match[1]], match[2]
     about = {name: value for name, value in (("run", run), ("worker", worker)) if value}
     _log.log(level, "%s: %s", process, text, extra=about)
