@@ -9,7 +9,7 @@ Marks = npt.NDArray[np.bool_]
 
 
 def some(marks: Marks) -> bool:
-    """Return whether any is True; a tenth of the time of `any` for hundreds of marks."""
+    """Return whether any mark is True; for hundreds in a tenth of the time of `marks.any()`."""
     return 1 in marks.tobytes()
 
 

@@ -71,7 +71,7 @@ class Slots:
         return indices
 
     def leave(self, indices: Indices) -> None:
-        """Free slots, intp, [n]."""
+        """Mark the slots at `indices`, intp, [n], as empty."""
         self.agents[indices] = _EMPTY
 
     def enter(self, decision: Decision, agents: Ids) -> Indices:

@@ -75,10 +75,12 @@ class HiveTransport:
     """
     Requests to one hive, on the event loop that uses it.
 
-    Requests go through `transport`, by default real HTTP, and not through an httpx client, which
-    logs each of them at INFO. A certificate must be signed by an authority that OpenSSL trusts: the
-    system's authorities, or the files of SSL_CERT_FILE and SSL_CERT_DIR. Refusals older than
-    `fresh` seconds do not count.
+    Requests go straight through `transport`, by default real HTTP, because an httpx client logs
+    each of them at INFO. A certificate must be signed by an authority that OpenSSL trusts: the
+    system's authorities, or the files of SSL_CERT_FILE and SSL_CERT_DIR.
+
+    Of answers by which the hive refuses requests for now (503, for example), only the last `fresh`
+    seconds count.
 
     Attributes:
         answered: Time of the last answer, by the monotonic clock.

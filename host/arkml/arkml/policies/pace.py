@@ -30,10 +30,14 @@ class ModelTime:
     """
     The time of the nodes of a model, added up in the order of the graph.
 
-    rows, subnormal_rows: the most rows of a run that keep each node under `NODE_SECONDS`, with
-    ordinary and with subnormal numbers; 0 if a node is over that without any row. fixed_seconds:
-    of each run. row_seconds, subnormal_seconds: of each row, with ordinary and with subnormal
-    numbers.
+    Attributes:
+        rows: The most rows of one run for which each node takes less than `NODE_SECONDS`; 0 if the
+            fixed time of a node alone is more.
+        subnormal_rows: The same where the numbers are subnormal.
+        fixed_seconds: Seconds of each run, whatever its rows.
+        row_seconds: Seconds that each row adds.
+        subnormal_seconds: Seconds that each row of subnormal numbers adds.
+
     """
 
     rows: int = _MOST

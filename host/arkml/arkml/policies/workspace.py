@@ -36,7 +36,7 @@ class AgentStore(Protocol):
 
 
 class ArrayUser(Protocol):
-    """Uses arrays of a workspace until they are replaced by larger ones."""
+    """A policy that refers to arrays of a workspace, and lets go of them when they are replaced."""
 
     def release(self) -> None:
         """Let go of all arrays."""

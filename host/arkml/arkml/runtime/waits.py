@@ -31,13 +31,13 @@ class Wait:
     earliest: float = 0.0
 
     def block(self, look: Callable[[], None]) -> None:
-        """Block until the wait is over, and call `look` at intervals. Raises its errors."""
+        """Block until the wait is over; `look` is called at intervals, and ends it by raising."""
         while not self.ready(_SLICE):
             look()
         look()
 
     async def block_async(self, look: Callable[[], None]) -> None:
-        """Wait while other tasks run, and call `look` at intervals. Raises its errors."""
+        """Wait until it is over, as `block` does, while other asyncio tasks run."""
         import asyncio  # 20 ms at start that only coroutines need
 
         pause = 0.0

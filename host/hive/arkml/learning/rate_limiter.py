@@ -57,22 +57,22 @@ class RateLimiter:
         error = (rows - memory_min_size) * updates_per_row - updates
 
     - An update is allowed while the error stays at 0 or above (`min_diff`): the first
-      `memory_min_size` rows allow none, as many updates would be made from few rows, and later rows
-      never allow more than their ratio.
-    - A row is allowed while the error stays at or below `max_diff`: the updates of the rows that
-      the learner has in advance, LEAST_AHEAD to MOST_AHEAD of them. These rows are also allowed
-      where no update is, so one of the two always is (Reverb bounds its `error_buffer` from below
-      instead).
+      `memory_min_size` rows allow none, because otherwise many updates would be made from few
+      rows, and later rows never allow more than their ratio.
+    - A row is allowed while the error stays at or below `max_diff`, which is `updates_per_row`
+      times the rows that hosts may be ahead of the learner, LEAST_AHEAD to MOST_AHEAD. A row is
+      also allowed whenever no update is, so that hosts and learner never both wait (Reverb bounds
+      its `error_buffer` from below instead).
 
     Two things differ from Reverb. Hosts that do not wait cannot be bounded, so an error of more
     than BACKLOG_SECONDS of updates is forgotten: a learner that was delayed for longer does not
-    make up for it. And a slow learner admits LEAST_ROWS_PER_SECOND, so hosts that wait are served
-    at an effective `min(updates_per_row, 1 / (update_seconds * LEAST_ROWS_PER_SECOND))` updates for
-    each row.
+    make up for it. And however slow the learner is, LEAST_ROWS_PER_SECOND are admitted: hosts that
+    wait are served at an effective `min(updates_per_row, 1 / (update_seconds *
+    LEAST_ROWS_PER_SECOND))` updates for each row.
 
     In lockstep (`Settings.sync`) nothing is forgotten, and nothing depends on the clock: after
-    every step of the log there have been `floor((rows - memory_min_size) * updates_per_row)`
-    updates.
+    each batch of rows that is read from the log there have been `max(0, floor((rows -
+    memory_min_size) * updates_per_row))` updates.
 
     `updates` counts the updates of this run only: the policy that it began with may have had some
     before. `admitted` may be called from any thread, the other methods from one.

@@ -86,7 +86,11 @@ class Reporter:
             self._cursor = self._learner.experience.log.cursor
 
     def send_progress(self) -> None:
-        """Send rows, updates and the seconds since the present turn began, 0 between turns."""
+        """
+        Tell the server the number of rows and updates, and how long the learner has been busy.
+
+        That is the time since its present round of updates began, 0 between two rounds.
+        """
         learner, began = self._learner, self._turn_began
         self._server.send(
             "progress",

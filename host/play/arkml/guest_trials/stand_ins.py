@@ -193,7 +193,7 @@ class WorkerStandIns:
         return [self._act(one) for one in rows]
 
     def forget(self, keys: Sequence[int]) -> None:
-        """Forget the recurrent states and the versions of slots whose trial has ended."""
+        """Forget the states and policy versions of these slots, whose trials have ended."""
         for policies in self.policies.values():
             for key in keys:
                 policies.forget(key)

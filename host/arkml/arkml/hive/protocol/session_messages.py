@@ -120,7 +120,7 @@ class NamesRequest(WireStruct, frozen=True):
 
 
 class NamesReply(WireStruct, frozen=True):
-    """The numbers of metric names, and the reason for each name that is refused."""
+    """The number by which rows refer to each metric, and the reason for each refused name."""
 
     ids: dict[str, MetricId]
     refused: dict[str, str] = field(default_factory=dict)

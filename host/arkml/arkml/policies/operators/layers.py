@@ -18,7 +18,9 @@ from arkml.policies.operators.elementwise import floats_only
 
 def gemm(call: Call) -> list[Tensor]:
     """
-    Size Gemm of matrices [rows, inner] and [inner, columns], each transposed on demand, and a bias.
+    Return the shape of Gemm, [rows, columns], and count its work.
+
+    The matrices are [rows, inner] and [inner, columns], transposed where transA and transB say so.
 
     The bias, input 2, must broadcast to [rows, columns]. Work: rows * columns * inner.
     """

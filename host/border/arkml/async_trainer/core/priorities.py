@@ -136,7 +136,7 @@ class SumTree:
                 nodes = parents  # type: ignore[assignment]
 
     def values(self, ixs: Indices) -> Floats:
-        """Return the values of slots."""
+        """Return the priorities of the slots `ixs`, [n]."""
         return self._sums[ixs + self._leaves]
 
     def get(self, sums: npt.ArrayLike) -> Indices:

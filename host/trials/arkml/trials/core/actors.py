@@ -49,7 +49,7 @@ class TrialPlace:
         self._table = table
 
     def take(self, step: Move) -> None:
-        """Move to the next phase. Raises Breach if the table has no such step."""
+        """Move to the phase that `step` leads to. Raises Breach if none follows it from here."""
         phase = self._table[self.phase].get(step)
         if phase is None:
             raise Breach(f"{step.value} while it is {self.phase.value}")

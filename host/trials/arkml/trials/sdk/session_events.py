@@ -175,7 +175,7 @@ class RecvMessage:
 
     @classmethod
     def of(cls, message: common.Message) -> RecvMessage:
-        """Return a message from the received one."""
+        """Return the message that a protobuf message of the server holds."""
         payload = unpacked(message.payload)
         return cls(message.tick_id, message.sender_name, message.receiver_name, payload)
 

@@ -65,7 +65,7 @@ class SharedChannels:
 
 
 class GrpcCallers:
-    """Callers for `grpc://` endpoints. Belongs to one event loop."""
+    """The calls of trials to actors, environments and hooks at `grpc://` endpoints, in one loop."""
 
     def __init__(self, limits: TrialLimits) -> None:
         self._limits = limits
