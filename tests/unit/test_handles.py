@@ -32,6 +32,25 @@ def test_a_handle_is_generation_and_index_plus_one():
     assert (first, second, third) == (1, 2, 1 << 32 | 2)
 
 
+@pytest.mark.parametrize("name", ["_items", "_generations"])
+def test_a_table_can_be_read_and_filled_after_an_insert_that_a_signal_handler_cut_off(name):
+    class Ringing(list):
+        def append(self, item):
+            super().append(item)
+            setattr(things, name, [*self])
+            raise InterruptedError
+
+    things = table()
+    things.insert("a")
+    setattr(things, name, Ringing(getattr(things, name)))
+    with pytest.raises(InterruptedError):
+        things.insert("b")
+    later = things.insert("c")
+
+    assert dict(things)[1] == "a"
+    assert things.get(later, str) == "c"
+
+
 @pytest.mark.parametrize("handle", [0, 1 << 32, 2, 1 << 63 | 1, (1 << 64) - 1])
 def test_what_was_never_issued_names_nothing(handle):
     things = table()

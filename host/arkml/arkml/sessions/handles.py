@@ -110,8 +110,8 @@ class HandleTable(Generic[T]):
         if self._free:
             self._items[self._free.pop()] = item
         else:
+            self._generations.append(0)  # first: a signal handler may raise between the two
             self._items.append(item)
-            self._generations.append(0)
         self._live += 1
         self._room.live += 1
         return handle
