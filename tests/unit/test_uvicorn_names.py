@@ -6,11 +6,12 @@ import re
 import textwrap
 
 import pytest
+import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from arkml.base.http_server import LimitedProtocol, _HeldReading
+from arkml.base.http_server import LimitedProtocol, LimitedServer, _HeldReading
 from arkml.server.connections import HiveConfig
 from arkml.trials.server.web.connections import WebConfig, _HttpProtocol, _WebsocketProtocol
 
@@ -22,6 +23,8 @@ HTTP = {
     "parser", "pause_writing", "pipeline", "resume_writing", "shutdown", "transport",
 }  # fmt: skip
 CYCLE = {"body", "keep_alive", "response_complete", "response_started"}
+SERVER = {"config", "lifespan", "serve", "server_state", "servers", "started"}
+CONFIG = {"backlog", "http_protocol_class", "ssl"}
 FLOW = {"holds", "pause_reading", "resume_reading"}  # the first is ours
 WEBSOCKET = {
     "app_state", "close_sent", "config", "conn", "connection_lost", "connection_made",
@@ -73,3 +76,15 @@ HTTP_USES = used(LimitedProtocol, _HttpProtocol) | CONFIGS
 def test_our_connections_use_these_names_of_uvicorn_and_no_others(found, expected, one):
     assert found == expected
     assert expected - {"holds"} <= has(one)
+
+
+@pytest.mark.parametrize(
+    ("places", "expected", "one"),
+    [({"self"}, SERVER, uvicorn.Server), ({"config"}, CONFIG, uvicorn.Config)],
+    ids=["server", "configuration"],
+)
+def test_our_server_begins_by_these_names_of_uvicorn_and_no_others(places, expected, one):
+    source = inspect.getsource(one)
+
+    assert names_after(places, LimitedServer) - {"limits"} == expected  # that is ours
+    assert all(re.search(rf"(self\.|def ){name}\b", source) for name in expected)

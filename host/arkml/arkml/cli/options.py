@@ -276,10 +276,10 @@ class OutputOptions:
     verbose: Verbose = 0
     log_level: LogLevel = None
 
-    def start_logs(self, level: str | None = None) -> None:
-        """Begin to show log lines, from `level` on unless an option says otherwise."""
+    def start_logs(self, level: str | None = None, file: Path | None = None) -> None:
+        """Begin to log, to stderr or a file, from `level` on unless an option says otherwise."""
         shown = self.log_level or (None if self.verbose or self.debug else level)
-        LogOptions(shown, self.verbose, self.debug).start()
+        LogOptions(shown, self.verbose, self.debug, file).start()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

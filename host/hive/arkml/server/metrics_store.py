@@ -197,10 +197,12 @@ class MetricsStore:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             _require_plain(self._path)
-            if not _is_ours(self._path):
+            try:
+                self._connection = _connect(self._path)
+            except _ForeignTables:
                 _log.warning("%s has foreign tables: it is set aside unread", self._path)
                 _set_aside(self._path)
-            self._connection = _connect(self._path)
+                self._connection = _connect(self._path)
         return self._connection
 
 
@@ -212,15 +214,15 @@ def read_store(directory: Path) -> closing[sqlite3.Connection]:
     Raises FileNotFoundError for a run without metrics, sqlite3.Error and OSError.
     """
     path = directory / STORE_NAME
-    open_file(path, follow=False).close()
+    if not os.path.lexists(path):
+        raise FileNotFoundError(path)
     _require_plain(path)
-    if not _is_ours(path):
-        raise sqlite3.DatabaseError(f"{path} has foreign tables")
     uri = path.absolute().as_uri()
     for mode in ("mode=rw", "mode=ro&immutable=1"):
         connection = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None)
         try:
             connection.execute("PRAGMA query_only = 1")
+            _require_ours(connection)
             connection.execute("SELECT id FROM metrics LIMIT 1").fetchone()
         except sqlite3.Error:
             connection.close()
@@ -248,6 +250,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     # Threads take turns; explicit transactions.
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
+        _require_ours(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.executescript(_SCHEMA)
@@ -272,6 +275,10 @@ def _require_plain(path: Path) -> None:
         raise OSError(f"{beside} is no file of this hive: remove it")
 
 
+class _ForeignTables(sqlite3.DatabaseError):
+    """A database with other tables than a store has."""
+
+
 @cache
 def _tables() -> frozenset[tuple[Any, ...]]:
     """Return the entries of the schema of a store."""
@@ -280,19 +287,10 @@ def _tables() -> frozenset[tuple[Any, ...]]:
         return frozenset(made.execute(_ENTRIES))
 
 
-def _is_ours(path: Path) -> bool:
-    """
-    Return whether a database has no other tables than a store has, before anything reads them.
-
-    A view in the place of a table could take for ever. One that cannot be read is damaged: ours.
-    """
-    if not path.exists():
-        return True
-    with closing(sqlite3.connect(path)) as found:
-        try:
-            return frozenset(found.execute(_ENTRIES)) <= _tables()
-        except sqlite3.DatabaseError:
-            return True
+def _require_ours(connection: sqlite3.Connection) -> None:
+    """Raise _ForeignTables before a view in the place of a table is read, which may never end."""
+    if not frozenset(connection.execute(_ENTRIES)) <= _tables():
+        raise _ForeignTables("the database has foreign tables")
 
 
 def _set_aside(path: Path) -> None:
@@ -310,13 +308,22 @@ def _salvage(path: Path) -> None:
         new.with_name(new.name + suffix).unlink(missing_ok=True)
     with closing(_connect(new)) as made, closing(sqlite3.connect(path)) as old:
         made.execute("BEGIN")
-        for (table, columns), order in product(_TABLES.items(), ("ASC", "DESC")):
+        for (table, columns), order in product(_readable_tables(old), ("ASC", "DESC")):
             key = ", ".join(f"{one} {order}" for one in columns.split(", ")[:2])
             into = f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({_marks(columns)})"
             made.executemany(into, _readable(old, f"SELECT {columns} FROM {table} ORDER BY {key}"))
         made.execute("COMMIT")
     _set_aside(path)
     new.replace(path)
+
+
+def _readable_tables(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return the tables of a damaged store and their columns; none if it is no store."""
+    try:
+        _require_ours(connection)
+    except sqlite3.DatabaseError:
+        return []
+    return list(_TABLES.items())
 
 
 def _readable(connection: sqlite3.Connection, statement: str) -> Iterator[tuple[Any, ...]]:

@@ -14,7 +14,6 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import GOOD, print_json
 from arkml.cli.launch import HostOptions
-from arkml.cli.logs import LogOptions
 from arkml.cli.values import LAST_PORT, rate, whole_number
 from arkml.errors import UsageError
 from arkml.limits import PLAYER_AREAS
@@ -140,7 +139,7 @@ def player(options: PlayerOptions) -> int:
     if options.bundle is None:
         require_grpc()
     output = options.output
-    LogOptions(output.log_level, output.verbose, output.debug, options.log_file).start()
+    output.start_logs(file=options.log_file)
     if options.bundle is not None:
         return _write(options, options.bundle)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # by default it logs every closed connection
