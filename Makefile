@@ -6,6 +6,7 @@ RUN := $(VENV)/bin/python
 PYTEST ?= $(RUN) -m pytest
 READY := $(VENV)/.ready
 SITE := $(VENV)/.site
+NATIVE := host/arkml/native/arkml_native.c host/arkml/hatch_build.py
 # A worker for each processor and one more (tests/conftest.py); each runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py)
@@ -43,7 +44,7 @@ help: ## List the targets
 
 setup: $(READY) ## Make .venv with the exact versions of constraints.txt
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(NATIVE)
 	@echo "Setting up $(VENV) (once, about a minute) ..." >&2
 	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 15) else \
 	  "arkml needs Python 3.11 to 3.14; this is %d.%d. Name another: make PYTHON=python3.12" \

@@ -384,13 +384,10 @@ def test_what_wasmtime_keeps_for_the_next_exception_is_never_used(actor, host):
     assert wasmtime._func.LAST_EXCEPTION is None
 
 
-def test_guests_suspend_by_a_callback_in_python_where_there_is_no_machine_code():
+def test_guests_suspend_by_a_callback_in_python_where_there_is_no_native_library():
     script = """
-import signal
-from arkml.runtime import epochs, suspension
-plain, ends = suspension.callback, epochs.callback
-suspension.callback = lambda: plain(native=False)
-epochs.callback = lambda: ends(native=False)
+from arkml.runtime import native
+native.LIBRARY = None
 from arkml import Host
 from arkml.errors import GuestTimeout
 from tests.integration.callback_policy import assert_works

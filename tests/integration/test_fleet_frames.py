@@ -1,5 +1,6 @@
 """Frames of a fleet: each guest is parked at the end of its frame, in one call."""
 
+import ctypes
 import subprocess
 import sys
 
@@ -42,7 +43,7 @@ from arkml.errors import (
 )
 from arkml.guests.guest import calls_of
 from arkml.limits import Limits
-from arkml.runtime import bindings, fiber, lockstep
+from arkml.runtime import bindings, fiber, lockstep, rounds
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.mappings import MAPPINGS_PER_GUEST
 from arkml.runtime.store import GuestStore
@@ -456,14 +457,18 @@ def test_an_environments_backtrace_shows_the_guests_functions_only():
 # Turns, interrupts.
 
 
-def test_a_turn_that_ran_out_between_frames_costs_one_resume(fleet, monkeypatch):
+native_poll = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
+"""A function of Python in the place of wasmtime's, which the native library calls."""
+
+
+def test_a_turn_that_ran_out_between_frames_costs_one_resume(fleet):
     for guest in fleet.guests:
         script(guest, SKIP)
     for _ in range(2):
         fleet.update()
     polled = []
-    poll = lockstep._poll
-    monkeypatch.setattr(lockstep, "_poll", lambda future: polled.append(future) or poll(future))
+    count = native_poll(lambda future: polled.append(future) or bindings.poll(future))
+    fleet._parts.lockstep._rounds._state.poll = ctypes.cast(count, ctypes.c_void_p).value
     fleet.update()
     in_time, engine = len(polled), calls_of(fleet.guests[0]).instance._sandbox.engine.engine
     for _ in range(2 * TURN_TICKS):
@@ -541,7 +546,7 @@ def test_a_frame_is_cancelled_from_another_thread_and_the_others_live(fleet, on_
 
 def test_a_future_is_never_polled_after_its_end_and_always_deleted_in_fleets(host, monkeypatch):
     ended, live, begun = set(), set(), []
-    poll, delete, call = lockstep._poll, bindings.delete_future, lockstep._call_async
+    poll, delete, call = bindings.poll, bindings.delete_future, lockstep._call_async
 
     def polling(future):
         assert future not in ended, "polled after its end"
@@ -561,8 +566,9 @@ def test_a_future_is_never_polled_after_its_end_and_always_deleted_in_fleets(hos
         begun.append(future)
         return future
 
-    for part in (fiber, lockstep):
-        monkeypatch.setattr(part, "_poll", polling)
+    checked = native_poll(polling)
+    monkeypatch.setattr(fiber, "_poll", polling)
+    monkeypatch.setattr(rounds, "_POLL", ctypes.cast(checked, ctypes.c_void_p).value)
     monkeypatch.setattr(lockstep, "_call_async", beginning)
     monkeypatch.setattr(bindings, "delete_future", deleting)
     fleet = host.fleet(PLAYER, 4)

@@ -23,6 +23,8 @@ SOURCE = ROOT / "host"
 MODULES = sorted(SOURCE.rglob("*.py"))
 OWNERS = {
     "wasmtime": ("arkml.runtime",),
+    "hatchling": ("hatch_build",),  # when a wheel is built
+    "ziglang": ("hatch_build",),
     "onnxruntime": ("arkml.base.native_imports", "arkml.policies"),
     "onnx": ("arkml.policies", "arkml.learning"),
     "google": (  # protobuf

@@ -16,7 +16,7 @@ from tools.houses import PYTHONPATH
 from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
 
-from arkml.runtime import bindings, epochs, suspension
+from arkml.runtime import bindings, epochs, native, suspension
 from arkml.runtime.shim import control_block as at
 
 ROOT = Path(__file__).parents[2]
@@ -290,16 +290,20 @@ def test_strlen_over_one_flag_byte_says_whether_to_resume():
     assert answers == [False, True, True, True]
 
 
-@pytest.mark.parametrize("native", sorted({False, suspension.NATIVE}))
-def test_the_callback_copies_the_continuation_and_nothing_else(native):
+BOTH = pytest.mark.parametrize("library", [native.LIBRARY, None], ids=["native", "python"])
+
+
+@BOTH
+def test_the_callback_copies_the_continuation_and_nothing_else(library, monkeypatch):
     """argument 0 → two words → the continuation."""
+    monkeypatch.setattr(native, "LIBRARY", library)
     words = (ctypes.c_uint64 * 2)(11, 22)
     value = raw.wasmtime_val_t()
     value.of.i64 = ctypes.addressof(words)
     found = (ctypes.c_uint64 * 5)(*[0x3F] * 5)
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_size_t, ctypes.c_void_p,
                             ctypes.c_size_t, *[ctypes.c_void_p] * 2)  # fmt: skip
-    address = ctypes.cast(suspension.callback(native=native), ctypes.c_void_p).value
+    address = ctypes.cast(suspension.callback(), ctypes.c_void_p).value
     kind(address)(
         None, None, ctypes.addressof(value), 1, None, 0, None, ctypes.addressof(found) + 8
     )
@@ -307,14 +311,15 @@ def test_the_callback_copies_the_continuation_and_nothing_else(native):
     assert list(found) == [0x3F, 11, 22, 0x3F, 0x3F]
 
 
-def deadline_callback(native):
+def deadline_callback():
     kind = ctypes.CFUNCTYPE(ctypes.c_size_t, *[ctypes.c_void_p] * 4)
-    return kind(ctypes.cast(epochs.callback(native=native), ctypes.c_void_p).value)
+    return kind(ctypes.cast(epochs.callback(), ctypes.c_void_p).value)
 
 
-@pytest.mark.parametrize("native", sorted({False, epochs.NATIVE}))
-def test_a_deadline_suspends_then_gives_a_turn_and_hands_on_an_error(native):
+@BOTH
+def test_a_deadline_suspends_then_gives_a_turn_and_hands_on_an_error(library, monkeypatch):
     """DEADLINE and TURN of a control block → the ticks and the kind, or the error."""
+    monkeypatch.setattr(native, "LIBRARY", library)
     block = (ctypes.c_uint8 * at.CONTROL_SIZE)()
     state = ctypes.addressof(block) + at.DEADLINE
     deadline, turn = (
@@ -323,7 +328,7 @@ def test_a_deadline_suspends_then_gives_a_turn_and_hands_on_an_error(native):
     )
     turn.value = 5
     ticks, kind = (ctypes.c_uint64 * 3)(*[9] * 3), (ctypes.c_uint8 * 3)(*[9] * 3)
-    call = deadline_callback(native)
+    call = deadline_callback()
 
     def decide():
         error = call(None, state, ctypes.addressof(ticks) + 8, ctypes.addressof(kind) + 1)
@@ -344,10 +349,9 @@ COUNTING = """(module
     (loop $more (global.set 0 (i32.add (global.get 0) (i32.const 1))) (br $more))))"""
 
 
-@pytest.mark.parametrize("native", sorted({False, epochs.NATIVE}))
-def test_a_guest_that_gets_an_error_at_its_deadline_runs_no_further(native, monkeypatch):
-    plain = epochs.callback
-    monkeypatch.setattr(epochs, "callback", lambda: plain(native=native))
+@BOTH
+def test_a_guest_that_gets_an_error_at_its_deadline_runs_no_further(library, monkeypatch):
+    monkeypatch.setattr(native, "LIBRARY", library)
     config = wasmtime.Config()
     config.epoch_interruption = True
     engine = wasmtime.Engine(config)

@@ -1,13 +1,12 @@
 """Calls of many guests in lockstep, by guests of a few lines."""
 
-from itertools import cycle
-
 import numpy as np
 import pytest
 
 from arkml.limits import Limits
 from arkml.runtime import account as accounts
 from arkml.runtime import lockstep as lockstep_module
+from arkml.runtime import rounds
 from arkml.runtime.account import Account, counted_seconds
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
@@ -56,6 +55,10 @@ def make(engine):
         sandbox.close()
 
 
+def go_on():
+    """Let a round go on, as a check without a signal does."""
+
+
 def places(guests):
     return tuple(guest.place for guest in guests)
 
@@ -78,7 +81,7 @@ def run_frame(guests):
     together, chosen = guests[0].lockstep, places(guests)
     together.allow(1.0)
     together.begin_frames(chosen, loops(guests))
-    return together.advance(chosen)
+    return together.advance(chosen, go_on)
 
 
 def test_guests_take_the_first_place_that_is_free(make):
@@ -98,7 +101,7 @@ def test_calls_end_with_results_side_by_side(make):
     room.set_arguments((3, 4))
     together.allow(None)
     together.begin_calls(chosen, room.calls)
-    turn = together.advance(chosen)
+    turn = together.advance(chosen, go_on)
     failed = together.end(turn.ended)
 
     assert [list(part) for part in turn[:3]] == [[0, 1, 2], [], []]
@@ -113,7 +116,7 @@ def test_the_calls_that_failed_are_named_when_they_are_deleted(make):
     calls = [guests[n].entry("fail" if n == 1 else "frame").raw for n in range(3)]
     together.allow(None)
     together.begin_calls(chosen, calls)
-    failed = together.end(together.advance(chosen).ended)
+    failed = together.end(together.advance(chosen, go_on).ended)
     arena = guests[1].engine.arena
     trap = arena.numbers[(guests[1].control + at.TRAP) >> 3]
 
@@ -141,7 +144,7 @@ def test_a_call_lets_a_parked_guest_out_of_its_loop_and_runs_nothing_else(make):
     entry = guests[0].entry("sum")
     entry.set_arguments((1, 1))
     together.begin(0, entry.raw)
-    together.advance((0,))
+    together.advance((0,), go_on)
     together.end((0,))
 
     assert entry.result() == 3  # one frame
@@ -178,7 +181,7 @@ def test_a_loop_runs_ahead_as_many_frames_as_it_is_told(make):
     together, chosen = guests[0].lockstep, np.array([0, 1])
     run_frame(guests)
     together.run_ahead(chosen, 3)
-    ended, submits = together.resume(chosen)
+    ended, submits = together.resume(chosen, go_on)
 
     assert ended.tolist() == [True, True]
     assert submits.tolist() == [False, False]
@@ -192,7 +195,7 @@ def test_a_guest_that_calls_the_host_is_left_to_its_fiber(make):
     calls = [guests[0].entry("ask").raw, guests[1].entry("frame").raw]
     together.allow(None)
     together.begin_calls((0, 1), calls)
-    turn = together.advance((0, 1))
+    turn = together.advance((0, 1), go_on)
 
     assert list(turn.ended) == [1]
     assert list(turn.other) == [0]
@@ -207,7 +210,7 @@ def test_a_guest_whose_turn_ran_out_runs_once_more_and_is_then_left_to_its_fiber
     engine.ticker.running.add(id(guest))
     engine.ticker.wake()
     try:
-        turn = together.advance((0,))
+        turn = together.advance((0,), go_on)
     finally:
         engine.ticker.running.discard(id(guest))
 
@@ -222,6 +225,7 @@ class Clocks:
     def __init__(self, monkeypatch):
         self.wall, self.processor = 1000.0, 50.0
         monkeypatch.setattr(lockstep_module, "_clock", lambda: self.wall)
+        monkeypatch.setattr(rounds, "_clock", lambda: self.wall)
         monkeypatch.setattr(accounts, "_processor_clock", lambda: self.processor)
 
     def run(self, wall, processor):
@@ -252,16 +256,17 @@ def test_a_guest_that_was_held_up_is_not_charged_again_for_short_stretches(make,
 def test_guests_of_a_round_are_not_charged_for_each_other(make, clocks, monkeypatch):
     guests = make(11)
     together, chosen = guests[0].lockstep, places(guests)
-    stretches = cycle([*[SHORT] * 10, HELD_UP])
+    stretches = iter([*[SHORT] * 20, HELD_UP, HELD_UP])  # two for each
 
     def poll(_):
         clocks.run(*next(stretches))
         return False
 
-    monkeypatch.setattr(lockstep_module, "_poll", poll)
+    monkeypatch.setattr(rounds, "_poll", poll)
+    together._rounds._library = None  # in Python, as the clocks are
     together.allow(None)
     together.begin_frames(chosen, loops(guests))
-    together.advance(chosen)  # twice, since they seem to be at the ends of their turns
+    together.advance(chosen, go_on)  # each twice: they seem to be at the ends of their turns
 
     assert together.used[:10] == pytest.approx([2 * 0.0005] * 10)
     assert together.used[10] == pytest.approx(2 * 0.0002)
@@ -300,7 +305,7 @@ def test_a_guest_near_the_end_of_its_budget_is_left_to_its_fiber(make):
     calls = [guests[0].entry("ask").raw, guests[1].entry("frame").raw]
     together.allow(ALERT)  # the alert is at 0 seconds
     together.begin_calls((0, 1), calls)
-    turn = together.advance((0, 1))
+    turn = together.advance((0, 1), go_on)
 
     assert together.alert == 0
     assert (list(turn.ended), list(turn.other)) == ([1], [0])

@@ -16,7 +16,7 @@ from arkml.errors import GuestError, ModuleError, UsageError
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
-from arkml.limits import Limits, number_of_guests, require_seed
+from arkml.limits import Limits, Threads, number_of_guests, require_seed
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
@@ -25,6 +25,7 @@ from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleKind
+from arkml.runtime.threads import number_of_threads
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.gateway import RunGateway
 
@@ -57,6 +58,9 @@ class Host(Sealed, Unique, Closing):
         wasi: The access of guests through WASI. None refuses modules that import WASI.
         stub_missing: True links unknown `ark-*` functions to stubs instead of refusing the module.
         hive: The permission to train. None lets no guest train.
+        threads: The most threads that run the guests of a fleet or an environment at the same time,
+            1 to 256, or "auto" for the processors that the process may use. Results do not depend
+            on it. Fewer are used where that is faster.
 
     Raises:
         UsageError: An argument has a wrong type or value.
@@ -82,6 +86,7 @@ class Host(Sealed, Unique, Closing):
         wasi: WasiGrant | None = None,
         stub_missing: bool = False,
         hive: HiveGrant | None = None,
+        threads: Threads = "auto",
     ) -> None:
         if not isinstance(limits, Limits | None):
             raise UsageError(f"limits is {cut_repr(limits)}: it takes arkml.Limits")
@@ -103,6 +108,7 @@ class Host(Sealed, Unique, Closing):
             seed=seed,
             deterministic=deterministic,
             gateways=self._gateways,
+            threads=number_of_threads(threads),
         )
 
     def compile(self, source: Source, *, name: str | None = None) -> CompiledModule:

@@ -18,6 +18,12 @@ PLAYER_AREAS: Final = 1_024
 """Number of instances of a guest that one player of ML-Agents may have."""
 
 
+MOST_THREADS: Final = 256
+"""Number of threads that a host may have."""
+
+Threads: TypeAlias = SupportsIndex | Literal["auto"]
+"""A number of threads, or "auto" for the processors that the process may use."""
+
 TIMES = frozenset({"run_seconds", "call_seconds"})
 """The limits that are times in seconds, None for no limit; all others are whole numbers."""
 
@@ -205,6 +211,18 @@ def require_seed(value: SupportsIndex) -> int:
     if seed is None:
         raise UsageError(f"seed is {cut_repr(value)}: it takes a whole number")
     return seed
+
+
+def require_threads(value: Threads) -> int | Literal["auto"]:
+    """Return a number of threads, 1 to 256, or "auto". Raises UsageError for anything else."""
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    number = whole_number(value)
+    if number is None or not 1 <= number <= MOST_THREADS:
+        raise UsageError(
+            f"threads is {cut_repr(value)}: it takes 'auto' or a number from 1 to {MOST_THREADS}"
+        )
+    return number
 
 
 def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | None]:

@@ -54,6 +54,7 @@ class HostOptions:
     wasi: options.Wasi = False
     directory: options.Directories = None
     stub_missing: options.StubMissing = False
+    threads: options.ThreadCount = "auto"
 
     @property
     def has_budget(self) -> bool:
@@ -101,6 +102,7 @@ class HostOptions:
             wasi=wasi,
             stub_missing=self.stub_missing,
             hive=hive,
+            threads="auto" if self.threads == "auto" else int(self.threads),
         )
 
     def _wasi(self, name: str, arguments: str, *, keep_stdout: bool) -> WasiGrant | None:

@@ -13,7 +13,7 @@ import typer
 
 from arkml.cli.exits import Job
 from arkml.cli.logs import LogOptions
-from arkml.cli.values import check_words, read_configuration, whole_number
+from arkml.cli.values import check_words, read_configuration, thread_count, whole_number
 
 if TYPE_CHECKING:
     from arkml.envs.core.env_options import GuestEnvOptions
@@ -141,6 +141,15 @@ StubMissing = Annotated[
     typer.Option(
         "--stub-missing",
         help="Link unknown ark-* imports to stubs that answer ApiNotAvailable.",
+        rich_help_panel=_HOST,
+    ),
+]
+ThreadCount = Annotated[
+    str,
+    typer.Option(
+        metavar="N|auto",
+        parser=thread_count,
+        help="The most threads that run a fleet; auto takes the processors that may be used.",
         rich_help_panel=_HOST,
     ),
 ]

@@ -182,6 +182,7 @@ def command(
             help="Trainings of --seeds at a time: half of the cores by default.",
         ),
     ] = None,
+    threads: options.ThreadCount = "auto",
     actors: Annotated[
         int | None,
         typer.Option(
@@ -257,6 +258,7 @@ def command(
         seed=seed,
         limits=read_limits(tuple(limit or ())),
         budgets_every_call=sets_budget(limit),
+        threads="auto" if threads == "auto" else int(threads),
         actors=actors,
         runner=cast("RunnerName", runner),
         ray_address=ray_address,

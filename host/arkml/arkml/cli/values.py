@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from arkml.cli.units import counted
 from arkml.errors import UsageError
-from arkml.limits import GIB, KIB, MIB, TIMES, Limits
+from arkml.limits import GIB, KIB, MIB, MOST_THREADS, TIMES, Limits
 
 if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory
@@ -85,6 +85,11 @@ def rate(option: str, least: float, most: float = math.inf) -> Callable[[object]
         return number
 
     return read
+
+
+def thread_count(text: object) -> str:
+    """Read the value of --threads. Raises UsageError."""
+    return "auto" if text == "auto" else str(whole_number("--threads", 1, MOST_THREADS)(text))
 
 
 def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:

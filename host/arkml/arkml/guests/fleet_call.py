@@ -180,7 +180,7 @@ class FleetCall:
         running, waiting = places, dict[int, Wait]()
         self._round_began = math.inf
         while running or waiting:
-            turn = lockstep.advance(running)
+            turn = lockstep.advance(running, self._call_guard.check_interrupt)
             self._end(turn.ended)
             if turn.is_late:
                 self._call_guard.check_interrupt()
@@ -205,7 +205,7 @@ class FleetCall:
         because every guest of a frame takes part in it.
         """
         lockstep, now = self._lockstep, _clock()
-        counted = lockstep.spent + self._batcher.policy_seconds
+        counted = lockstep.spent - lockstep.beside + self._batcher.policy_seconds
         rest = now - self._round_began - (counted - self._counted)
         if rest >= LONG:
             rest = lockstep.counted(rest)

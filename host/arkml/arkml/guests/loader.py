@@ -60,7 +60,8 @@ class GuestLoader:
     Makes the guests of one host, which keep it alive.
 
     `override` answers every guest in place of the models that it loads; a file that cannot act
-    raises ModelRejected. `seed` and `deterministic` determine the noise of stochastic policies. A
+    raises ModelRejected. `seed` and `deterministic` determine the noise of stochastic policies. Up
+    to `threads` threads run the guests of a fleet. A
     loader that is dropped without `close` gives a ResourceWarning.
     """
 
@@ -75,8 +76,10 @@ class GuestLoader:
         seed: int,
         deterministic: bool,
         gateways: Gateways,
+        threads: int,
     ) -> None:
         self.limits = limits
+        self._threads = threads
         self._models = ModelCache(limits)
         if isinstance(override, PolicyFile):
             require_loadable(override, self._models, limits)
@@ -148,7 +151,7 @@ class GuestLoader:
             self.library() if library is None else library,
             gateway,
             CallGuard(engine.ticker),
-            Lockstep(engine.arena),
+            Lockstep(engine.arena, self._threads),
             set(),
             world,
             unclosed,

@@ -6,6 +6,7 @@ import gc
 import math
 import threading
 import time
+from array import array
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
@@ -115,8 +116,8 @@ _FIRST_SIZE = 7  # of the fields of Usage
 class Seconds(Protocol):
     """The part of a `Lockstep` that accounts use: the seconds charged to guests, by place."""
 
-    used: list[float]
-    began: list[float]
+    used: array[float]
+    began: array[float]
     touched: set[int]
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:

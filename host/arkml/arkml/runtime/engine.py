@@ -10,8 +10,9 @@ from functools import cached_property
 import wasmtime
 
 from arkml.limits import Limits
-from arkml.runtime import bindings
+from arkml.runtime import bindings, threads
 from arkml.runtime.columns.arena import Arena
+from arkml.runtime.deadline import Ticker
 from arkml.runtime.mappings import explained
 from arkml.runtime.shared_engine import shared_engine
 from arkml.runtime.wasi.linking import WasiLinker
@@ -38,7 +39,8 @@ class Engine:
         self.ticker = self._shared.ticker
         self._number = next(_numbers)
         self.ticker.users.add(self._number)
-        weakref.finalize(self, self.ticker.leave, self._number)
+        threads.enter(self._number)
+        weakref.finalize(self, _leave, self.ticker, self._number)
         self.linking = threading.Lock()
         self.linker = wasmtime.Linker(self.engine)
         self.linker.allow_shadowing = True
@@ -54,13 +56,20 @@ class Engine:
 
     def close(self) -> None:
         """
-        Free the linkers and the shim, and stop the ticker of the last host; guests stay alive.
+        Free the linkers and the shim; the ticker and the workers end with the last host.
 
-        The column memory is unmapped once it is no longer referenced.
+        Guests stay alive. The column memory is unmapped once it is no longer referenced.
         """
         self.ticker.close(self._number)
+        threads.leave(self._number)
         bindings.free(self.shim)
         if "wasi" in vars(self):
             self.wasi.close()
         bindings.free(self.linker)
         bindings.free(self._root)
+
+
+def _leave(ticker: Ticker, number: int) -> None:
+    """Let the threads end if this was the last host. Takes no lock: it is a finalizer."""
+    ticker.leave(number)
+    threads.leave(number)

@@ -14,7 +14,7 @@ import ctypes
 from ctypes import c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from arkml.runtime.machine_code import machine_code
+from arkml.runtime import native
 from arkml.runtime.shim import control_block as at
 
 SUSPENDED = 1
@@ -22,27 +22,6 @@ SUSPENDED = 1
 
 _CONTINUE, _YIELD = 0, 1  # wasmtime_update_deadline_kind_t
 _TURN = at.TURN - at.DEADLINE
-
-# cb(context, state, delta, kind) -> error under the System V ABI: state is in rsi, delta in rdx,
-# kind in rcx
-_X86_64 = bytes.fromhex(
-    "f30f1efa"  # endbr64
-    "488b06"  # mov rax, [rsi]
-    "48c70600000000"  # mov qword [rsi], 0
-    "4883f801"  # cmp rax, 1
-    "7719"  # ja to the ret: an error
-    "740a"  # je to the turn
-    "c60101"  # mov byte [rcx], 1       yield
-    "488902"  # mov [rdx], rax          0 ticks
-    "48ff06"  # inc qword [rsi]
-    "c3"  # ret
-    "8b86"  # mov eax, [rsi + TURN - DEADLINE]
-    + _TURN.to_bytes(4, "little", signed=True).hex()
-    + "488902"  # mov [rdx], rax
-    "31c0"  # xor eax, eax
-    "8801"  # mov [rcx], al             continue
-    "c3"  # ret
-)
 
 _word_at, _ticks_at, _kind_at = c_uint64.from_address, c_uint32.from_address, c_uint8.from_address
 
@@ -62,12 +41,10 @@ def _end_turn(_context: int, state: int, delta: int, kind: int) -> int:
 
 _python = ctypes.CFUNCTYPE(c_size_t, *(c_void_p,) * 4)(_end_turn)
 
-_CODE = machine_code(_X86_64)
-
-NATIVE = _CODE is not None
-"""True if turns end without running Python on fibers."""
+if native.LIBRARY is not None:
+    native.LIBRARY.set_turn_offset(_TURN)
 
 
-def callback(*, native: bool = NATIVE) -> Any:
-    """Return the callback in a form that ctypes casts; `native=False` is the Python one."""
-    return _CODE.address if native and _CODE is not None else _python
+def callback() -> Any:
+    """Return the callback in a form that ctypes casts."""
+    return _python if native.LIBRARY is None else native.LIBRARY.end_turn

@@ -12,23 +12,23 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from arkml.arrays import Marks, are_all, some
+from arkml.arrays import Marks
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, counted_seconds, last_reading, read_processor_clock
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
-from arkml.runtime.polling import poll_all
+from arkml.runtime.native import ANSWER, AT_FRAME_END, CHARGE, ENDED, OTHER, SUBMITTED
+from arkml.runtime.rounds import Places, Rounds
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 
 _clock = time.perf_counter
-_poll = bindings.poll
 _call_async = bindings.call_async
-_RUNNING, _SUBMIT, _FRAME_END = int(Reason.RUNNING), int(Reason.SUBMIT), int(Reason.FRAME_END)
+_RUNNING, _FRAME_END = int(Reason.RUNNING), int(Reason.FRAME_END)
+_MANY = 64  # numbers, from which numpy adds them up faster than Python
 
-Places: TypeAlias = npt.NDArray[np.intp]
 Frames: TypeAlias = npt.NDArray[np.uint32]
 
 
@@ -57,18 +57,19 @@ class Lockstep:
     Calls in progress of the guests that share columns, and the one owner of their raw futures.
 
     Each guest has a place, and at most one call in progress there: a plain one, or the shim's loop
-    of frames, which is parked at the end of each frame. Per guest and round it does little more
-    than the C calls.
+    of frames, which is parked at the end of each frame. Rounds run in the native library, on up to
+    `threads` threads; nothing is done in Python for each guest.
 
     It refers to no guest; each guest's `GuestStore` keeps it alive until the guest is freed.
     """
 
-    def __init__(self, arena: Arena) -> None:
-        self.futures: array[int] = array("Q")
+    def __init__(self, arena: Arena, threads: int = 1) -> None:
+        self._rounds = Rounds(arena, threads, LONG)
+        self.futures: array[int] = self._rounds.futures
         """Calls in progress by place, 0 for none. Only this class changes them."""
-        self.used: list[float] = []
+        self.used: array[float] = self._rounds.used
         """Seconds that are charged to each guest since it entered, by place."""
-        self.began: list[float] = []
+        self.began: array[float] = self._rounds.began
         """Seconds that were charged to each guest when its call or frame began, by place."""
         self.touched: set[int] = set()
         """Places of the guests that called host-lane imports since their state was last cleared."""
@@ -76,6 +77,8 @@ class Lockstep:
         """Seconds in a call or frame after which `advance` leaves a guest to its fiber."""
         self.spent = 0.0
         """Seconds that were charged to all guests together since `allow`."""
+        self.beside = 0.0
+        """Seconds in `spent` that did not pass for the calling thread: workers took part."""
         self.stale_at = 0.0
         """Time from which on the processor clock is read before guests run."""
         self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
@@ -91,25 +94,19 @@ class Lockstep:
         self._numbers = arena.number_array
         self._fields: list[Places] | None = None  # by field, of all places
         self._chosen: Sequence[int] | Places | None = None  # the last tuple of places
+        self._chosen_index: Places = np.zeros(0, np.intp)
         self._chosen_fields: list[Places] = []
 
     def enter(self, control: int) -> int:
         """Return the place of a new guest, the first that is free; `control` is its block."""
         reason = (control + at.REASON) >> 2
-        if self._free:
-            place = heappop(self._free)
-            self.used[place] = self.began[place] = 0.0
-            self._controls[place] = control
-            self._reasons[place] = reason
-        else:
-            place = len(self.futures)
-            for items in (self.used, self.began, self._controls, self._reasons):
-                del items[place:]  # of a guest whose making a signal handler cut off
-            self.used.append(0.0)
-            self.began.append(0.0)
-            self._controls.append(control)
-            self._reasons.append(reason)
-            self.futures.append(0)  # last: the others have as many items at least
+        place = heappop(self._free) if self._free else len(self.futures)
+        for items, item in ((self._controls, control), (self._reasons, reason)):
+            if place < len(self.futures):
+                items[place] = item
+            else:
+                items[place:] = [item]  # in the place of a guest whose making was cut off
+        self._rounds.enter(place, control)
         self._fields = self._chosen = None
         return place
 
@@ -162,42 +159,37 @@ class Lockstep:
         if MARK not in KNOWN:
             LogLevels.refresh()
         self.began[:] = self.used
-        self.spent = 0.0
+        self.spent = self.beside = 0.0
         self.alert = math.inf if budget is None else budget - ALERT
 
-    def advance(self, places: Sequence[int]) -> Turn:
+    def advance(self, places: Sequence[int], check: Callable[[], None]) -> Turn:
         """
         Run each guest until its call or frame ends, or it is suspended.
 
         A guest whose turn ran out is run once more, since the tick may have come just after it
-        began.
+        began. `check` is called each 10 ms, and may raise what ends the round.
         """
-        ended, alive = self._run(places)
-        if not alive:
-            return Turn(ended, (), ())
-        reasons = self._reasons_of(alive)
-        if self.spent <= self.alert and reasons.count(reasons[0]) == len(reasons):
-            if reasons[0] == _SUBMIT:
-                return Turn(ended, alive, ())
-            if reasons[0] == _FRAME_END:
-                return Turn(ended, (), ())
-        is_late = _RUNNING in reasons
-        if is_late:
-            more, _ = self._run(self._tired(alive, reasons))
-            if more:
-                gone = set(more)
-                ended = [*ended, *more]
-                alive = [place for place in alive if place not in gone]
-            reasons = self._reasons_of(alive)
-        submitted: list[int] = []
-        other: list[int] = []
-        used, began = self.used, self.began
-        for place, reason in zip(alive, reasons, strict=True):
-            if reason == _SUBMIT and used[place] - began[place] <= self.alert:
-                submitted.append(place)
-            elif reason != _FRAME_END:
-                other.append(place)
-        return Turn(ended, submitted, other, is_late)
+        if (now := _clock()) > self.stale_at:
+            self.read_clock(now)
+        rounds, index = self._rounds, self._index(places)
+        rounds.run(index, CHARGE, self.alert, check, self.counted)
+        self.spent += rounds.seconds
+        self.beside += rounds.seconds - rounds.wall
+        self._charged += rounds.elsewhere  # which is no time of this thread
+        counts, count = rounds.counts, len(places)
+        if counts[SUBMITTED] == count:
+            return Turn((), places, (), rounds.is_late)
+        if counts[AT_FRAME_END] == count:
+            return Turn((), (), (), rounds.is_late)
+        if counts[ENDED] == count:
+            return Turn(places, (), (), rounds.is_late)
+        outcomes = rounds.outcomes[:count]
+
+        def chosen(outcome: int) -> list[int]:
+            places: list[int] = index[outcomes == outcome].tolist()
+            return places
+
+        return Turn(chosen(ENDED), chosen(SUBMITTED), chosen(OTHER), rounds.is_late)
 
     def end(self, places: Sequence[int]) -> list[int]:
         """Delete calls that ended; returns the places of failed ones."""
@@ -210,30 +202,30 @@ class Lockstep:
             return []
         return [place for place, left in zip(places, failed.tolist(), strict=True) if left]
 
-    def resume(self, places: Places) -> tuple[Marks, Marks]:
+    def resume(self, places: Places, check: Callable[[], None]) -> tuple[Marks, Marks]:
         """
         Answer the submits of these guests, and run each until its call ends or it is suspended.
 
-        Budgets are not checked. Returns for each whether it is at the end of its call or of the
-        last frame that `run_ahead` allows, and whether it is in a submit of finite features, bool,
-        [n].
+        Budgets are not checked. `check` is called each 10 ms, and may raise what ends the round;
+        some guests have not run then. Returns for each guest whether it is at the end of its call
+        or of the last frame that `run_ahead` allows, and whether it is in a submit of finite
+        features, bool, [n].
         """
         if MARK not in KNOWN:
             LogLevels.refresh()
-        self._words[self._at(_ANSWER, places)] = 1
-        return self.run(places)
+        return self._mark(places, ANSWER, check)
 
-    def run(self, places: Places) -> tuple[Marks, Marks]:
+    def run(self, places: Places, check: Callable[[], None]) -> tuple[Marks, Marks]:
         """Run guests as `resume` does, without an answer."""
-        ended = poll_all(self._futures_of(places))
-        reasons = self._words[self._at(_REASON, places)]
-        if are_all(reasons, _SUBMIT):  # as in most rounds; none has ended
-            return ended, np.ones(len(places), bool)
-        tired = (reasons == _RUNNING) & ~ended
-        if some(tired):
-            ended[tired] = poll_all(self._futures_of(places[tired]))
-            reasons = self._words[self._at(_REASON, places)]
-        return ended | (reasons == _FRAME_END), reasons == _SUBMIT
+        return self._mark(places, 0, check)
+
+    def _mark(self, places: Places, flags: int, check: Callable[[], None]) -> tuple[Marks, Marks]:
+        rounds, count = self._rounds, len(places)
+        rounds.run(self._index(places), flags, math.inf, check, self.counted)
+        if rounds.counts[SUBMITTED] == count:  # as in most rounds
+            return np.zeros(count, bool), np.ones(count, bool)
+        outcomes = rounds.outcomes[:count]
+        return (outcomes == ENDED) | (outcomes == AT_FRAME_END), outcomes == SUBMITTED
 
     def counted(self, seconds: float, *, may_wait: bool = False, is_charged: bool = True) -> float:
         """
@@ -248,7 +240,7 @@ class Lockstep:
             is_charged: False if the result is not added to `used` before the next stretch ends.
 
         """
-        total = sum(self.used)
+        total = self._total()
         is_known = self._reading == last_reading()  # else another lockstep's, or thread's
         charged = max(0.0, total - self._charged) if is_known else 0.0
         counted = counted_seconds(seconds, may_wait=may_wait, charged=charged)
@@ -263,7 +255,7 @@ class Lockstep:
     def read_clock(self, now: float) -> None:
         """Read the processor clock of this thread before it runs guests."""
         self.stale_at = read_processor_clock(now)
-        self._reading, self._charged = last_reading(), sum(self.used)
+        self._reading, self._charged = last_reading(), self._total()
 
     def run_ahead(self, places: Places, frames: int) -> None:
         """Let loops run `frames` frames, such as 16, after the present one without suspending."""
@@ -284,61 +276,44 @@ class Lockstep:
         news = self._words[self._at(_NOTED, places)]
         return np.asarray(places)[news != 0].tolist() if news.any() else []
 
-    def _run(self, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-        """Run guests; returns the guests whose call has ended, and the others."""
-        futures, used, long = self.futures, self.used, LONG
-        ended: list[int] = []
-        start = then = _clock()
-        if start > self.stale_at:
-            self.read_clock(start)
-        for place in places:  # no object of a guest is touched: cache misses cost most (decision 4)
-            if _poll(futures[place]):
-                ended.append(place)
-            now = _clock()
-            ran = now - then
-            used[place] += ran if ran < long else self.counted(ran)
-            then = now
-        self.spent += then - start
-        if not ended:
-            return ended, places
-        if len(ended) == len(places):
-            return places, ()
-        gone = set(ended)
-        return ended, [place for place in places if place not in gone]
+    def _total(self) -> float:
+        """Return the seconds that are charged to all guests together, since they entered."""
+        used = self.used
+        return sum(used) if len(used) < _MANY else float(np.frombuffer(used).sum())
 
-    def _futures_of(self, places: Places) -> array[int]:
-        """Return the calls of these guests; for many, three times as fast as one by one."""
-        return array("Q", np.frombuffer(self.futures, np.uint64)[places].tobytes())
-
-    def _reasons_of(self, places: Sequence[int]) -> list[int]:
-        reasons: list[int] = self._words[self._at(_REASON, places)].tolist()
-        return reasons
-
-    def _tired(self, places: Sequence[int], reasons: Sequence[int]) -> list[int]:
-        """Return the guests whose turn ran out and whose budget has not."""
-        used, began, alert = self.used, self.began, self.alert
-        return [
-            place
-            for place, reason in zip(places, reasons, strict=True)
-            if reason == _RUNNING and used[place] - began[place] <= alert
-        ]
+    def _index(self, places: Sequence[int] | Places) -> Places:
+        """Return places as an array side by side; that of a tuple is kept."""
+        if places is self._chosen:
+            return self._chosen_index
+        if _is_constant(places):
+            self._choose(places)
+            return self._chosen_index
+        return np.ascontiguousarray(places, np.intp)
 
     def _at(self, field: int, places: Sequence[int] | Places) -> Places:
         """Return the index of a field of each guest; cached for a tuple or a read-only array."""
         if places is self._chosen:
             return self._chosen_fields[field]
-        fields = self._fields
-        if fields is None:
+        if _is_constant(places):
+            self._choose(places)
+            return self._chosen_fields[field]
+        return self._all_fields()[field][places]
+
+    def _choose(self, places: Sequence[int] | Places) -> None:
+        """Keep the indices of a tuple or of a read-only array, which stays the same."""
+        self._chosen_index = index = np.ascontiguousarray(places, np.intp)
+        self._chosen_fields = [column[index] for column in self._all_fields()]
+        self._chosen = places
+
+    def _all_fields(self) -> list[Places]:
+        """Return the index of each field of all guests, by place."""
+        if self._fields is None:
             controls = np.array(self._controls, np.intp)
-            fields = self._fields = [
+            self._fields = [
                 *((controls + word) >> 2 for word in _WORDS),
                 *((controls + number) >> 3 for number in _NUMBERS),
             ]
-        if _is_constant(places):
-            index = np.asarray(places, np.intp)
-            self._chosen, self._chosen_fields = places, [column[index] for column in fields]
-            return self._chosen_fields[field]
-        return fields[field][places]
+        return self._fields
 
 
 def _nothing_to_settle() -> None:

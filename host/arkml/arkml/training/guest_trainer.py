@@ -18,7 +18,7 @@ from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
-from arkml.limits import Limits
+from arkml.limits import Limits, Threads
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.demonstrations import DemonstrationFeed
 from arkml.runs.hive_access import EMBEDDED
@@ -85,6 +85,7 @@ def train(
     allowed_hives: Sequence[str] = (),
     seed: int = 0,
     limits: Limits | None = None,
+    threads: Threads = "auto",
     actors: int | None = None,
     runner: RunnerName = "processes",
     ray_address: str | None = None,
@@ -141,6 +142,8 @@ def train(
             such as "localhost:12356" or a URL.
         token: The token of the hive at that address.
         allowed_hives: Addresses of further hives that guests may name.
+        threads: The most threads that run the fleet of this process, 1 to 256, or "auto" for the
+            processors that it may use; other rollout workers have one each.
         actors: Number of rollout workers: hosts with `instances` guests each that take part in the
             run, the first of them in this process. Only the first counts `frames` and `eval_every`;
             the others step at `fps`, or as fast as the learner's pace admits, until the training
@@ -207,6 +210,7 @@ def train(
         seed=seed,
         limits=known,
         budgets_every_call=known.run_seconds != Limits().run_seconds,
+        threads=threads,
         actors=actors,
         runner=runner,
         ray_address=ray_address,
@@ -265,7 +269,12 @@ class GuestTrainer(Closing):
         self._actors: RolloutWorkers | None = None
         with ExitStack() as stack:
             self._host = stack.enter_context(
-                Host(seed=options.seed, limits=options.limits, hive=self._record.grant)
+                Host(
+                    seed=options.seed,
+                    limits=options.limits,
+                    hive=self._record.grant,
+                    threads=options.threads,
+                )
             )
             hives = hives_of(self._host)
             assert hives is not None

@@ -18,7 +18,14 @@ from arkml.errors import UsageError
 from arkml.hive.address import Address
 from arkml.hive.protocol.result_messages import MAX_EPISODES
 from arkml.hive.protocol.worker_jobs import environment_seed
-from arkml.limits import Limits, keep_whole, require_seed, whole_number
+from arkml.limits import (
+    Limits,
+    Threads,
+    keep_whole,
+    require_seed,
+    require_threads,
+    whole_number,
+)
 from arkml.runs.hive_access import EMBEDDED, HiveGrant
 from arkml.runs.learner_settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
@@ -91,6 +98,7 @@ class TrainingOptions:
         limits: Limits of each guest.
         budgets_every_call: True lets the time limit hold for cmdlets and functions as well as for
             the frames of an applet.
+        threads: The most threads that run the fleet of this process, as in `Host`.
         actors: Number of rollout workers; the first one is this host.
         runner: Place of the other workers.
         ray_address: Address of the Ray cluster; None takes one of this machine.
@@ -118,6 +126,7 @@ class TrainingOptions:
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     budgets_every_call: bool = False
+    threads: Threads = "auto"
     actors: int | None = None
     runner: RunnerName = "processes"
     ray_address: str | None = None
@@ -131,6 +140,7 @@ class TrainingOptions:
         if not isinstance(self.settings, Mapping):
             raise UsageError(f"settings is {cut_repr(self.settings)}: it takes a dict")
         object.__setattr__(self, "seed", require_seed(self.seed))
+        require_threads(self.threads)
         keep_whole(self, "instances")
         if self.eval_every is not None:
             keep_whole(self, "eval_every")

@@ -24,7 +24,8 @@ from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
 from arkml.runtime.account import WorkKind
 from arkml.runtime.columns.region import Region
-from arkml.runtime.lockstep import Frames, Places
+from arkml.runtime.lockstep import Frames
+from arkml.runtime.rounds import Places
 from arkml.runtime.shim.control_block import Moved
 
 _clock = time.perf_counter
@@ -139,7 +140,7 @@ class BatchStepper:
             lockstep.run_ahead(places, self._ahead)
             if lockstep.touched:  # what the present frame left is forgotten at its end
                 lockstep.run_ahead(places[np.isin(places, list(lockstep.touched))], 0)
-            ended, submits = lockstep.resume(places)
+            ended, submits = lockstep.resume(places, call_guard.check_interrupt)
             after = lockstep.frames(places)
             frames = after - before
             begun = frames

@@ -8,7 +8,7 @@ from typing import TypedDict
 from arkml.envs.core.declared_specs import SpecLike
 from arkml.envs.core.script import Configuration
 from arkml.host import Host
-from arkml.limits import Limits
+from arkml.limits import Limits, Threads
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.wasi.linking import WasiGrant
 
@@ -64,6 +64,9 @@ class GuestEnvOptions(TypedDict, total=False):
 
     host: Host | None
     """The host that loads the guest, instead of the environment's own."""
+
+    threads: Threads | None
+    """The most threads of the environment's own host; None is "auto", as in `Host`."""
 
     digest: str | None
     """The digest that the module must have (`CompiledModule.digest`), recorded in pickles."""

@@ -19,7 +19,7 @@ from arkml.envs.core.script import Configuration, kept_configuration
 from arkml.envs.core.world import FRAME, Pace
 from arkml.guests.guest import Guest
 from arkml.host import Host, Source, own_source
-from arkml.limits import Limits
+from arkml.limits import Limits, Threads
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike, bytes_of
 from arkml.runtime.wasi.linking import WasiGrant
@@ -61,6 +61,7 @@ class GuestEnv(Sealed, Closing):
         wasi: The access of the guest through WASI, for the environment's own host.
         limits: Limits of the guest, for the environment's own host.
         host: The host that loads the guest. None makes a host for this environment.
+        threads: The most threads of the environment's own host; None is "auto", as in `Host`.
         digest: The digest that the module must have (`CompiledModule.digest`).
 
     Raises:
@@ -98,6 +99,7 @@ class GuestEnv(Sealed, Closing):
         wasi: WasiGrant | None = None,
         limits: Limits | None = None,
         host: Host | None = None,
+        threads: Threads | None = None,
         digest: str | None = None,
     ) -> None:
         require_host(host)
@@ -111,6 +113,7 @@ class GuestEnv(Sealed, Closing):
         )  # fmt: skip
         self._wasi = wasi if host is None else host.wasi
         self._limits = limits if host is None else host.limits
+        self._threads = threads
         factory = InstanceFactory(
             module,
             self._settings,
@@ -118,6 +121,7 @@ class GuestEnv(Sealed, Closing):
             wasi=wasi,
             limits=limits,
             host=host,
+            threads=threads,
             digest=digest,
             owner=type(self).__name__,
         )
@@ -215,6 +219,7 @@ class GuestEnv(Sealed, Closing):
             "spec": self._core.factory.declarations.given or None,
             "wasi": self._wasi,
             "limits": self._limits,
+            "threads": self._threads,
             "digest": self.module.digest,
         }
 

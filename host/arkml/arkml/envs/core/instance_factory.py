@@ -16,7 +16,7 @@ from arkml.envs.core.world import Pace, SeededWorld
 from arkml.errors import UsageError
 from arkml.guests.instance import SharedResources
 from arkml.host import Host, Source, loader_of
-from arkml.limits import Limits, keep_whole, real_number
+from arkml.limits import Limits, Threads, keep_whole, real_number
 from arkml.runs.hive_gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
@@ -76,12 +76,15 @@ class InstanceFactory(Closing):
         wasi: WasiGrant | None,
         limits: Limits | None,
         host: Host | None,
+        threads: Threads | None,
         digest: str | None,
         owner: str,
     ) -> None:
         require_host(host)
         if wasi is not None and host is not None:
             raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
+        if threads is not None and host is not None:
+            raise UsageError("threads= is for an environment's own host: give it to that host")
         self.settings: InstanceSettings = settings
         """The options of every instance."""
         self.pace: Pace = Pace(settings.frame_seconds)
@@ -89,7 +92,10 @@ class InstanceFactory(Closing):
         self.numbers: AgentNumbers = AgentNumbers()
         """The numbers of all agents of the environment."""
         self._owns_host = host is None
-        self.host: Host = Host(limits=limits, wasi=wasi) if host is None else host
+        if host is None:
+            threads = "auto" if threads is None else threads
+            host = Host(limits=limits, wasi=wasi, threads=threads)
+        self.host: Host = host
         try:
             self.module: CompiledModule = _compiled(module, self.host)
             _require_same(module, self.module, digest)
@@ -153,6 +159,7 @@ class InstanceFactory(Closing):
             wasi=None,
             limits=None,
             host=self.host,
+            threads=None,
             digest=None,
             owner=type(self).__name__,
         )

@@ -13,7 +13,8 @@ from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
 from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
-from arkml.runtime.lockstep import Frames, Places
+from arkml.runtime.lockstep import Frames
+from arkml.runtime.rounds import Places
 from arkml.runtime.shim import control_block as at
 
 _TO_LOG = (at.METADATA - at.COUNT) >> 2  # words

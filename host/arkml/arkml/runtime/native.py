@@ -1,0 +1,119 @@
+"""
+The native library: `host/arkml/native/arkml_native.c`, compiled when the package is built.
+
+It has the two functions that run on the stacks of guests, and the loop that runs many guests, on
+several threads. Where it is missing, Python does the same, on one thread: `LIBRARY` is None then,
+and `MISSING` says why. `ARKML_PURE=1` in the environment leaves it out on purpose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+BUILD = 1
+"""Number of the structures and functions below, as ARKML_BUILD in the library."""
+NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
+    sys.platform, "libarkml_native.so"
+)
+PURE = "ARKML_PURE"
+"""Environment variable: not empty and not 0 to run without the library."""
+
+ANSWER, CHARGE, GO_ON = 1, 2, 4  # flags of `run`
+NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER = range(5)  # outcomes
+
+_log = logging.getLogger("arkml")
+
+
+class Round(ctypes.Structure):
+    """The struct arkml_round of the library."""
+
+    _fields_ = (
+        ("poll", c_void_p),
+        ("futures", c_void_p),
+        ("reasons", c_void_p),
+        ("used", c_void_p),
+        ("began", c_void_p),
+        ("answer", c_int64),
+        ("long_stretch", c_double),
+        ("slice", c_double),
+        ("alert", c_double),
+        ("threads", c_uint32),
+        ("is_measured", c_uint32),
+        ("outcomes", c_void_p),
+        ("counts", c_uint64 * 5),
+        ("seconds", c_double),
+        ("elsewhere", c_double),
+        ("wall", c_double),
+        ("is_late", c_uint32),
+        ("took_part", c_uint32),
+        ("alone", c_double),
+        ("together", c_double),
+        ("until_trial", c_uint32),
+    )
+
+
+class Library:
+    """The functions of the library at `path`. Raises OSError if it is none that can be used."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        try:
+            build, size = library.arkml_build, library.arkml_round_size
+        except AttributeError:
+            raise OSError(f"{path} is no library of arkml") from None
+        size.restype = c_size_t
+        if build() != BUILD or size() != ctypes.sizeof(Round):
+            raise OSError(f"{path} is of build {build()}, this version of arkml needs {BUILD}")
+        self._library = library
+        self.suspend = _address(library.arkml_suspend)
+        """Address of a wasmtime_func_async_callback_t."""
+        self.end_turn = _address(library.arkml_end_turn)
+        """Address of the callback of epoch deadlines."""
+        self.run: Any = library.arkml_run
+        """(address of a `Round`, address of places, count, flags) → all have run."""
+        self.run.argtypes = [c_void_p, c_void_p, c_size_t, c_uint32]
+        self.run.restype = c_bool
+        self.end_workers: Any = library.arkml_end_workers
+        self.end_workers.restype = None
+        self.after_fork: Any = library.arkml_after_fork
+        self.after_fork.restype = None
+        library.arkml_set_turn_offset.argtypes = [c_int64]
+        library.arkml_workers.restype = c_uint32
+
+    def set_turn_offset(self, offset: int) -> None:
+        """Say how many bytes after DEADLINE a control block has TURN."""
+        self._library.arkml_set_turn_offset(offset)
+
+    def workers(self) -> tuple[int, bool]:
+        """Return the number of worker threads, and whether the system has refused one."""
+        is_refused = c_uint32()
+        alive: int = self._library.arkml_workers(ctypes.byref(is_refused))
+        return alive, bool(is_refused.value)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def _load() -> tuple[Library | None, str]:
+    """Return the library, or None and a sentence that says why there is none."""
+    if os.environ.get(PURE, "0") not in {"", "0"}:
+        return None, f"{PURE} is set"
+    path = Path(__file__).with_name(NAME)
+    if not path.exists():
+        return None, f"{NAME} was not built: no C compiler was found when arkml was installed"
+    try:
+        return Library(path), ""
+    except OSError as error:
+        return None, str(error)
+
+
+LIBRARY, MISSING = _load()
+if MISSING:
+    _log.info("guests run on one thread, in Python: %s", MISSING)

@@ -1,0 +1,201 @@
+"""
+Rounds in which the calls of many guests run, each until it ends or is suspended.
+
+The native library makes them, on one thread or several, without Python's global lock. Where it is
+missing, `_run_in_python` does the same, one guest after another.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from ctypes import addressof
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.errors import GuestBusy
+from arkml.runtime import bindings, native
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.native import AT_FRAME_END, ENDED, OTHER, SUBMITTED
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import Reason
+
+Outcomes: TypeAlias = npt.NDArray[np.uint8]
+Places: TypeAlias = npt.NDArray[np.intp]
+
+SLICE = 0.01  # seconds, after which a round looks at SIGINT: no handler runs meanwhile
+
+_clock = time.perf_counter
+_poll = bindings.poll
+_POLL = bindings.address_of(_poll)
+_RUNNING, _SUBMIT, _FRAME_END = int(Reason.RUNNING), int(Reason.SUBMIT), int(Reason.FRAME_END)
+_OUTCOMES = 5
+
+
+class Rounds:
+    """
+    The calls in progress of guests by place, and rounds of them.
+
+    Args:
+        arena: The column memory, with the control blocks of the guests.
+        threads: The most threads that may take part in a round.
+        long_stretch: Seconds from which a stretch is compared with the processor time of its
+            thread.
+
+    """
+
+    def __init__(self, arena: Arena, threads: int, long_stretch: float) -> None:
+        self.futures: array[int] = array("Q")
+        """Calls in progress by place, 0 for none. Only the lockstep changes them."""
+        self.used: array[float] = array("d")
+        """Seconds that are charged to each guest since it entered, by place."""
+        self.began: array[float] = array("d")
+        """Seconds that were charged to each guest when its call or frame began, by place."""
+        self.outcomes: Outcomes = np.zeros(64, np.uint8)
+        """How each guest of the last round stopped, by its position in the round."""
+        self.counts: Sequence[int] = [0] * _OUTCOMES
+        """The guests of the last round, by outcome."""
+        self.seconds = self.elsewhere = self.wall = 0.0
+        """
+        Seconds of the last round: charged to all guests, of these by workers, and of the clock.
+        """
+        self.is_late = False
+        """True if a guest of the last round ran for a whole turn."""
+        self._arena = arena
+        self._words = arena.words
+        self._reasons: array[int] = array("Q")  # addresses
+        self._long = long_stretch
+        self._is_running = self._is_new = False
+        self._library = native.LIBRARY
+        self._state = native.Round(
+            poll=_POLL, answer=at.ANSWER - at.REASON, long_stretch=long_stretch, slice=SLICE,
+            threads=threads, is_measured=1,
+        )  # fmt: skip
+        self._counts = self._state.counts
+        self._address = addressof(self._state)
+
+    def enter(self, place: int, control: int) -> None:
+        """Make room for a guest, whose control block is at `control` of the column memory."""
+        if self._is_running:
+            raise GuestBusy("guests of a fleet that is in a call cannot be joined by others")
+        reason = self._arena.base + control + at.REASON
+        self._is_new = True
+        if place < len(self.futures):
+            self.used[place] = self.began[place] = 0.0
+            self._reasons[place] = reason
+            return
+        for items in (self.used, self.began, self._reasons):
+            del items[place:]  # of a guest whose making a signal handler cut off
+        self.used.append(0.0)
+        self.began.append(0.0)
+        self._reasons.append(reason)
+        self.futures.append(0)  # last: the others have as many items at least
+
+    def run(
+        self,
+        places: Places,
+        flags: int,
+        alert: float,
+        check: Callable[[], None],
+        counted: Callable[[float], float],
+    ) -> None:
+        """
+        Run guests, and note in the attributes how they stopped.
+
+        A guest that has run for a whole turn runs once more, since its turn may have been nearly
+        over when it began.
+
+        Args:
+            places: The guests, int, [n], side by side in memory.
+            flags: `native.ANSWER` to tell each guest first that its import returns zero,
+                `native.CHARGE` to charge its time.
+            alert: Seconds in a call after which a guest in a submit is left to its fiber.
+            check: Called each 10 ms; what it raises ends the round, in which guests have not run.
+            counted: Returns the seconds to charge of a long stretch, where Python runs the round.
+
+        """
+        count = len(places)
+        if count > len(self.outcomes) or self._is_new:
+            self._renew(count)
+        if self._library is None:
+            self._run_in_python(places, flags, alert, check, counted)
+            return
+        state, run, address = self._state, self._library.run, self._address
+        state.alert = alert
+        into = places.ctypes.data  # costs 0.5 us; a fleet's places are one array for all frames
+        self._is_running = True
+        try:
+            while not run(address, into, count, flags):
+                check()
+                flags |= native.GO_ON
+        finally:
+            self._is_running = False
+        self.counts = self._counts[:]
+        self.is_late = state.is_late != 0
+        if flags & native.CHARGE:
+            self.seconds, self.elsewhere, self.wall = state.seconds, state.elsewhere, state.wall
+
+    def _renew(self, count: int) -> None:
+        """Note where the arrays lie, and make room for `count` outcomes."""
+        if count > len(self.outcomes):
+            self.outcomes = np.zeros(2 * count, np.uint8)
+        state = self._state
+        state.futures, _ = self.futures.buffer_info()
+        state.reasons, _ = self._reasons.buffer_info()
+        state.used, _ = self.used.buffer_info()
+        state.began, _ = self.began.buffer_info()
+        state.outcomes = self.outcomes.ctypes.data
+        self._is_new = False
+
+    def _run_in_python(
+        self,
+        places: Places,
+        flags: int,
+        alert: float,
+        check: Callable[[], None],
+        counted: Callable[[float], float],
+    ) -> None:
+        """Run guests as the library does, on this thread."""
+        futures, used, began, words = self.futures, self.used, self.began, self._words
+        base, outcomes = self._arena.base, self.outcomes
+        charges, answers = flags & native.CHARGE, flags & native.ANSWER
+        counts = [0] * _OUTCOMES
+        self.is_late = False
+        start = then = looked = _clock()
+        self.seconds = self.elsewhere = 0.0
+        for index, place in enumerate(places.tolist()):
+            word = (self._reasons[place] - base) >> 2
+            if answers:
+                words[word + ((at.ANSWER - at.REASON) >> 2)] = 1
+            for is_last in (False, True):
+                ended = _poll(futures[place])
+                now = _clock()
+                if charges:
+                    ran = now - then
+                    charged = ran if ran < self._long else counted(ran)
+                    used[place] += charged
+                    self.seconds += charged
+                then = now
+                reason = words[word]
+                is_low = charges and used[place] - began[place] > alert
+                if ended or reason != _RUNNING:
+                    break
+                self.is_late = True
+                if is_low or is_last:
+                    break
+            outcome = OTHER
+            if ended:
+                outcome = ENDED
+            elif reason == _SUBMIT and not is_low:
+                outcome = SUBMITTED
+            elif reason == _FRAME_END:
+                outcome = AT_FRAME_END
+            outcomes[index] = outcome
+            counts[outcome] += 1
+            if now - looked > SLICE:
+                check()
+                looked = now
+        self.counts, self.wall = counts, then - start

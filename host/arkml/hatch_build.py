@@ -1,0 +1,124 @@
+"""
+Build hook that compiles the native library into the package.
+
+It takes the C compiler of the system if that can compile the library, else the one of the package
+`ziglang`, which it then asks for as a build requirement. `ARKML_PLATFORM=manylinux_2_17_aarch64` in
+the environment compiles for another platform, by `ziglang`. `ARKML_PURE=1` leaves the library out:
+the package works without it, on one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "native" / "arkml_native.c"
+INTO = HERE / "arkml" / "runtime"
+ZIG = "ziglang>=0.16,<0.18"
+TARGETS = {
+    "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
+    "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17",
+    "musllinux_1_2_x86_64": "x86_64-linux-musl",
+    "macosx_11_0_x86_64": "x86_64-macos.11.0",
+    "macosx_11_0_arm64": "aarch64-macos.11.0",
+    "win_amd64": "x86_64-windows-gnu",
+}
+"""Platforms of wheels, and what zig calls them."""
+FLAGS = (
+    *("-std=c11", "-O2", "-fwrapv", "-fstack-protector-strong", "-fvisibility=hidden"),
+    *("-Wall", "-Wextra", "-Wpedantic", "-Werror=implicit-function-declaration"),
+)
+
+
+class NativeLibrary(BuildHookInterface[Any]):
+    """Hatch's hook; see https://hatch.pypa.io/latest/plugins/build-hook/custom/."""
+
+    def dependencies(self) -> list[str]:
+        """Return the requirement of a compiler, if the system has none."""
+        if _is_pure() or (not _platform() and _system_compiler() is not None):
+            return []
+        return [ZIG]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Compile the library, and name the platform of the wheel."""
+        for old in INTO.glob("*arkml_native.*"):
+            if old.suffix in {".so", ".dylib", ".dll"}:
+                old.unlink()
+        platform = _platform()
+        compiler = None if _is_pure() else _compiler(platform)
+        if compiler is None:
+            self.app.display_warning("no native library is built: guests run on one thread")
+            return
+        library = INTO / _file_name(platform)
+        _compile(compiler, library, platform)
+        build_data["artifacts"].append("/" + library.relative_to(self.root).as_posix())
+        build_data["pure_python"] = False
+        tag = platform or sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{tag}"
+
+
+def _is_pure() -> bool:
+    return os.environ.get("ARKML_PURE", "0") not in {"", "0"}
+
+
+def _platform() -> str:
+    """Return the platform that is asked for, empty for this one. Raises ValueError."""
+    platform = os.environ.get("ARKML_PLATFORM", "")
+    if platform and platform not in TARGETS:
+        raise ValueError(f"ARKML_PLATFORM={platform!r} is none of {', '.join(TARGETS)}")
+    return platform
+
+
+def _file_name(platform: str) -> str:
+    """Return the name that `arkml.runtime.native` looks for."""
+    if platform.startswith("win") or (not platform and sys.platform == "win32"):
+        return "arkml_native.dll"
+    if platform.startswith("macosx") or (not platform and sys.platform == "darwin"):
+        return "libarkml_native.dylib"
+    return "libarkml_native.so"
+
+
+def _compiler(platform: str) -> list[str] | None:
+    """Return the command of a C compiler for the platform, None if there is none."""
+    system = None if platform else _system_compiler()
+    if system is not None:
+        return system
+    try:
+        import ziglang  # type: ignore[import-not-found]  # noqa: F401
+    except ImportError:
+        return None
+    target = ["-target", TARGETS[platform]] if platform else []
+    return [sys.executable, "-m", "ziglang", "cc", *target]
+
+
+def _system_compiler() -> list[str] | None:
+    """Return the first compiler of the system that compiles the library, None if none does."""
+    for command in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        words = shlex.split(command)
+        if not words or shutil.which(words[0]) is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                _compile(words, Path(folder) / _file_name(""), "")
+            except (OSError, subprocess.CalledProcessError):
+                continue
+        return words
+    return None
+
+
+def _compile(compiler: list[str], library: Path, platform: str) -> None:
+    """Compile the library. Raises CalledProcessError with the compiler's words."""
+    threads = [] if library.suffix == ".dll" else ["-pthread"]
+    bare = ["-s"] if platform else []  # no symbols for a debugger in a wheel
+    command = [*compiler, *FLAGS, *threads, *bare, "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run([*command, str(SOURCE)], check=True, capture_output=True, text=True)

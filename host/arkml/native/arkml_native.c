@@ -1,0 +1,543 @@
+/*
+ * The native part of arkml: what runs once for each guest and round, without Python.
+ *
+ * Theory of operation. A guest's call is a future of wasmtime, which runs on a stack of its own, a
+ * fiber, whenever it is polled. Two functions here are called on that stack: `arkml_suspend`, by
+ * the one async import of the shim, and `arkml_end_turn`, when the guest has run for a whole turn.
+ * Both read and write the guest's control block and return at once.
+ *
+ * `arkml_run` polls the futures of many guests, each once a round, and notes how each of them
+ * stopped and how long it ran. The calling thread holds no lock of Python meanwhile. It may be
+ * helped by workers, threads of this library that every host of the process shares. A round is cut
+ * into shares, one for each thread that may take part. A thread runs the guests of its own share
+ * first, so that a guest stays in the caches of one core, and then takes over what is left of the
+ * others. A worker that wakes up late finds the round closed and sleeps again, so nobody waits for
+ * a thread that has not begun. One round at a time has workers; another one runs on its caller.
+ *
+ * Guests share no memory but the column memory, where each writes to its own blocks only. So the
+ * results do not depend on which thread ran which guest, or on their order.
+ *
+ * Whether threads help is measured: `arkml_run` keeps the time of a guest with and without them,
+ * uses what is faster, and tries the other one now and then.
+ *
+ * A round ends early after `slice` seconds, so that Python can look at signals; it goes on with
+ * the guests that are left when `arkml_run` is called again with `ARKML_GO_ON`.
+ *
+ * Nothing is linked against wasmtime: its function comes as a pointer. `runtime/native.py` declares
+ * the same structures and refuses a library whose ARKML_BUILD is another one.
+ */
+
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef _WIN32
+#include <windows.h>
+#define ARKML_PUBLIC __declspec(dllexport)
+#else
+#include <pthread.h>
+#include <signal.h>
+#define ARKML_PUBLIC __attribute__((visibility("default")))
+#endif
+
+#define ARKML_BUILD 1u /* another one for each change of a structure or function here */
+#define ARKML_MOST_THREADS 256
+
+enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
+
+enum { NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER, OUTCOMES };
+
+enum { ARKML_ANSWER = 1, ARKML_CHARGE = 2, ARKML_GO_ON = 4 };
+
+typedef bool (*poll_function)(void *future);
+
+/* What a lockstep owns and Python fills in; the last group belongs to this library. */
+struct arkml_round {
+    poll_function poll;
+    uint64_t *futures;       /* by place */
+    const uint64_t *reasons; /* by place: the address of REASON in the guest's control block */
+    double *used;            /* by place: seconds that are charged to the guest */
+    const double *began;     /* by place: what was charged when its call began */
+    int64_t answer;          /* bytes from REASON to ANSWER */
+    double long_stretch;     /* seconds from which processor time is compared */
+    double slice;            /* seconds after which a round returns early */
+    double alert;            /* seconds in a call from which a guest is left to its fiber */
+    uint32_t threads;        /* that may take part, the calling one included */
+    uint32_t is_measured;    /* zero: use all threads always, for tests */
+
+    uint8_t *outcomes;         /* [count], out: how each guest stopped */
+    uint64_t counts[OUTCOMES]; /* out: guests by outcome */
+    double seconds;            /* out: charged to all guests together */
+    double elsewhere;          /* out: of these, by workers */
+    double wall;               /* out: seconds of the clock */
+    uint32_t is_late;          /* out: a turn ran out */
+    uint32_t took_part;        /* out: threads in the last slice */
+
+    double alone, together; /* seconds of the clock for a guest, without and with workers */
+    uint32_t until_trial;   /* rounds until the other way is tried */
+};
+
+/* ---- On the guest's fiber ---------------------------------------------------------------- */
+
+ARKML_PUBLIC uint32_t arkml_build(void) { return ARKML_BUILD; }
+
+ARKML_PUBLIC size_t arkml_round_size(void) { return sizeof(struct arkml_round); }
+
+/*
+ * Suspend the guest: copy the two words of the continuation to which its argument points.
+ *
+ * wasmtime_func_async_callback_t. An argument is a wasmtime_val_t, whose number is at offset 8.
+ */
+ARKML_PUBLIC void arkml_suspend(void *env, void *caller, const void *arguments, size_t count,
+                                void *results, size_t result_count, void **trap,
+                                void *continuation) {
+    (void)env, (void)caller, (void)count, (void)results, (void)result_count, (void)trap;
+    uint64_t source;
+    memcpy(&source, (const char *)arguments + 8, sizeof source);
+    memcpy(continuation, (const void *)(uintptr_t)source, 16);
+}
+
+/*
+ * End a turn: suspend the guest at the first of two deadlines, and give it a turn at the second,
+ * or the error that the host has left in `state` between them.
+ *
+ * The callback of wasmtime_store_epoch_deadline_callback; `state` points to DEADLINE, and the
+ * length of a turn, in ticks, lies `turn_offset` bytes from there.
+ */
+static int64_t turn_offset;
+
+ARKML_PUBLIC void arkml_set_turn_offset(int64_t bytes) { turn_offset = bytes; }
+
+ARKML_PUBLIC void *arkml_end_turn(void *context, uint64_t *state, uint64_t *delta, uint8_t *kind) {
+    (void)context;
+    uint64_t found = *state;
+    *state = 0;
+    if (found > 1) return (void *)(uintptr_t)found;
+    if (found == 1) {
+        uint32_t ticks;
+        memcpy(&ticks, (const char *)state + turn_offset, sizeof ticks);
+        *delta = ticks;
+        *kind = 0; /* continue */
+    } else {
+        *delta = 0;
+        *kind = 1; /* yield */
+        *state = 1;
+    }
+    return NULL;
+}
+
+/* ---- Running guests ----------------------------------------------------------------------- */
+
+static double now(void) {
+#ifdef _WIN32
+    LARGE_INTEGER ticks, frequency;
+    QueryPerformanceCounter(&ticks);
+    QueryPerformanceFrequency(&frequency);
+    return (double)ticks.QuadPart / (double)frequency.QuadPart;
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+#endif
+}
+
+/* Return the processor time of this thread in seconds, or a negative number where none is known. */
+static double processor_now(void) {
+#ifdef _WIN32
+    return -1.0;
+#else
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t)) return -1.0;
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+#endif
+}
+
+/* The guests of one thread: a part of `places`, of which any thread takes the next one. */
+struct share {
+    _Alignas(64) _Atomic size_t next;
+    size_t end;
+};
+
+/* A round in progress. */
+struct job {
+    struct arkml_round *round;
+    const int64_t *places;
+    uint32_t flags;
+    uint32_t share_count;
+    double until;       /* when the caller stops taking guests */
+    _Atomic bool stops; /* nobody takes another guest */
+    struct share shares[ARKML_MOST_THREADS];
+};
+
+/* What one thread has found, added to the round when it leaves. */
+struct findings {
+    uint64_t counts[OUTCOMES];
+    double seconds;
+    double then;      /* the last look at the clock */
+    double processor; /* the last look at the processor's clock, and what was charged since */
+    double since;
+    bool is_late;
+};
+
+/* Charge a guest for the time since the last look at the clock. */
+static void charge(const struct arkml_round *round, struct findings *found, int64_t place) {
+    double at = now(), ran = at - found->then;
+    found->then = at;
+    if (ran >= round->long_stretch && found->processor >= 0) {
+        /* A thread that was held up does not charge its guest for others. */
+        double processor = processor_now();
+        double counted = processor - found->processor - found->since;
+        found->processor = processor;
+        found->since = 0;
+        if (counted < 0) counted = 0;
+        if (counted < ran) ran = counted;
+    } else {
+        found->since += ran;
+    }
+    round->used[place] += ran;
+    found->seconds += ran;
+}
+
+static uint32_t word_at(uint64_t address) {
+    return *(const volatile uint32_t *)(uintptr_t)address;
+}
+
+/* Run one guest until its call or frame ends, or it is suspended; a spent turn is followed by one
+ * more, since it may have been nearly over when the guest began. */
+static void run_guest(struct job *job, struct findings *found, size_t index) {
+    struct arkml_round *round = job->round;
+    int64_t place = job->places[index];
+    void *future = (void *)(uintptr_t)round->futures[place];
+    uint64_t reason_at = round->reasons[place];
+    bool charges = job->flags & ARKML_CHARGE;
+    if (job->flags & ARKML_ANSWER)
+        *(volatile uint32_t *)(uintptr_t)(reason_at + (uint64_t)round->answer) = 1;
+    bool ended = round->poll(future);
+    if (charges) charge(round, found, place);
+    uint32_t reason = word_at(reason_at);
+    bool is_low = charges && round->used[place] - round->began[place] > round->alert;
+    if (!ended && reason == 0) {
+        found->is_late = true;
+        if (!is_low && !atomic_load_explicit(&job->stops, memory_order_relaxed)) {
+            ended = round->poll(future);
+            if (charges) charge(round, found, place);
+            reason = word_at(reason_at);
+            is_low = charges && round->used[place] - round->began[place] > round->alert;
+        }
+    }
+    uint8_t outcome = ended                          ? ENDED
+                      : reason == SUBMIT && !is_low  ? SUBMITTED
+                      : reason == FRAME_END          ? AT_FRAME_END
+                                                     : OTHER;
+    round->outcomes[index] = outcome;
+    found->counts[outcome]++;
+}
+
+static const size_t LOOKS = 16; /* guests between two looks at the clock where none is charged */
+
+/* Run guests of share `number`, then of the others, until none is left or the round stops. */
+static void take_part(struct job *job, struct findings *found, uint32_t number, bool is_caller) {
+    bool charges = job->flags & ARKML_CHARGE;
+    found->processor = charges ? processor_now() : -1.0;
+    found->then = now();
+    size_t looked = 0;
+    for (uint32_t turn = 0; turn < job->share_count; turn++) {
+        struct share *share = &job->shares[(number + turn) % job->share_count];
+        for (;;) {
+            if (atomic_load_explicit(&job->stops, memory_order_relaxed)) return;
+            if (atomic_load_explicit(&share->next, memory_order_relaxed) >= share->end) break;
+            size_t index = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+            if (index >= share->end) break;
+            if (job->round->outcomes[index] != NOT_RUN) continue; /* in the slice before */
+            run_guest(job, found, index);
+            if (is_caller) {
+                if (!charges && ++looked % LOOKS == 0) found->then = now();
+                if (found->then > job->until) {
+                    atomic_store_explicit(&job->stops, true, memory_order_relaxed);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+static void add(struct arkml_round *round, const struct findings *found, bool is_worker) {
+    for (int outcome = 0; outcome < OUTCOMES; outcome++)
+        round->counts[outcome] += found->counts[outcome];
+    round->seconds += found->seconds;
+    if (is_worker) round->elsewhere += found->seconds;
+    round->is_late |= found->is_late;
+    round->took_part++;
+}
+
+/* ---- Workers ------------------------------------------------------------------------------ */
+
+#ifndef _WIN32
+
+static struct {
+    pthread_mutex_t lock; /* of all below but the atomic ones */
+    pthread_cond_t work;  /* a round has begun, or workers are to end */
+    pthread_cond_t done;  /* the last worker has left the round */
+    _Atomic uint64_t rounds;
+    _Atomic bool is_taken; /* a round has the workers */
+    struct job *job;       /* NULL while none may be joined */
+    uint32_t wanted;       /* workers that may join it */
+    _Atomic uint32_t joined; /* workers in it */
+    uint32_t alive;
+    bool ends;
+    bool is_refused; /* the system has refused a thread */
+    pthread_t threads[ARKML_MOST_THREADS];
+} pool = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .work = PTHREAD_COND_INITIALIZER,
+    .done = PTHREAD_COND_INITIALIZER,
+};
+
+static const double SPIN = 50e-6; /* seconds for which a worker looks for the next round, awake */
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Wait awake for a round after number `seen`, for `seconds`; return how long it took, or a
+ * negative number if none came. */
+static double spin(uint64_t seen, double seconds) {
+    double began = now(), at = began;
+    while (at - began < seconds) {
+        for (int n = 0; n < 64; n++) {
+            if (atomic_load_explicit(&pool.rounds, memory_order_acquire) != seen)
+                return at - began;
+            relax();
+        }
+        at = now();
+    }
+    return -1.0;
+}
+
+static void *work(void *argument) {
+    uint32_t number = (uint32_t)(uintptr_t)argument;
+    uint64_t seen = 0;
+    double patience = 0;
+    for (;;) {
+        if (patience > 0) {
+            double began = now();
+            bool has_come = spin(seen, patience) >= 0;
+            /* Rounds that come at once are worth a wait. One during which the thread lost its
+             * processor shows a busy machine. */
+            if (!has_come || now() - began > 2 * SPIN) patience = 0;
+        }
+        pthread_mutex_lock(&pool.lock);
+        bool slept = false;
+        double began = 0;
+        while (!pool.ends && !(pool.job && seen != pool.rounds)) {
+            if (!slept) began = now();
+            slept = true;
+            if (!pool.job) seen = pool.rounds;
+            pthread_cond_wait(&pool.work, &pool.lock);
+        }
+        if (pool.ends) {
+            pthread_mutex_unlock(&pool.lock);
+            return NULL;
+        }
+        seen = pool.rounds;
+        if (slept && now() - began < SPIN) patience = SPIN;
+        struct job *job = number <= pool.wanted ? pool.job : NULL;
+        pool.joined += job != NULL;
+        pthread_mutex_unlock(&pool.lock);
+        if (!job) continue;
+        struct findings found = {0};
+        take_part(job, &found, number, false);
+        pthread_mutex_lock(&pool.lock);
+        add(job->round, &found, true);
+        if (--pool.joined == 0) pthread_cond_signal(&pool.done);
+        pthread_mutex_unlock(&pool.lock);
+    }
+}
+
+/* Start workers until there are `wanted`; the caller has the lock. */
+static void start_workers(uint32_t wanted) {
+    sigset_t all, before;
+    sigfillset(&all);
+    /* Faults of wasm are signals, which wasmtime handles on the thread that runs it. */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT};
+    for (size_t n = 0; n < sizeof faults / sizeof *faults; n++) sigdelset(&all, faults[n]);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    while (pool.alive < wanted && !pool.is_refused) {
+        uintptr_t number = pool.alive + 1;
+        if (pthread_create(&pool.threads[pool.alive], NULL, work, (void *)number)) {
+            pool.is_refused = true;
+            break;
+        }
+#ifdef __linux__
+        char name[16] = "arkml-000";
+        name[6] = (char)('0' + number / 100 % 10);
+        name[7] = (char)('0' + number / 10 % 10);
+        name[8] = (char)('0' + number % 10);
+        pthread_setname_np(pool.threads[pool.alive], name);
+#endif
+        pool.alive++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Run a job with up to `wanted` workers, and alone if another round has them. */
+static void run_together(struct job *job, struct findings *found, uint32_t wanted) {
+    bool is_mine = !atomic_exchange_explicit(&pool.is_taken, true, memory_order_acquire);
+    if (is_mine) {
+        pthread_mutex_lock(&pool.lock);
+        if (pool.alive < wanted) start_workers(wanted);
+        pool.job = job;
+        pool.wanted = wanted;
+        atomic_fetch_add_explicit(&pool.rounds, 1, memory_order_release);
+        pthread_cond_broadcast(&pool.work);
+        pthread_mutex_unlock(&pool.lock);
+    }
+    take_part(job, found, 0, true);
+    if (!is_mine) return;
+    pthread_mutex_lock(&pool.lock);
+    pool.job = NULL; /* nobody joins it any more */
+    pthread_mutex_unlock(&pool.lock);
+    for (double since = now(); pool.joined && now() - since < SPIN;) relax();
+    pthread_mutex_lock(&pool.lock);
+    while (pool.joined) pthread_cond_wait(&pool.done, &pool.lock);
+    pthread_mutex_unlock(&pool.lock);
+    atomic_store_explicit(&pool.is_taken, false, memory_order_release);
+}
+
+/* End all workers, unless a round has them. The next round that wants some starts others. */
+ARKML_PUBLIC void arkml_end_workers(void) {
+    if (atomic_exchange_explicit(&pool.is_taken, true, memory_order_acquire)) return;
+    pthread_mutex_lock(&pool.lock);
+    uint32_t alive = pool.alive;
+    pool.alive = 0;
+    pool.ends = true;
+    pthread_cond_broadcast(&pool.work);
+    pthread_mutex_unlock(&pool.lock);
+    for (uint32_t n = 0; n < alive; n++) pthread_join(pool.threads[n], NULL);
+    pool.ends = pool.is_refused = false;
+    atomic_store_explicit(&pool.is_taken, false, memory_order_release);
+}
+
+/* Forget the workers of the parent: a child process has none of them. */
+ARKML_PUBLIC void arkml_after_fork(void) {
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.work, NULL);
+    pthread_cond_init(&pool.done, NULL);
+    pool.job = NULL;
+    pool.joined = pool.alive = 0;
+    pool.ends = pool.is_refused = false;
+    atomic_store(&pool.is_taken, false);
+}
+
+/* Return the number of workers, and in `is_refused` whether the system has refused one. */
+ARKML_PUBLIC uint32_t arkml_workers(uint32_t *is_refused) {
+    pthread_mutex_lock(&pool.lock);
+    uint32_t alive = pool.alive;
+    *is_refused = pool.is_refused;
+    pthread_mutex_unlock(&pool.lock);
+    return alive;
+}
+
+#else /* Windows: rounds run on their callers */
+
+static void run_together(struct job *job, struct findings *found, uint32_t wanted) {
+    (void)wanted;
+    take_part(job, found, 0, true);
+}
+
+ARKML_PUBLIC void arkml_end_workers(void) {}
+
+ARKML_PUBLIC void arkml_after_fork(void) {}
+
+ARKML_PUBLIC uint32_t arkml_workers(uint32_t *is_refused) {
+    *is_refused = 0;
+    return 0;
+}
+
+#endif
+
+/* ---- Rounds ------------------------------------------------------------------------------- */
+
+static const double WORTH = 20e-6;    /* seconds of work for each thread that takes part */
+static const uint32_t TRIALS = 4;     /* rounds of each way before they are compared */
+static const uint32_t BETWEEN = 200;  /* rounds between two trials of the slower way */
+
+/* Return the number of threads for a round of `count` guests. */
+static uint32_t choose(struct arkml_round *round, size_t count) {
+    uint32_t most = round->threads;
+    if (most > ARKML_MOST_THREADS) most = ARKML_MOST_THREADS;
+    if (most > count) most = (uint32_t)count;
+    if (most < 2 || !round->is_measured) return most ? most : 1;
+    if (round->alone == 0) return 1;
+    double worth = round->alone * (double)count / WORTH;
+    if (worth < 2) return 1;
+    if (worth < most) most = (uint32_t)worth;
+    if (round->together == 0) return most;
+    bool helps = round->together < round->alone;
+    if (round->until_trial-- == 0) {
+        round->until_trial = BETWEEN;
+        helps = !helps;
+    }
+    return helps ? most : 1;
+}
+
+/* Note what a guest took, in seconds of the clock. */
+static void learn(struct arkml_round *round, uint32_t threads, double took) {
+    double *known = threads > 1 ? &round->together : &round->alone;
+    if (*known == 0) *known = took;
+    if (took > 2 * *known) took = 2 * *known; /* of one guest, as a rule: it ran for a whole turn */
+    *known += (took - *known) / TRIALS;
+}
+
+/* Return the guests of a round that have not run. */
+static uint64_t left_over(const struct arkml_round *round, size_t count) {
+    return count - round->counts[ENDED] - round->counts[SUBMITTED] - round->counts[AT_FRAME_END] -
+           round->counts[OTHER];
+}
+
+/*
+ * Run each guest at `places`, [count], once; see the top of this file.
+ *
+ * With ARKML_ANSWER each is told first that its import returns zero; with ARKML_CHARGE its time is
+ * added to `used`. With ARKML_GO_ON the guests that `outcomes` says have not run are run. Returns
+ * false if the slice is over and some have not; call it again with ARKML_GO_ON.
+ */
+ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, size_t count,
+                            uint32_t flags) {
+    double began = now();
+    if (!(flags & ARKML_GO_ON)) {
+        memset(round->outcomes, NOT_RUN, count);
+        memset(round->counts, 0, sizeof round->counts);
+        round->seconds = round->elsewhere = round->wall = 0;
+        round->is_late = 0;
+    }
+    if (!count) return true;
+    uint64_t before = count - left_over(round, count);
+    uint32_t threads = choose(round, count);
+    struct job job = {.round = round, .places = places, .flags = flags, .share_count = threads};
+    job.until = began + round->slice;
+    for (uint32_t n = 0; n < threads; n++) {
+        job.shares[n].next = count * n / threads;
+        job.shares[n].end = count * (n + 1) / threads;
+    }
+    struct findings found = {0};
+    round->took_part = 0;
+    if (threads > 1)
+        run_together(&job, &found, threads - 1);
+    else
+        take_part(&job, &found, 0, true);
+    add(round, &found, false);
+    double took = now() - began;
+    round->wall += took;
+    uint64_t left = left_over(round, count);
+    if (left < count - before) learn(round, threads, took / (double)(count - before - left));
+    return left == 0;
+}
