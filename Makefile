@@ -36,7 +36,7 @@ SOAK ?= 3600
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick quick-tests sources lint check bench bench-sbx fixtures generate fuzz soak audit release test-compilers \
-  test-faults test-browser test-cogment test-learn test-mlagents test-operations test-puffer test-ray test-sweeps test-torchrl test-trackers test-slow \
+  test-faults test-browser test-cogment test-learn test-mlagents test-native test-operations test-puffer test-ray test-sweeps test-torchrl test-trackers test-slow \
   test-under-load test-wheels test-workers docs clean
 
 help: ## List the targets
@@ -218,6 +218,15 @@ $(AUDIT)/.ready: tests/audit/requirements.txt
 	@$(PYTHON) -m venv $(AUDIT)
 	@$(AUDIT)/bin/pip install --quiet --disable-pip-version-check -r tests/audit/requirements.txt
 	@touch $@
+
+test-native: $(READY) ## The native library under sanitizers, and fleets and environments without it; needs cc
+	@for sanitizer in address,undefined thread; do \
+	  $(CC) -std=gnu11 -O1 -g -fwrapv -fsanitize=$$sanitizer -fno-sanitize-recover=all \
+	    -o $(VENV)/rounds tests/native/rounds.c -pthread && $(VENV)/rounds || exit; done
+# Without it suspensions run Python, where an exception of a signal handler is fatal (decision 2).
+	@ARKML_PURE=1 $(PYTEST) $(SIDE_BY_SIDE) \
+	  --deselect tests/integration/test_fibers.py::test_a_raising_signal_handler_never_ends_the_process \
+	  $(wildcard $(addprefix tests/integration/,test_fiber*.py test_fleet*.py test_env*.py test_limits.py))
 
 test-wheels: $(READY) ## Each package, installed alone from its wheel, does what it is for; four minutes
 	@$(RUN) -m pytest -m wheels tests/wheels

@@ -39,7 +39,7 @@ PACKAGES = (
     "arkml.server",
 )
 MODULES = ("onnx", "httpx", "rich.table", "rich.progress")
-READ_AT_START = "PYTHON"  # the beginning of the variables that the interpreter itself reads
+READ_AT_START = ("PYTHON", "ARKML_PURE")  # beginnings of variables that are read at the start
 WARNINGS = "error"
 _STRICT = ("PYTHONWARNINGS", WARNINGS)
 _MOST = 1 << 20  # bytes of a request

@@ -19,6 +19,7 @@ TOPIC = "environments"
 SYNC, MANY, SOME = 64, 1024, 64
 STEPS = stepping.EPISODE + 1  # of a block, in which each pendulum ends once
 FLEET, CROWD = f"{SYNC} guests", f"{MANY} agents of a guest"
+CORES, LARGE = "guests on all cores", 1_000
 PYTHON, ENVPOOL = f"gymnasium SyncVectorEnv, {SYNC} in Python", f"EnvPool, {SYNC} in C++"
 ENVPOOL_ALONE = f"EnvPool with one thread, {SYNC} in C++"
 RIVALS = (PYTHON, ENVPOOL, ENVPOOL_ALONE)
@@ -30,6 +31,7 @@ COUNTS: Mapping[str, Mapping[int, Limit]] = {  # cart-poles beside pendulums, wh
     "agents of a guest": {64: AtLeast(0.3), 1024: AtLeast(0.6), 4096: AtLeast(0.6)},
     "guests": {64: AtLeast(0.7), 1000: AtLeast(0.7)},
 }
+ON_CORES: Mapping[str, Limit] = {"pendulum": AtLeast(1.0), "cart-pole": AtLeast(0.15)}
 FLOOR = "its C source in a native loop"
 OF_NATIVE = 0.2
 OF_SILENT = 0.3
@@ -39,7 +41,8 @@ NOTE = (
     f" together every {stepping.EPISODE} steps; a cart-pole, which is pushed with its whole force"
     " as Gymnasium's is, falls after about 22, so in each step some end and others begin; the"
     " step in which one begins counts, with ours and theirs. EnvPool runs with its own choice of"
-    " threads, and with one. The cost of an interface is its step against that of GuestEnv alone,"
+    " threads, and with one; guests run on one thread where nothing else is said. The cost of an"
+    " interface is its step against that of GuestEnv alone,"
     " in the same rounds, and what it adds is their difference; PettingZoo's agents that end are"
     f" followed by others, and every {stepping.EPISODE} steps by a new instance. In a fleet a new"
     " instance takes the place of a guest that has finished or failed; the next episode of one that"
@@ -68,6 +71,8 @@ def rows(bench: Bench) -> Iterator[Row]:
     for game in STEPPED:
         bench.say(f"{game}: {SYNC} guests, and {MANY} agents of one, against {SYNC} others")
         yield from _against_others(bench, game)
+        for guests in (SYNC, LARGE):
+            yield from _on_all_cores(bench, game, guests)
         yield from players.rows(bench, TOPIC, game, SOME)
     bench.say(f"interfaces on {SOME} agents")
     yield from _interfaces(bench)
@@ -95,6 +100,28 @@ def _against_others(bench: Bench, game: str) -> Iterator[Row]:
                     Spread.of(figures[ours]), AtLeast(bound), theirs,
                     Spread.of(figures[theirs]), quotients(figures[ours], figures[theirs]),
                 )  # fmt: skip
+
+
+def _on_all_cores(bench: Bench, game: str, guests: int) -> Iterator[Row]:
+    """Steps of guests on all cores, beside one thread and beside EnvPool on all cores."""
+    alone, rival = "one thread", f"EnvPool, {guests} in C++"
+    with ExitStack() as stack:
+        calls = {
+            CORES: stepping.fleet(stack, game, guests, threads=None),
+            alone: stepping.fleet(stack, game, guests),
+        }
+        if find_spec("envpool") is not None:
+            calls[rival] = stepping.pool(stack, game, guests)
+        figures = bench.interleave(
+            {name: partial(_rate, guests, call) for name, call in calls.items()}
+        )
+    bounds = {alone: AtLeast(0.95), rival: ON_CORES[game]}
+    for other in list(figures)[1:]:
+        yield Row(
+            TOPIC, f"{game}: agent steps, {guests} {CORES}", "million/s",
+            Spread.of(figures[CORES]), bounds[other], other,
+            Spread.of(figures[other]), quotients(figures[CORES], figures[other]),
+        )  # fmt: skip
 
 
 def _with_ends(bench: Bench) -> Iterator[Row]:

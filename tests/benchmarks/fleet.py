@@ -15,10 +15,12 @@ from tests.benchmarks.rows import AtLeast, AtMost, Row, against, alone
 from tests.benchmarks.subjects import LOGGING_APPLET, bench_fleet, check, check_frame
 
 from arkml import Fleet, Host
+from arkml.runtime.threads import usable_processors
 
 TOPIC = "fleet"
 FEATURES = 8
 MANY, FEW = 1_000, 64
+CROWDS = (FEW, MANY, 4_000)  # two of 10,000 need more mappings than Linux allows by default
 STEPS = 20  # submits inside one call of `frames`
 BOUND, FRAME_BOUND = AtMost(6.0), AtMost(2.2)
 COLD_BYTES = 64 << 20  # more than the caches hold
@@ -31,19 +33,22 @@ def rows(bench: Bench) -> Iterator[Row]:
         f'"Call a step": the host calls every guest for each step. "Loop": a guest steps'
         f' {STEPS} times in one call and is suspended at each submit. "Frame": the host runs a'
         " frame of every guest by `Fleet.update`, of an export that takes and returns nothing; the"
-        " call of that export by `Fleet.call` is measured beside it. At 60 frames a second the"
+        " call of that export by `Fleet.call` is measured beside it. All run on one thread where no"
+        " cores are named. At 60 frames a second the"
         " caches are cold: between two frames"
         f" {COLD_BYTES >> 20} MiB of other memory are written, and the rest of the time is slept.",
     )
     yield from _many(bench)
     yield from _few(bench)
+    for count in CROWDS:
+        yield from _cores(bench, count)
     yield from _paced(bench)
 
 
 def _many(bench: Bench) -> Iterator[Row]:
     bench.say(f"{MANY} guests")
     plain = Companion("plain_wasmtime", MANY, FEATURES, bench.block_seconds)
-    with Host() as host, plain, bench_fleet(host, MANY, FEATURES) as fleet:
+    with Host(threads=1) as host, plain, bench_fleet(host, MANY, FEATURES) as fleet:
         seconds = bench.block_seconds
         figures = bench.interleave(
             {
@@ -73,7 +78,7 @@ def _many(bench: Bench) -> Iterator[Row]:
 
 def _few(bench: Bench) -> Iterator[Row]:
     bench.say(f"{FEW} guests")
-    with Host() as host, bench_fleet(host, FEW, FEATURES) as fleet:
+    with Host(threads=1) as host, bench_fleet(host, FEW, FEATURES) as fleet:
         seconds = bench.block_seconds
         blocks: dict[str, Block] = {
             "call": _together(fleet, "frame", 1, seconds),
@@ -88,6 +93,24 @@ def _few(bench: Bench) -> Iterator[Row]:
     for way, label in _WAYS.items():
         yield _few_row(f"{FEW} guests, {label}", figures, way, AtMost(1.0))
     yield _few_row(f"{FEW} guests, frame", figures, "frame", AtMost(0.7))
+
+
+def _cores(bench: Bench, count: int) -> Iterator[Row]:
+    """Yield rows of a fleet on all cores, beside the same fleet on one thread."""
+    bench.say(f"{count} guests on all cores")
+    with (
+        Host() as host,
+        Host(threads=1) as other,
+        bench_fleet(host, count, FEATURES) as fleet,
+        bench_fleet(other, count, FEATURES) as alone_,
+    ):
+        seconds = bench.block_seconds
+        figures = bench.interleave(
+            {"all": _frames(fleet, seconds), "one": _frames(alone_, seconds)}
+        )
+    limit = AtLeast(0.95 if count == FEW else 1.2)
+    name = f"{count} guests, frame, {usable_processors()} cores"
+    yield against(TOPIC, name, "µs", figures["all"], "one thread", figures["one"], limit)
 
 
 def _paced(bench: Bench) -> Iterator[Row]:

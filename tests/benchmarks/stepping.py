@@ -63,9 +63,18 @@ def written(stack: ExitStack, game: str, agents: int) -> Call:
     return lambda: envs.step(next(following), out=out)
 
 
-def fleet(stack: ExitStack, game: str, guests: int, module: Path | None = None) -> Call:
-    """A step of guests with one agent each as places of a vector environment."""
-    envs = GuestFleetVectorEnv(module or path(game), num_envs=guests, configure=(1, "{seed}"))
+def fleet(
+    stack: ExitStack,
+    game: str,
+    guests: int,
+    module: Path | None = None,
+    *,
+    threads: int | None = 1,
+) -> Call:
+    """A step of guests with one agent each as places of a vector environment; None: all cores."""
+    envs = GuestFleetVectorEnv(
+        module or path(game), num_envs=guests, configure=(1, "{seed}"), threads=threads
+    )
     return _stepped(stack, envs, actions.ours(game, guests))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import Companion
 from tests.benchmarks.measuring import Block, Spread
 from tests.benchmarks.rows import AtLeast, Row
-from tests.benchmarks.subjects import ACTIONS, check, policy_path
+from tests.benchmarks.subjects import ACTIONS, bench_fleet, check, check_frame, policy_path
 
 from arkml import Fleet, Host
 
@@ -20,7 +20,9 @@ GUESTS = 64
 FEATURES = 8
 WORK = 100e-6  # seconds a guest computes in a step
 FREE = 1.9  # what two processes must reach, against one
-LIMIT = AtLeast(1.7)
+LEARNED = 20  # steps, after which a fleet knows whether threads help
+SMALL = 256  # guests that compute nothing
+SHORT = 100  # frames of these
 
 SPINNING_GUEST = """
 (module
@@ -59,41 +61,61 @@ def rows(bench: Bench) -> Iterator[Row]:
     rounds = 6 if bench.quick else 20
     spinning = 0.05 if bench.quick else 0.1
     with (
-        Host() as host,
+        Host(threads=1) as host,
+        Host() as all_cores,
         _fleet(host) as first,
         _fleet(host) as second,
+        _fleet(all_cores) as together,
+        bench_fleet(host, SMALL, FEATURES) as third,
+        bench_fleet(host, SMALL, FEATURES) as fourth,
         Companion("spinner", spinning) as left,
         Companion("spinner", spinning) as right,
     ):
-        turns = _turns(first)
+        step, short = _step(_turns(first)), [third, fourth]
+        _seconds([together], step, LEARNED)
         blocks: dict[str, Block] = {
             "control": lambda: two_over_one(left, right),
-            "one": lambda: _seconds([first], turns),
-            "two": lambda: _seconds([first, second], turns),
+            "one": lambda: _seconds([first], step),
+            "two": lambda: _seconds([first, second], step),
+            "together": lambda: _seconds([together], step),
+            "short, one": lambda: _seconds(short[:1], check_frame, SHORT),
+            "short, two": lambda: _seconds(short, check_frame, SHORT),
         }
         figures = bench.interleave(blocks, rounds=rounds)
-    speed_ups = [2 * one / two for one, two in zip(figures["one"], figures["two"], strict=True)]
-    free = [
-        speed_up
-        for speed_up, control in zip(speed_ups, figures["control"], strict=True)
-        if control >= FREE
-    ]
     control = statistics.median(figures["control"])
+    is_free = [found >= FREE for found in figures["control"]]
     bench.note(
         TOPIC,
         f"Fleets of {GUESTS} guests that compute {WORK * 1e6:.0f} µs a step, one call a step. Two"
-        f" processes reached {control:.2f}x one; {len(free)} of {rounds} rounds count, in which"
+        f" processes reached {control:.2f}x one; {sum(is_free)} of {rounds} rounds count, in which"
         f" they reached {FREE}x: then two cores were free.",
     )
-    counted = len(free) >= max(3, rounds // 4)
-    yield Row(
+    for name, alone, limit in (("two", "one", 1.7), ("short, two", "short, one", 1.6)):
+        doubled = [seconds / 2 for seconds in figures[name]]  # twice the work
+        what = "two threads, a fleet each" + f" of {SMALL} short frames" * ("short" in name)
+        yield _row(what, doubled, figures[alone], is_free, AtLeast(limit))
+    yield _row("one fleet, all cores", figures["together"], figures["one"], is_free, AtLeast(1.7))
+
+
+def _row(
+    what: str,
+    ours: Sequence[float],
+    alone: Sequence[float],
+    is_free: Sequence[bool],
+    limit: AtLeast,
+) -> Row:
+    """Return a row beside one thread with one fleet, of the rounds in which cores were free."""
+    speed_ups = [one / seconds for one, seconds in zip(alone, ours, strict=True)]
+    free = [speed_up for speed_up, counts in zip(speed_ups, is_free, strict=True) if counts]
+    counted = len(free) >= max(3, len(is_free) // 4)
+    return Row(
         TOPIC,
-        "two threads, a fleet each",
+        what,
         "ms a step",
-        Spread.of([second * 1e3 for second in figures["two"]]),
-        LIMIT,
+        Spread.of([seconds * 1e3 for seconds in ours]),
+        limit,
         "one thread, one fleet",
-        Spread.of([second * 1e3 for second in figures["one"]]),
+        Spread.of([seconds * 1e3 for seconds in alone]),
         Spread.of(free if counted else speed_ups),
         why_not="" if counted else "two cores were not free",
     )
@@ -129,7 +151,11 @@ def two_over_one(left: Companion, right: Companion) -> float:
     return (left.finish() + right.finish()) / alone
 
 
-def _seconds(fleets: list[Fleet], turns: int, steps: int = 8) -> float:
+def _step(turns: int) -> Callable[[Fleet], None]:
+    return lambda fleet: check(*fleet.call("step", turns).values)
+
+
+def _seconds(fleets: list[Fleet], step: Callable[[Fleet], None], steps: int = 8) -> float:
     """How long each fleet takes for a step, each in its thread."""
     ready = threading.Barrier(len(fleets) + 1)
 
@@ -137,7 +163,7 @@ def _seconds(fleets: list[Fleet], turns: int, steps: int = 8) -> float:
         def steps_of() -> None:
             ready.wait()
             for _ in range(steps):
-                check(*fleet.call("step", turns).values)
+                step(fleet)
 
         return steps_of
 

@@ -355,6 +355,12 @@ def test_the_version_names_what_matters():
     assert re.fullmatch(r"arkml .+ \(wasmtime 50\..+, onnxruntime 1\..+\)\n", run.out)
 
 
+def test_the_version_says_why_guests_run_in_python():
+    run = arkml("--version", ARKML_PURE="1")
+
+    assert run.out.splitlines()[1:] == ["guests run on one thread, in Python: ARKML_PURE is set"]
+
+
 def test_a_terminal_gets_color_and_a_progress_bar_after_a_second(tmp_path):
     (tmp_path / "frames.wat").write_text(
         '(module (memory (export "memory") 1) (func (export "ark_applet_update")))'

@@ -78,7 +78,11 @@ struct arkml_round {
     uint32_t took_part;        /* out: threads in the last slice */
 
     double alone, together; /* seconds of the clock for a guest, without and with workers */
-    uint32_t until_trial;   /* rounds until the other way is tried */
+    uint32_t phase;         /* which way is tried, or DECIDED */
+    uint32_t tried;         /* rounds of this phase */
+    uint32_t helps;         /* in DECIDED: workers are used */
+    uint32_t left;          /* in DECIDED: rounds until both ways are tried again */
+    uint32_t doubled;       /* how often threads did not help, one time after another */
 };
 
 /* ---- On the guest's fiber ---------------------------------------------------------------- */
@@ -222,7 +226,7 @@ static void run_guest(struct job *job, struct findings *found, size_t index) {
     bool is_low = charges && round->used[place] - round->began[place] > round->alert;
     if (!ended && reason == 0) {
         found->is_late = true;
-        if (!is_low && !atomic_load_explicit(&job->stops, memory_order_relaxed)) {
+        if (!is_low) {
             ended = round->poll(future);
             if (charges) charge(round, found, place);
             reason = word_at(reason_at);
@@ -466,35 +470,63 @@ ARKML_PUBLIC uint32_t arkml_workers(uint32_t *is_refused) {
 
 /* ---- Rounds ------------------------------------------------------------------------------- */
 
-static const double WORTH = 20e-6;    /* seconds of work for each thread that takes part */
-static const uint32_t TRIALS = 4;     /* rounds of each way before they are compared */
-static const uint32_t BETWEEN = 200;  /* rounds between two trials of the slower way */
+static const double WORTH = 20e-6;  /* seconds of work for each thread that takes part */
+static const uint32_t TRIALS = 8;   /* rounds of each way, which are compared */
+static const uint32_t BETWEEN = 400; /* rounds until both ways are tried again; more where */
+static const uint32_t DOUBLED = 5;   /* threads did not help, up to 2^5 times as many */
+static const double GAIN = 0.9;      /* of the time alone, from which threads are used */
+
+enum { TRY_ALONE, TRY_TOGETHER, DECIDED };
 
 /* Return the number of threads for a round of `count` guests. */
-static uint32_t choose(struct arkml_round *round, size_t count) {
+static uint32_t choose(const struct arkml_round *round, size_t count) {
     uint32_t most = round->threads;
     if (most > ARKML_MOST_THREADS) most = ARKML_MOST_THREADS;
     if (most > count) most = (uint32_t)count;
     if (most < 2 || !round->is_measured) return most ? most : 1;
-    if (round->alone == 0) return 1;
     double worth = round->alone * (double)count / WORTH;
     if (worth < 2) return 1;
     if (worth < most) most = (uint32_t)worth;
-    if (round->together == 0) return most;
-    bool helps = round->together < round->alone;
-    if (round->until_trial-- == 0) {
-        round->until_trial = BETWEEN;
-        helps = !helps;
-    }
-    return helps ? most : 1;
+    if (round->phase == DECIDED) return round->helps ? most : 1;
+    return round->phase == TRY_TOGETHER ? most : 1;
 }
 
-/* Note what a guest took, in seconds of the clock. */
+/* Leave the guests to one thread for a while, each time for longer. */
+static void give_up(struct arkml_round *round) {
+    round->helps = 0;
+    round->left = BETWEEN << round->doubled;
+    if (round->doubled < DOUBLED) round->doubled++;
+}
+
+/* Note what a guest took, in seconds of the clock, and decide whether threads help. */
 static void learn(struct arkml_round *round, uint32_t threads, double took) {
     double *known = threads > 1 ? &round->together : &round->alone;
     if (*known == 0) *known = took;
-    if (took > 2 * *known) took = 2 * *known; /* of one guest, as a rule: it ran for a whole turn */
     *known += (took - *known) / TRIALS;
+    if (round->phase == DECIDED) {
+        if (threads > 1 && round->together > round->alone) give_up(round);
+        if (round->left-- == 0) {
+            round->phase = TRY_ALONE;
+            round->tried = 0;
+        }
+        return;
+    }
+    if (threads > 1 ? round->phase != TRY_TOGETHER : round->phase != TRY_ALONE) return;
+    if (!round->tried) *known = took; /* not what it was when it was tried before */
+    if (++round->tried < TRIALS) return;
+    round->tried = 0;
+    if (round->phase == TRY_ALONE) {
+        round->phase = TRY_TOGETHER;
+        return;
+    }
+    round->phase = DECIDED;
+    round->helps = round->together < GAIN * round->alone;
+    if (round->helps) {
+        round->doubled = 0;
+        round->left = BETWEEN;
+    } else {
+        give_up(round);
+    }
 }
 
 /* Return the guests of a round that have not run. */
@@ -538,6 +570,7 @@ ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, si
     double took = now() - began;
     round->wall += took;
     uint64_t left = left_over(round, count);
-    if (left < count - before) learn(round, threads, took / (double)(count - before - left));
+    if (left < count - before && round->is_measured && round->threads > 1)
+        learn(round, threads, took / (double)(count - before - left));
     return left == 0;
 }

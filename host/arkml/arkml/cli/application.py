@@ -115,6 +115,10 @@ def _print_version(wanted: bool) -> None:
             versions[package] = "(not installed)"
     others = f"wasmtime {versions['wasmtime']}, onnxruntime {versions['onnxruntime']}"
     sys.stdout.write(f"arkml {versions['arkml']} ({others})\n")
+    from arkml.runtime import native
+
+    if native.MISSING:
+        sys.stdout.write(f"guests run on one thread, in Python: {native.MISSING}\n")
     raise typer.Exit(GOOD)
 
 

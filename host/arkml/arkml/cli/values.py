@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from arkml.cli.units import counted
 from arkml.errors import UsageError
-from arkml.limits import GIB, KIB, MIB, MOST_THREADS, TIMES, Limits
+from arkml.limits import GIB, KIB, MIB, MOST_THREADS, TIMES, Limits, require_threads
 
 if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory
@@ -89,7 +89,12 @@ def rate(option: str, least: float, most: float = math.inf) -> Callable[[object]
 
 def thread_count(text: object) -> str:
     """Read the value of --threads. Raises UsageError."""
-    return "auto" if text == "auto" else str(whole_number("--threads", 1, MOST_THREADS)(text))
+    try:
+        return str(require_threads("auto" if text == "auto" else int(str(text))))
+    except (UsageError, ValueError):
+        raise UsageError(
+            f"--threads {text}: it takes 'auto' or a number from 1 to {MOST_THREADS}"
+        ) from None
 
 
 def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:

@@ -54,7 +54,11 @@ class Round(ctypes.Structure):
         ("took_part", c_uint32),
         ("alone", c_double),
         ("together", c_double),
-        ("until_trial", c_uint32),
+        ("phase", c_uint32),
+        ("tried", c_uint32),
+        ("helps", c_uint32),
+        ("left", c_uint32),
+        ("doubled", c_uint32),
     )
 
 

@@ -1,0 +1,137 @@
+/*
+ * Rounds of guests that are functions of this program, for the sanitizers of the C compiler.
+ *
+ * `make test-native` compiles it with the library's source: with AddressSanitizer and
+ * UndefinedBehaviorSanitizer, and with ThreadSanitizer. It exits with 0 if all is as it should be.
+ */
+
+#include "../../host/arkml/native/arkml_native.c"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GUESTS = 200, ROUNDS = 300 };
+
+/* A control block, as far as rounds see it, and what the guest does. */
+struct guest {
+    uint32_t answer, reason;
+    uint32_t kind, frames, turns;
+    uint64_t sum;
+};
+
+static struct guest guests[GUESTS];
+
+/* One poll: the kinds end, submit, come to the end of a frame, ask the host, or spend a turn. */
+static bool poll_guest(void *future) {
+    struct guest *guest = future;
+    for (uint32_t n = 0; n < 200 * (guest->kind + 1); n++) guest->sum = guest->sum * 1664525 + n;
+    guest->answer = 0;
+    guest->frames++;
+    switch (guest->kind % 5) {
+    case 0: guest->reason = SUBMIT; return false;
+    case 1: guest->reason = FRAME_END; return false;
+    case 2: guest->reason = 17; return false;
+    case 3: guest->reason = 0; return true;
+    default: /* the first turn of a frame is spent, and the second submits */
+        guest->reason = guest->turns++ % 2 ? SUBMIT : 0;
+        return false;
+    }
+}
+
+struct seen {
+    uint64_t sums[GUESTS];
+    uint64_t counts[OUTCOMES];
+    uint32_t is_late;
+};
+
+static void check(bool is_so, const char *what) {
+    if (is_so) return;
+    fprintf(stderr, "wrong: %s\n", what);
+    exit(1);
+}
+
+/* Play rounds on `threads` threads, each cut into slices of `slice` seconds. */
+static struct seen play(uint32_t threads, double slice) {
+    static uint64_t futures[GUESTS], reasons[GUESTS];
+    static double used[GUESTS], began[GUESTS];
+    static uint8_t outcomes[GUESTS];
+    static int64_t places[GUESTS];
+    memset(guests, 0, sizeof guests);
+    memset(used, 0, sizeof used);
+    for (int n = 0; n < GUESTS; n++) {
+        guests[n].kind = (uint32_t)n % 7;
+        futures[n] = (uint64_t)(uintptr_t)&guests[n];
+        reasons[n] = (uint64_t)(uintptr_t)&guests[n].reason;
+        places[n] = GUESTS - 1 - n;
+    }
+    struct arkml_round round = {
+        .poll = poll_guest, .futures = futures, .reasons = reasons, .used = used, .began = began,
+        .answer = -4, .long_stretch = 1e-3, .slice = slice, .alert = 1e9, .threads = threads,
+        .outcomes = outcomes,
+    };
+    for (int n = 0; n < ROUNDS; n++) {
+        uint32_t flags = ARKML_ANSWER | (n % 2 ? ARKML_CHARGE : 0);
+        while (!arkml_run(&round, places, GUESTS, flags)) flags |= ARKML_GO_ON;
+        check(round.counts[NOT_RUN] == 0, "a guest did not run");
+    }
+    struct seen seen = {.is_late = round.is_late};
+    memcpy(seen.counts, round.counts, sizeof seen.counts);
+    for (int n = 0; n < GUESTS; n++) seen.sums[n] = guests[n].sum;
+    return seen;
+}
+
+static void *play_beside(void *argument) {
+    (void)argument; /* another round has the workers, or this one: both end */
+    static struct guest others[GUESTS];
+    uint64_t futures[GUESTS], reasons[GUESTS];
+    double used[GUESTS] = {0}, began[GUESTS] = {0};
+    uint8_t outcomes[GUESTS];
+    int64_t places[GUESTS];
+    for (int n = 0; n < GUESTS; n++) {
+        futures[n] = (uint64_t)(uintptr_t)&others[n];
+        reasons[n] = (uint64_t)(uintptr_t)&others[n].reason;
+        places[n] = n;
+    }
+    struct arkml_round round = {
+        .poll = poll_guest, .futures = futures, .reasons = reasons, .used = used, .began = began,
+        .answer = -4, .long_stretch = 1e-3, .slice = 1, .alert = 1e9, .threads = 3,
+        .is_measured = 1, .outcomes = outcomes,
+    };
+    for (int n = 0; n < ROUNDS; n++)
+        while (!arkml_run(&round, places, GUESTS, ARKML_CHARGE)) continue;
+    return NULL;
+}
+
+int main(void) {
+    struct seen alone = play(1, 1);
+    check(alone.counts[SUBMITTED] > 0 && alone.counts[OTHER] > 0, "kinds of guests are missing");
+    static const uint32_t threads[] = {2, 3, 8, 64};
+    for (size_t n = 0; n < sizeof threads / sizeof *threads; n++) {
+        struct seen seen = play(threads[n], n % 2 ? 1 : 0);
+        check(!memcmp(&seen, &alone, sizeof seen), "results depend on the threads");
+    }
+    pthread_t other;
+    check(!pthread_create(&other, NULL, play_beside, NULL), "no thread");
+    struct seen seen = play(4, 1);
+    pthread_join(other, NULL);
+    check(!memcmp(&seen, &alone, sizeof seen), "results depend on another round");
+    for (int n = 0; n < 20; n++) {
+        arkml_end_workers();
+        play(2, 1);
+    }
+    pid_t child = fork();
+    if (!child) {
+        arkml_after_fork();
+        uint32_t is_refused;
+        bool is_new = arkml_workers(&is_refused) == 0;
+        struct seen forked = play(1, 1);
+        _exit(is_new && !memcmp(&forked, &alone, sizeof forked) ? 0 : 1);
+    }
+    int status;
+    check(waitpid(child, &status, 0) == child && status == 0, "a fork");
+    arkml_end_workers();
+    puts("rounds: fine");
+    return 0;
+}
