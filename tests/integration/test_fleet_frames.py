@@ -457,6 +457,11 @@ def test_an_environments_backtrace_shows_the_guests_functions_only():
 # Turns, interrupts.
 
 
+native_call = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t,
+    *[ctypes.c_void_p] * 2,
+)  # fmt: skip
+native_delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 native_poll = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
 """A function of Python in the place of wasmtime's, which the native library calls."""
 
@@ -570,6 +575,9 @@ def test_a_future_is_never_polled_after_its_end_and_always_deleted_in_fleets(hos
     checked = native_poll(polling)
     monkeypatch.setattr(fiber, "_poll", polling)
     monkeypatch.setattr(rounds, "_POLL", ctypes.cast(checked, ctypes.c_void_p).value)
+    began, deleted = native_call(beginning), native_delete(deleting)
+    for name, callback in (("_CALL_ASYNC", began), ("_DELETE", deleted)):
+        monkeypatch.setattr(rounds, name, ctypes.cast(callback, ctypes.c_void_p).value)
     monkeypatch.setattr(lockstep, "_call_async", beginning)
     monkeypatch.setattr(bindings, "delete_future", deleting)
     fleet = host.fleet(PLAYER, 4)

@@ -115,7 +115,7 @@ def test_the_calls_that_failed_are_named_when_they_are_deleted(make):
     together, chosen = guests[0].lockstep, places(guests)
     calls = [guests[n].entry("fail" if n == 1 else "frame").raw for n in range(3)]
     together.allow(None)
-    together.begin_calls(chosen, calls)
+    together.begin_calls(chosen, np.array(calls, np.uint64))
     failed = together.end(together.advance(chosen, go_on).ended)
     arena = guests[1].engine.arena
     trap = arena.numbers[(guests[1].control + at.TRAP) >> 3]
@@ -194,7 +194,7 @@ def test_a_guest_that_calls_the_host_is_left_to_its_fiber(make):
     together = guests[0].lockstep
     calls = [guests[0].entry("ask").raw, guests[1].entry("frame").raw]
     together.allow(None)
-    together.begin_calls((0, 1), calls)
+    together.begin_calls((0, 1), np.array(calls, np.uint64))
     turn = together.advance((0, 1), go_on)
 
     assert list(turn.ended) == [1]
@@ -206,7 +206,7 @@ def test_a_guest_whose_turn_ran_out_runs_once_more_and_is_then_left_to_its_fiber
     (guest,) = make(1)
     together = guest.lockstep
     together.allow(None)
-    together.begin_calls((0,), [guest.entry("spin").raw])
+    together.begin_calls((0,), np.array([guest.entry("spin").raw], np.uint64))
     engine.ticker.running.add(id(guest))
     engine.ticker.wake()
     try:
@@ -304,7 +304,7 @@ def test_a_guest_near_the_end_of_its_budget_is_left_to_its_fiber(make):
     together = guests[0].lockstep
     calls = [guests[0].entry("ask").raw, guests[1].entry("frame").raw]
     together.allow(ALERT)  # the alert is at 0 seconds
-    together.begin_calls((0, 1), calls)
+    together.begin_calls((0, 1), np.array(calls, np.uint64))
     turn = together.advance((0, 1), go_on)
 
     assert together.alert == 0

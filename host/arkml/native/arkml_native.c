@@ -44,7 +44,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 1u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 2u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -276,6 +276,39 @@ static void add(struct arkml_round *round, const struct findings *found, bool is
     if (is_worker) round->elsewhere += found->seconds;
     round->is_late |= found->is_late;
     round->took_part++;
+}
+
+/* The arguments of wasmtime_func_call_async, as numbers. */
+struct call {
+    uint64_t context, function, arguments, argument_count, results, result_count, trap, error;
+};
+
+typedef void *(*call_function)(void *, const void *, const void *, size_t, void *, size_t, void **,
+                               void **);
+typedef void (*delete_function)(void *future);
+
+static void *pointer(uint64_t address) { return (void *)(uintptr_t)address; }
+
+/* Begin a call of each guest at `places`, [count], which is in none; nothing of it runs yet. */
+ARKML_PUBLIC void arkml_begin(call_function begin, const struct call *calls, const int64_t *places,
+                              size_t count, uint64_t *futures) {
+    for (size_t n = 0; n < count; n++) {
+        const struct call *call = &calls[n];
+        futures[places[n]] = (uint64_t)(uintptr_t)begin(
+            pointer(call->context), pointer(call->function), pointer(call->arguments),
+            (size_t)call->argument_count, pointer(call->results), (size_t)call->result_count,
+            pointer(call->trap), pointer(call->error));
+    }
+}
+
+/* Delete the calls of guests, [count], which have ended. */
+ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, size_t count,
+                               uint64_t *futures) {
+    for (size_t n = 0; n < count; n++) {
+        void *future = pointer(futures[places[n]]);
+        futures[places[n]] = 0;
+        if (future) delete (future);
+    }
 }
 
 /* ---- Workers ------------------------------------------------------------------------------ */

@@ -125,10 +125,13 @@ class ResultRoom:
         self._size = bindings.VALUE_SIZE * max(1, len(self._kinds))
         self._room = (ctypes.c_uint8 * (self._size * self._count))()
         room = ctypes.addressof(self._room)
-        self.calls = [
+        calls = [
             entry.sharing(entries[0], room + i * self._size) for i, entry in enumerate(entries)
         ]
-        """Arguments of `bindings.call_async` for each guest, with the arguments of the first."""
+        self.calls: npt.NDArray[np.uint64] = np.array(calls, np.uint64)
+        """
+        Arguments of `bindings.call_async` for each guest, with the arguments of the first: [n, 8].
+        """
 
     def set_arguments(self, arguments: Sequence[Number]) -> None:
         """Store the arguments of all calls, or raise UsageError."""

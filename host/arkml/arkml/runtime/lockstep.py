@@ -20,7 +20,7 @@ from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.native import ANSWER, AT_FRAME_END, CHARGE, ENDED, OTHER, SUBMITTED
-from arkml.runtime.rounds import Places, Rounds
+from arkml.runtime.rounds import Calls, Places, Rounds
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 
@@ -139,19 +139,20 @@ class Lockstep:
         """Return True if the turn of a guest ran out in the middle of a call."""
         return self.futures[place] != 0 and self._scalars[self._reasons[place]] == _RUNNING
 
-    def begin_calls(self, places: Sequence[int], calls: Sequence[RawCall]) -> None:
-        """Begin a call of each guest; parked guests leave their loops first."""
-        call_async, futures = _call_async, self.futures
-        for place, call in zip(places, calls, strict=True):
-            if futures[place]:
-                self.drop(place)
-            futures[place] = call_async(*call)
+    def begin_calls(self, places: Sequence[int], calls: Calls) -> None:
+        """Begin a call of each guest, uint64, [n, 8]; parked guests leave their loops first."""
+        index = self._index(places)
+        for place in index[self._rounds.are_in_calls(index)].tolist():
+            self.drop(place)
+        self._rounds.begin(index, calls)
 
     def begin_frames(self, places: Sequence[int], loops: Mapping[int, RawCall]) -> None:
         """Let each guest run its next frame in its loop, which is begun where necessary."""
-        futures = self.futures
-        for place in [place for place in places if not futures[place]]:
-            futures[place] = _call_async(*loops[place])  # once: resuming is cheaper (decision 15)
+        index = self._index(places)
+        outside = index[~self._rounds.are_in_calls(index)]
+        if len(outside):  # once: resuming is cheaper (decision 15)
+            calls = np.array([loops[place] for place in outside.tolist()], np.uint64)
+            self._rounds.begin(outside, calls)
         self._words[self._at(_ANSWER, places)] = 1
 
     def allow(self, budget: float | None) -> None:
@@ -193,10 +194,7 @@ class Lockstep:
 
     def end(self, places: Sequence[int]) -> list[int]:
         """Delete calls that ended; returns the places of failed ones."""
-        futures, delete = self.futures, bindings.delete_future
-        for place in places:
-            future, futures[place] = futures[place], 0  # first: it must not be deleted twice
-            delete(future)
+        self._rounds.delete(self._index(places))
         failed = self._numbers[self._at(_TRAP, places)] | self._numbers[self._at(_ERROR, places)]
         if not failed.any():
             return []

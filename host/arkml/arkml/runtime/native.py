@@ -16,7 +16,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 1
+BUILD = 2
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -83,6 +83,14 @@ class Library:
         """(address of a `Round`, address of places, count, flags) → all have run."""
         self.run.argtypes = [c_void_p, c_void_p, c_size_t, c_uint32]
         self.run.restype = c_bool
+        self.begin: Any = library.arkml_begin
+        """(address of call_async, of calls, of places, count, address of futures)."""
+        self.begin.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
+        self.begin.restype = None
+        self.delete: Any = library.arkml_delete
+        """(address of delete, of places, count, address of futures)."""
+        self.delete.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
+        self.delete.restype = None
         self.end_workers: Any = library.arkml_end_workers
         self.end_workers.restype = None
         self.after_fork: Any = library.arkml_after_fork

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import Marks
 from arkml.errors import GuestBusy
 from arkml.runtime import bindings, native
 from arkml.runtime.columns.arena import Arena
@@ -25,12 +26,16 @@ from arkml.runtime.shim.control_block import Reason
 
 Outcomes: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.intp]
+Calls: TypeAlias = npt.NDArray[np.uint64]
+"""Arguments of `bindings.call_async` for several guests, [n, 8]."""
 
 SLICE = 0.01  # seconds, after which a round looks at SIGINT: no handler runs meanwhile
 
 _clock = time.perf_counter
 _poll = bindings.poll
-_POLL = bindings.address_of(_poll)
+_call_async, _delete = bindings.call_async, bindings.delete_future
+_POLL, _CALL_ASYNC = bindings.address_of(_poll), bindings.address_of(_call_async)
+_DELETE = bindings.address_of(_delete)
 _RUNNING, _SUBMIT, _FRAME_END = int(Reason.RUNNING), int(Reason.SUBMIT), int(Reason.FRAME_END)
 _OUTCOMES = 5
 
@@ -93,6 +98,31 @@ class Rounds:
         self.began.append(0.0)
         self._reasons.append(reason)
         self.futures.append(0)  # last: the others have as many items at least
+
+    def begin(self, places: Places, calls: Calls) -> None:
+        """Begin a call of each guest, which is in none: places [n], calls uint64, [n, 8]."""
+        if self._library is None:
+            for place, call in zip(places.tolist(), calls.tolist(), strict=True):
+                self.futures[place] = _call_async(*call)
+            return
+        into, _ = self.futures.buffer_info()
+        self._library.begin(_CALL_ASYNC, calls.ctypes.data, places.ctypes.data, len(places), into)
+
+    def delete(self, places: Places) -> None:
+        """Delete the calls of guests, [n]. Runs no guest code."""
+        if self._library is None:
+            for place in places.tolist():
+                future, self.futures[place] = self.futures[place], 0  # it is not deleted twice
+                if future:
+                    _delete(future)
+            return
+        into, _ = self.futures.buffer_info()
+        self._library.delete(_DELETE, places.ctypes.data, len(places), into)
+
+    def are_in_calls(self, places: Places) -> Marks:
+        """Return which guests are in a call: bool, [n]."""
+        in_calls: Marks = np.frombuffer(self.futures, np.uint64)[places] != 0
+        return in_calls
 
     def run(
         self,
