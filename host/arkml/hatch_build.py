@@ -43,28 +43,39 @@ FLAGS = (
 class NativeLibrary(BuildHookInterface[Any]):
     """Hatch's hook; see https://hatch.pypa.io/latest/plugins/build-hook/custom/."""
 
+    _made: tempfile.TemporaryDirectory[str] | None = None
+
     def dependencies(self) -> list[str]:
         """Return the requirement of a compiler, if the system has none."""
         if _is_pure() or (not _platform() and _system_compiler() is not None):
             return []
         return [ZIG]
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Compile the library, and name the platform of the wheel."""
-        for old in INTO.glob("*arkml_native.*"):
-            if old.suffix in {".so", ".dylib", ".dll"}:
-                old.unlink()
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile the library, into the wheel or, if it is editable, beside the sources."""
         platform = _platform()
         compiler = None if _is_pure() else _compiler(platform)
         if compiler is None:
             self.app.display_warning("no native library is built: guests run on one thread")
             return
-        library = INTO / _file_name(platform)
+        name = _file_name(platform)
+        self._made = tempfile.TemporaryDirectory()  # to the end of the build
+        library = Path(self._made.name) / name
         _compile(compiler, library, platform)
-        build_data["artifacts"].append("/" + library.relative_to(self.root).as_posix())
         build_data["pure_python"] = False
         tag = platform or sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{tag}"
+        if version == "editable":
+            beside = INTO / f".{name}"
+            shutil.copy2(library, beside)
+            beside.replace(INTO / name)  # at once: programs may be loading it
+        else:
+            build_data["force_include"][str(library)] = f"arkml/runtime/{name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove the compiled library, which is in the wheel."""
+        if self._made is not None:
+            self._made.cleanup()
 
 
 def _is_pure() -> bool:

@@ -76,6 +76,7 @@ def missing(hashed: str, required: list[str]) -> list[str]:
 def write(folder: Path) -> None:
     """Write both files with pip-compile of `folder`, from the public index and nothing else."""
     bare = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+    bare |= {"ARKML_PLATFORM": "manylinux_2_17_x86_64"}  # of which the build needs ziglang
     for path, options in ((RELEASE, _BUILD), (RUNTIME, ())):
         command = [str(folder / "pip-compile"), *_OPTIONS, *options, f"--output-file={path}"]
         subprocess.run([*command, "pyproject.toml"], cwd=ROOT, env=os.environ | bare, check=True)
