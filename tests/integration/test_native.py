@@ -353,6 +353,31 @@ with arkml.Host(threads=3) as host, host.fleet(SPINNER, 20) as fleet:
     assert run.stdout.splitlines() == ["(0, False)", "{} (2, False)", "0 {} (2, False)"], run.stderr
 
 
+def test_a_fork_in_the_middle_of_a_round_has_hosts_of_its_own():
+    script = """
+from tests.integration.test_native import *
+host = arkml.Host(threads=3, limits=arkml.Limits(run_seconds=0.5))
+fleet = host.fleet(SPINNER, 20)
+always(fleet)
+fleet.call("spin", only=[0, 7, 14])
+player = threading.Thread(target=lambda: print(sorted(fleet.update())), daemon=True)
+player.start()
+eventually(lambda: native.LIBRARY.workers() == (2, False))
+child = os.fork()
+if not child:
+    with arkml.Host(threads=3) as own, own.fleet(SPINNER, 20) as other:
+        always(other)
+        print(other.update(), native.LIBRARY.workers(), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+player.join()
+fleet.close(), host.close()
+"""
+    run = python(script)
+
+    assert run.stdout.splitlines() == ["{} (2, False)", "0", "[0, 7, 14]"], run.stderr
+
+
 def test_a_system_that_allows_no_more_threads_leaves_the_fleet_to_those_that_there_are():
     script = """
 from tests.integration.test_native import *
