@@ -44,7 +44,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 2u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 3u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -78,6 +78,7 @@ struct arkml_round {
     uint32_t took_part;        /* out: threads in the last slice */
 
     double alone, together; /* seconds of the clock for a guest, without and with workers */
+    double trial;           /* seconds of the rounds of this phase */
     uint32_t phase;         /* which way is tried, or DECIDED */
     uint32_t tried;         /* rounds of this phase */
     uint32_t helps;         /* in DECIDED: workers are used */
@@ -504,9 +505,11 @@ ARKML_PUBLIC uint32_t arkml_workers(uint32_t *is_refused) {
 /* ---- Rounds ------------------------------------------------------------------------------- */
 
 static const double WORTH = 20e-6;  /* seconds of work for each thread that takes part */
-static const uint32_t TRIALS = 8;   /* rounds of each way, which are compared */
-static const uint32_t BETWEEN = 400; /* rounds until both ways are tried again; more where */
-static const uint32_t DOUBLED = 5;   /* threads did not help, up to 2^5 times as many */
+static const uint32_t TRIALS = 8;    /* rounds of each way, which are compared, */
+static const uint32_t LEAST = 3;     /* or three, if they are long; the first does not count, */
+static const double ENOUGH = 10e-3;  /* since guests come from the caches of other cores */
+static const uint32_t BETWEEN = 200; /* rounds until both ways are tried again; more where */
+static const uint32_t DOUBLED = 6;   /* threads did not help, up to 2^6 times as many */
 static const double GAIN = 0.9;      /* of the time alone, from which threads are used */
 
 enum { TRY_ALONE, TRY_TOGETHER, DECIDED };
@@ -531,8 +534,9 @@ static void give_up(struct arkml_round *round) {
     if (round->doubled < DOUBLED) round->doubled++;
 }
 
-/* Note what a guest took, in seconds of the clock, and decide whether threads help. */
-static void learn(struct arkml_round *round, uint32_t threads, double took) {
+/* Note the seconds of the clock that so many guests took, and decide whether threads help. */
+static void learn(struct arkml_round *round, uint32_t threads, double seconds, uint64_t guests) {
+    double took = seconds / (double)guests;
     double *known = threads > 1 ? &round->together : &round->alone;
     if (*known == 0) *known = took;
     *known += (took - *known) / TRIALS;
@@ -545,8 +549,10 @@ static void learn(struct arkml_round *round, uint32_t threads, double took) {
         return;
     }
     if (threads > 1 ? round->phase != TRY_TOGETHER : round->phase != TRY_ALONE) return;
-    if (!round->tried) *known = took; /* not what it was when it was tried before */
-    if (++round->tried < TRIALS) return;
+    if (round->tried++ < 2) *known = took; /* not what it was when it was tried before */
+    if (round->tried == 1) round->trial = 0;
+    round->trial += seconds;
+    if (round->tried < TRIALS && (round->tried < LEAST || round->trial < ENOUGH)) return;
     round->tried = 0;
     if (round->phase == TRY_ALONE) {
         round->phase = TRY_TOGETHER;
@@ -603,7 +609,7 @@ ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, si
     double took = now() - began;
     round->wall += took;
     uint64_t left = left_over(round, count);
-    if (left < count - before && round->is_measured && round->threads > 1)
-        learn(round, threads, took / (double)(count - before - left));
+    uint64_t ran = count - before - left;
+    if (ran && round->is_measured && round->threads > 1) learn(round, threads, took, ran);
     return left == 0;
 }
