@@ -23,7 +23,6 @@ from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.errors import UsageError
 from arkml.runtime import native, threads
-from arkml.runtime.rounds import SLICE
 
 WAYS = {"python": (None, 1), **{str(n): (native.LIBRARY, n) for n in (1, 2, 3, 8)}}
 """The library, or None for Python, and the number of threads."""
@@ -420,13 +419,32 @@ def test_hosts_in_several_threads_run_at_the_same_time():
     assert all(values == results[0] for values in results.values())
 
 
-def test_a_round_of_short_frames_stays_on_one_thread():
-    with arkml.Host(threads=2) as host, host.fleet(SPINNER, 2) as fleet:
-        for _ in range(20):
+def test_threads_are_for_rounds_that_are_worth_it_and_where_they_help():
+    with arkml.Host(threads=2) as host, host.fleet(SPINNER, 20) as fleet:
+        state = rounds_of(fleet)._state
+        took_part = {}
+        for alone, helps in ((1e-9, 1), (1e-3, 1), (1e-3, 0)):
+            state.phase, state.left = 2, 10  # it has been decided
+            state.alone, state.together, state.helps = alone, alone / 2, helps
             fleet.update()
+            took_part[alone, helps] = state.took_part
 
-        assert rounds_of(fleet)._state.took_part == 1
-        assert SLICE > 0
+    assert took_part[1e-9, 1] == took_part[1e-3, 0] == 1
+    assert took_part[1e-3, 1] in (1, 2)  # the worker may be late
+
+
+def test_threads_that_turn_out_slower_are_given_up_and_tried_again():
+    with arkml.Host(threads=2) as host, host.fleet(SPINNER, 20) as fleet:
+        state = rounds_of(fleet)._state
+        state.phase, state.left, state.helps = 2, 10, 1
+        state.alone, state.together = 1e-3, 1.0  # longer than any machine takes
+        fleet.update()
+        given_up = state.helps, state.doubled
+        state.left = 0
+        fleet.update()
+
+    assert given_up == (0, 1)
+    assert state.phase == 0
 
 
 def test_workers_end_when_a_host_is_dropped_without_close():
@@ -451,8 +469,8 @@ __all__ = [
     "MIXED",
     "SPINNER",
     "always",
-    "blocks",
     "arkml",
+    "blocks",
     "eventually",
     "native",
     "os",
