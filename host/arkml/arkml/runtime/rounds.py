@@ -80,6 +80,8 @@ class Rounds:
             threads=threads, is_measured=1,
         )  # fmt: skip
         self._counts = self._state.counts
+        self._places: Places | None = None  # of the last round
+        self._into = 0
         self._address = addressof(self._state)
 
     def enter(self, place: int, control: int) -> None:
@@ -155,7 +157,9 @@ class Rounds:
             return
         state, run, address = self._state, self._library.run, self._address
         state.alert = alert
-        into = places.ctypes.data  # costs 0.5 us; a fleet's places are one array for all frames
+        if places is not self._places:  # as in most frames; the address costs 0.5 µs
+            self._places, self._into = places, places.ctypes.data
+        into = self._into
         self._is_running = True
         try:
             while not run(address, into, count, flags):
