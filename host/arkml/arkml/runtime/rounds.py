@@ -160,8 +160,8 @@ class Rounds:
         if places is not self._places:  # as in most frames; the address costs 0.5 µs
             self._places, self._into = places, places.ctypes.data
         into = self._into
-        self._is_running = True
         try:
+            self._is_running = True
             while not run(address, into, count, flags):
                 check()
                 flags |= native.GO_ON
