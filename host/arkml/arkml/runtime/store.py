@@ -91,7 +91,7 @@ class GuestStore:
 
     def _is_inside(self) -> bool:
         """Return True in a signal handler that runs in the middle of `read` or `close`."""
-        return self._lock._is_owned()  # noqa: SLF001
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _free(self) -> None:
         if self._has_place:
