@@ -362,9 +362,17 @@ def test_a_fleet_takes_no_index_but_those_of_its_guests(only):
         fleet.call("alloc", 1, only=only)
 
 
-def test_a_proxy_has_no_room_of_negative_size():
-    with Host() as host, pytest.raises(UsageError, match="-1 bytes"):
-        Proxy(host.load(proxy_text().encode())).room(-1)
+@pytest.mark.parametrize(
+    "size", [-1, PAGE, 1 << 63, 10**30, np.int64(-1), 1.5, True, np.True_, "8", None], ids=repr
+)
+def test_room_that_a_proxy_does_not_have_is_refused_and_takes_nothing(size):
+    with Host() as host:
+        proxy = Proxy(host.load(proxy_text().encode()))
+        with pytest.raises(UsageError, match=r"room for .* bytes"):
+            proxy.room(size)
+
+        assert proxy.room(np.int64(8)) == 8
+        assert proxy.room(1) == 16
 
 
 @pytest.mark.parametrize("number", [*NO_COUNTS, np.True_, [1]], ids=repr)

@@ -627,6 +627,26 @@ print(everywhere(joined, lambda fleet: fleet.update(), *files, step=3))
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n" * 2, 0), run.stderr
 
 
+def test_a_store_whose_freeing_a_signal_handler_cut_off_is_freed_once():
+    script = """
+from arkml.runtime import bindings
+
+host, made, deleted = Host(), [], []
+bindings.delete_store = deleted.append  # of C, as that function is
+
+def loaded():
+    guest = host.load(ACTOR)
+    made.append(guest.name)
+    return guest
+
+print(everywhere(loaded, lambda guest: guest.close(), "runtime/store.py"))
+print(len(deleted) - len(made), len(deleted) - len(set(deleted)))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n0 0\n", 0), run.stderr
+
+
 CLOSING = """
 from arkml.guests.guest import calls_of
 from arkml.host import loader_of

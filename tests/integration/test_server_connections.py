@@ -1,5 +1,6 @@
 """Clients of a hive that are slow, endless or many: each is refused, and no other one waits."""
 
+import asyncio
 import contextlib
 import json
 import resource
@@ -11,6 +12,10 @@ from pathlib import Path
 import pytest
 from tests.integration.hive_service import Service, request, start_hive
 from tests.waiting import eventually
+
+from arkml.base.http_server import LimitedServer, listen_at
+from arkml.server.connections import HiveConfig
+from arkml.server.serve_options import ServeOptions
 
 LIMITS = {
     "connections": 60,
@@ -193,13 +198,16 @@ def test_an_answer_that_is_not_taken_is_cut(service, connect):
     assert eventually(lambda: not is_open(opened))
 
 
-def test_connections_beyond_the_limit_are_refused_and_others_are_served(service, connect):
-    many = [connect() for _ in range(LIMITS["connections"] + 1)]
-    refused = answer(many[-1])
-    served = service.get("/health").status_code
+def test_connections_beyond_the_limit_are_refused_and_others_are_served(connect):
+    ask = b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    kept = [connect(ask) for _ in range(LIMITS["connections"] - 5)]
+    assert {status_of(one) for one in kept} == {200}  # each may be silent for a while now
+    last = [connect() for _ in range(6)][-1]
+    refused = answer(last)
+    kept[0].sendall(ask)
 
     assert refused == (503, "this hive has 60 connections already")
-    assert served == 200
+    assert status_of(kept[0]) == 200
 
 
 def test_the_limit_of_open_files_is_raised_for_the_connections(service):
@@ -301,6 +309,39 @@ def test_a_stream_of_events_takes_no_pipelined_bytes(service, connect):
             sent += opened.send(ask_more)
 
     assert sent < 64 * MIB  # what the system holds for a connection
+
+
+class Told:
+    """An application that answers without end, and notes when it is told that its client left."""
+
+    def __init__(self):
+        self.begun, self.left = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _, receive, send):
+        self.begun.set()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.body", "body": b"late"})
+        self.left.set()
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+async def test_a_stream_ends_with_its_connection_whatever_waits_behind_it(tmp_path, caplog, more):
+    told, listening = Told(), listen_at("127.0.0.1", 0)
+    config = HiveConfig(told, ServeOptions(tmp_path), 0)
+    config.load()
+    server = LimitedServer(config)
+    serving = await server.begin(listening)
+    _, writer = await asyncio.open_connection(*listening.getsockname())
+    writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n" * (1 + more))
+    await told.begun.wait()
+    writer.transport.abort()
+
+    await told.left.wait()
+    server.should_exit = True
+    await serving
+    assert caplog.records == []
 
 
 def test_a_body_that_breaks_off_is_not_an_error_of_the_hive(service, connect):

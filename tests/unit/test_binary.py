@@ -307,9 +307,10 @@ def test_mutated_modules_raise_module_errors_and_nothing_else():
     chance = random.Random(3)
     corpus = [bytes(wat2wasm(EVERYTHING)), *(path.read_bytes() for path in GUESTS)]
     outcomes = {"read": 0, "refused": 0}
-    longest = 0.0
-    for turn in range(2000):
-        data = mutated(corpus[turn % len(corpus)], chance)
+    usual = longest = 0.0
+    for turn in range(-len(corpus), 2000):
+        data = corpus[turn % len(corpus)]
+        data = data if turn < 0 else mutated(data, chance)
         started = time.process_time()
         try:
             describe(normalize(data, Limits()).binary)
@@ -317,10 +318,11 @@ def test_mutated_modules_raise_module_errors_and_nothing_else():
         except (ModuleError, MemoryLimitExceeded, TableLimitExceeded):
             outcomes["refused"] += 1
         longest = max(longest, time.process_time() - started)
+        usual = longest if turn < 0 else usual
 
     assert outcomes["read"] > 20
     assert outcomes["refused"] > 20
-    assert longest < 2.0
+    assert longest < 100 * usual
 
 
 def test_a_mutated_module_is_valid_after_the_rewrite_exactly_if_it_was_before():

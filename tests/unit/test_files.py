@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arkml.base import files
-from arkml.base.files import open_file, read_file, read_plain, write_atomic
+from arkml.base.files import lock_file, open_file, read_file, read_plain, write_atomic
 
 
 def names_in(directory):
@@ -160,6 +160,19 @@ def test_links_are_followed_where_that_is_wanted(tmp_path, mode):
         open_file(link, follow=False, mode=mode)
     with pytest.raises(OSError, match="symbolic links"):
         read_plain(link, follow=False)
+
+
+@pytest.mark.parametrize("kind", ["a link", "a link to nothing", "a pipe", "a device"])
+def test_only_a_plain_file_is_locked(tmp_path, kind):
+    path, elsewhere = tmp_path / "lock", tmp_path / "elsewhere"
+    if kind == "a link":
+        elsewhere.write_bytes(b"kept")
+    targets = {"a link": elsewhere, "a link to nothing": elsewhere, "a device": "/dev/null"}
+    os.mkfifo(path) if kind == "a pipe" else path.symlink_to(targets[kind])
+
+    with pytest.raises(OSError, match="not a plain file"):
+        lock_file(path)
+    assert elsewhere.exists() == (kind == "a link")
 
 
 def test_what_is_appended_comes_behind_what_was_there(tmp_path):

@@ -1,4 +1,4 @@
-"""The time that a run may last."""
+"""The time that a run may last, and the folders that it is opened with."""
 
 import contextlib
 import time
@@ -117,3 +117,19 @@ async def test_a_run_that_has_lasted_its_seconds_is_not_resumed(tmp_path, clocks
 
         assert by_name.value.status == by_session.value.status == 410
         assert run.document.as_json() == before
+
+
+@pytest.mark.parametrize("place", ["", "rows", "checkpoints", "policies", "events", "published"])
+async def test_a_run_with_linked_folders_is_not_opened(tmp_path, caplog, place):
+    async with opened(tmp_path / "data") as hive:
+        run, _ = await hive.create(REQUEST)
+        await run.stop()
+    folder, elsewhere = run.directory / place, tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    async with opened(tmp_path / "data") as hive:
+        assert hive.runs() == []
+
+    assert f"{folder} is a symbolic link, which a hive does not make" in caplog.text
+    assert sorted(elsewhere.rglob("*")) == before

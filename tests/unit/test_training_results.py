@@ -85,6 +85,16 @@ def test_refused_rows_are_shown_by_reason(capsys):
     assert "1,234: ark-ml-v1.ml__push_training_observation answered" in text
 
 
+@pytest.mark.parametrize(
+    ("curve", "rating"),
+    [(NONE, "training episodes that began under it, or beside it"), (CURVE, "evaluations")],
+)
+def test_the_best_policy_is_shown_with_what_rates_it(curve, rating, capsys):
+    text = shown(replace(RESULT, evaluation_curve=curve), capsys)
+
+    assert f"(by {rating})" in " ".join(text.split())
+
+
 def test_a_result_is_shown_without_the_bytes_of_its_policies():
     text = repr(RESULT)
 

@@ -32,7 +32,7 @@ from arkml.errors import UsageError
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import Entries, Entry, EntryKind
 from arkml.trials.datalog import database, datalog
-from arkml.trials.datalog.database import FILE, connect
+from arkml.trials.datalog.database import FILE, connect, lock
 from arkml.trials.datalog.datalog import Datalog, DatalogOptions
 from arkml.trials.datalog.reader import DatalogReader
 from arkml.trials.datalog.removal import remove
@@ -598,6 +598,17 @@ def test_what_is_no_plain_file_beside_a_log_is_refused(closed_log, tmp_path, mod
         with pytest.raises(TrialError, match=f"{path.name} does not belong to a log of trials"):
             use(closed_log)
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_lock_that_is_no_plain_file_is_refused(tmp_path, kind):
+    path, elsewhere = tmp_path / "log" / "trials.lock", tmp_path / "elsewhere"
+    path.parent.mkdir()
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to(elsewhere)
+
+    with pytest.raises(TrialError, match=r"trials\.lock cannot be used: it is not a plain file"):
+        lock(path.parent)
+    assert not elsewhere.exists()
 
 
 def test_a_log_in_another_mode_is_written_in_its_own_again(closed_log):

@@ -16,13 +16,15 @@ from arkml.server.connections import HiveConfig
 from arkml.trials.server.web.connections import WebConfig, _HttpProtocol, _WebsocketProtocol
 
 HTTP = {
-    "_should_upgrade", "_unset_keepalive_if_required", "app_state", "client", "config",
-    "connection_lost", "connection_made", "connections", "cycle", "data_received",
-    "flow", "handle_websocket_upgrade", "headers", "loop", "on_body", "on_header",
+    "_should_upgrade", "_start_asgi_task", "_unset_keepalive_if_required", "app_state",
+    "client", "config", "connection_lost", "connection_made", "connections", "cycle",
+    "data_received", "flow", "handle_websocket_upgrade", "headers", "loop", "on_body", "on_header",
     "on_headers_complete", "on_message_begin", "on_message_complete", "on_response_complete",
     "parser", "pause_writing", "pipeline", "resume_writing", "shutdown", "transport",
 }  # fmt: skip
-CYCLE = {"body", "keep_alive", "response_complete", "response_started"}
+CYCLE = {
+    "body", "disconnected", "keep_alive", "message_event", "response_complete", "response_started",
+}  # fmt: skip
 SERVER = {"config", "lifespan", "serve", "server_state", "servers", "started"}
 CONFIG = {"backlog", "http_protocol_class", "ssl"}
 FLOW = {"holds", "pause_reading", "resume_reading"}  # the first is ours
@@ -67,7 +69,11 @@ HTTP_USES = used(LimitedProtocol, _HttpProtocol) | CONFIGS
     ("found", "expected", "one"),
     [
         (HTTP_USES, HTTP, HttpToolsProtocol),
-        (names_after({"self.cycle"}, LimitedProtocol), CYCLE, RequestResponseCycle),
+        (
+            names_after({"self.cycle", "self._running"}, LimitedProtocol),
+            CYCLE,
+            RequestResponseCycle,
+        ),
         (used(_HeldReading) | names_after({"self.flow"}, LimitedProtocol), FLOW, FlowControl),
         (used(_WebsocketProtocol), WEBSOCKET, WebSocketsSansIOProtocol),
     ],

@@ -164,7 +164,7 @@ def document_of(
             "score": result.best.score,
             "rated_by": "evaluations"
             if is_evaluated
-            else "the mean of the last 100 training episodes",
+            else "training episodes that began under it, or beside it",
             "onnx": files.get("onnx"),
             "crvo": files.get("crvo"),
             "last": files.get("last"),

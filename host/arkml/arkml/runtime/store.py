@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
@@ -26,7 +27,7 @@ class GuestStore:
     """
 
     __slots__ = (
-        "_columns", "_has_place", "_lock", "_lockstep", "_pointer", "_readers", "context",
+        "_columns", "_has_place", "_lock", "_lockstep", "_owned", "_pointer", "context",
         "is_ended", "place",
     )  # fmt: skip
 
@@ -41,13 +42,13 @@ class GuestStore:
     ) -> None:
         self.context = bindings.context_of(store)
         self._lock = threading.RLock()
-        self._readers = 0  # of the thread that has the lock
         self.is_ended = False
         self._lockstep = lockstep
         self.place = lockstep.enter(control)
         self._has_place = True
         self._columns = columns
         self._pointer = bindings.take_store(store)
+        self._owned = [0, self._pointer]  # empty once the Store is deleted
         self._open.add(self)
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
@@ -58,13 +59,14 @@ class GuestStore:
         middle of reading, it is freed after that. The finalizer always finds the lock free, because
         a thread that holds it keeps the guest alive.
         """
-        with self._lock:
-            self._readers += 1
-            try:
+        if self._is_inside():
+            return what() if self._pointer else None
+        try:
+            with self._lock:
                 return what() if self._pointer else None
-            finally:
-                self._readers -= 1
-                self._free()
+        finally:
+            if self.is_ended:
+                self.close()
 
     def limit(self, caps: Sequence[int]) -> None:
         """Set the limit of the Store from now on; see `bindings.limit_store`."""
@@ -82,16 +84,21 @@ class GuestStore:
 
     def close(self) -> None:
         """Delete the call in progress, then the Store. Safe to call twice."""
-        with self._lock:
-            self.is_ended = True
-            self._free()
+        self.is_ended = True
+        if not self._is_inside():
+            with self._lock:
+                self._free()
+
+    def _is_inside(self) -> bool:
+        """Return True in a signal handler that runs in the middle of `read` or `close`."""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _free(self) -> None:
-        if self.is_ended and not self._readers:
-            if self._has_place:
-                self._has_place = False  # first: the place may soon be another's
-                self._lockstep.leave(self.place)
-            pointer, self._pointer = self._pointer, 0
-            if pointer:
-                bindings.delete_store(pointer)
-            self._open.discard(self)
+        if self._has_place:
+            self._has_place = False  # first: the place may soon be another's
+            self._lockstep.leave(self.place)
+        self._pointer = 0
+        if self._owned:
+            # Taken and deleted in C alone: a signal handler raises before both, or behind both.
+            deque(map(bindings.delete_store, iter(self._owned.pop, 0)), maxlen=0)
+        self._open.discard(self)

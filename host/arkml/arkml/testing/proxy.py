@@ -12,6 +12,7 @@ from arkml.abi.schema import Api
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
+from arkml.limits import whole_number
 
 PAGE = 1 << 16
 UNTOUCHED = b"?"
@@ -73,16 +74,19 @@ class Proxy(Sealed):
         """
         Return the address of `size` bytes that have not been written.
 
-        Raises UsageError for a negative size, and MemoryError once the memory is used up.
+        Raises UsageError for what is not a whole number from 0, and for more than is left.
         """
-        if size < 0:
-            raise UsageError(f"room for {cut_repr(size)} bytes: 0 at least")
+        number = whole_number(size)
+        if number is None or number < 0:
+            raise UsageError(f"room for {cut_repr(size)} bytes: it takes a whole number from 0")
         pointer = self._next
-        self._next += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        if self._next > self._end:
-            raise MemoryError(
-                f"no room for {cut_repr(size)} bytes: {self._end - pointer} of the proxy's left"
+        end = pointer + -(-max(number, 1) // _ALIGNMENT) * _ALIGNMENT
+        if end > self._end:
+            raise UsageError(
+                f"no room for {cut_repr(number)} bytes: {self._end - pointer} of the proxy's left;"
+                " give it more pages"
             )
+        self._next = end
         return pointer
 
     def put(self, data: bytes) -> int:

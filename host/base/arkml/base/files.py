@@ -105,10 +105,10 @@ def require_possible(path: Path) -> None:
         raise OSError(errno.EINVAL, "its name has a null character", str(path))
 
 
-def _opened(path: Path, flags: int, within: int | None) -> int:
+def _opened(path: Path, flags: int, within: int | None, mode_of_new: int = 0o666) -> int:
     """Open a plain file."""
     try:
-        descriptor = os.open(path, flags, 0o666, dir_fd=within)
+        descriptor = os.open(path, flags, mode_of_new, dir_fd=within)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
             raise _not_plain(path) from None
@@ -165,11 +165,18 @@ def lock_file(path: Path) -> int:
     """
     Lock a file exclusively, until the returned file descriptor and its copies are closed.
 
-    Raises BlockingIOError if another process holds the lock, and OSError.
+    Raises BlockingIOError if another process holds the lock, and OSError, also for a symbolic link
+    and for all else that is not a plain file.
     """
     import fcntl
 
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = _opened(path, flags, None, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _not_plain(path) from None
+        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -19,7 +19,7 @@ from typing import Any
 import httptools
 import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from arkml.base.files import open_file
 
@@ -228,6 +228,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._fields = 0  # of the request
+        self._running: RequestResponseCycle | None = None
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
 
@@ -241,7 +242,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers of the connection, which has ended."""
+        """
+        Tell the application that the connection has ended, and stop the timers.
+
+        uvicorn tells the newest request, which may wait behind the one that is answered.
+        """
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
         self._wait_for(None)
         self.resume_writing()
@@ -309,6 +317,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Answer a request, the first of those that have arrived."""
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _parse(self) -> None:
         """Parse the bytes that have arrived, up to the end of an unanswered request."""

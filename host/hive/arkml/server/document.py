@@ -286,6 +286,13 @@ def write_new(runs: Path, document: Document) -> None:
         raise
 
 
+def refuse_links(directory: Path) -> None:
+    """Raise HiveError if a run's directory or a folder in it is a symbolic link."""
+    for path in (directory, *(directory / folder for folder in _FOLDERS)):
+        if path.is_symlink():
+            raise HiveError(f"{path} is a symbolic link, which a hive does not make")
+
+
 def make_folders(directory: Path) -> None:
     """Make the missing folders of a run's directory."""
     for folder in _FOLDERS:

@@ -32,6 +32,7 @@ from arkml.server.document import (
     NewerRun,
     make_folders,
     read_document,
+    refuse_links,
     write_new,
 )
 from arkml.server.hive_files import lock_within
@@ -159,6 +160,7 @@ class Hive:
                 (self.options.data / name).unlink()
         for directory in sorted(self._directory.iterdir()):
             try:
+                refuse_links(directory)
                 await asyncio.to_thread(upgrade_run, directory)
                 document = read_document(directory)
                 await asyncio.to_thread(make_folders, directory)  # a backup has no empty ones

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from pathlib import Path
 from typing import Final, Literal
 
+from arkml.base.files import lock_file
 from arkml.base.sqlite_files import SIDE_FILES, foreign_beside
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.outputs import EntryKind
@@ -85,15 +85,11 @@ def lock(directory: Path) -> int:
     path = directory / _LOCK
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise TrialError(problem(directory, error)) from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
+        return lock_file(path)
+    except BlockingIOError:
         raise TrialError(f"the directory {directory} is in use by another server") from None
-    return descriptor
+    except OSError as error:
+        raise TrialError(problem(Path(error.filename or directory), error)) from None
 
 
 def create(path: Path) -> None:
