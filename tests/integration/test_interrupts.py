@@ -592,6 +592,32 @@ print(everywhere(loaded, Host.close, *files))
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
 
 
+def test_a_round_that_a_signal_handler_cut_off_leaves_the_next_one_its_own_arrays():
+    """The call of one guest is kept, and the round of all needs more room than it had."""
+    script = """
+from tests.integration.test_native import SPINNER, rounds_of
+
+host = Host(threads=1)
+
+def joined():
+    fleet = host.fleet(SPINNER, 70)
+    fleet.call("frames", only=[0])
+    return fleet
+
+def check(fleet):
+    lockstep, rounds = fleet._parts.lockstep, rounds_of(fleet)
+    assert lockstep._chosen is None or [*lockstep._chosen] == lockstep._chosen_index.tolist()
+    assert rounds._is_new or rounds._state.outcomes == rounds.outcomes.ctypes.data
+    assert fleet.call("frames", only=[0]).values[0] in {0, None}
+
+files = ("runtime/rounds.py", "runtime/lockstep.py")
+print(everywhere(joined, lambda fleet: fleet.call("frames"), *files, then=check))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
 def test_a_host_closes_after_a_signal_handler_cut_off_a_load():
     script = """
 def load(host):

@@ -299,6 +299,7 @@ class Lockstep:
 
     def _choose(self, places: Sequence[int] | Places) -> None:
         """Keep the indices of a tuple or of a read-only array, which stays the same."""
+        self._chosen = None  # first: a signal handler that raises below leaves nothing kept
         self._chosen_index = index = np.ascontiguousarray(places, np.intp)
         self._chosen_fields = [column[index] for column in self._all_fields()]
         self._chosen = places

@@ -170,6 +170,7 @@ class Rounds:
 
     def _renew(self, count: int) -> None:
         """Note where the arrays lie, and make room for `count` outcomes."""
+        self._is_new = True  # first: a signal handler that raises below leaves it to the next round
         if count > len(self.outcomes):
             self.outcomes = np.zeros(2 * count, np.uint8)
         state = self._state
