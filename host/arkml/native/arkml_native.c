@@ -241,7 +241,8 @@ static void run_guest(struct job *job, struct findings *found, size_t index) {
     found->counts[outcome]++;
 }
 
-static const size_t LOOKS = 16; /* guests between two looks at the clock where none is charged */
+/* Guests between two looks at the clock where none is charged and no turn ran out. */
+static const size_t LOOKS = 16;
 
 /* Run guests of share `number`, then of the others, until none is left or the round stops. */
 static void take_part(struct job *job, struct findings *found, uint32_t number, bool is_caller) {
@@ -259,7 +260,7 @@ static void take_part(struct job *job, struct findings *found, uint32_t number, 
             if (job->round->outcomes[index] != NOT_RUN) continue; /* in the slice before */
             run_guest(job, found, index);
             if (is_caller) {
-                if (!charges && ++looked % LOOKS == 0) found->then = now();
+                if (!charges && (++looked % LOOKS == 0 || found->is_late)) found->then = now();
                 if (found->then > job->until) {
                     atomic_store_explicit(&job->stops, true, memory_order_relaxed);
                     return;
