@@ -532,22 +532,28 @@ static void give_up(struct arkml_round *round) {
     if (round->doubled < DOUBLED) round->doubled++;
 }
 
-/* Note what a guest took, in seconds of the clock, and decide whether threads help. */
-static void learn(struct arkml_round *round, uint32_t threads, double took) {
+/*
+ * Note what `ran` guests took together, in seconds of the clock, and decide whether threads help.
+ *
+ * Rounds too short to be shared say nothing: what a round costs by itself is most of their time.
+ */
+static void learn(struct arkml_round *round, uint32_t threads, double seconds, uint64_t ran) {
     double *known = threads > 1 ? &round->together : &round->alone;
-    if (*known == 0) *known = took;
-    *known += (took - *known) / TRIALS;
+    double took = seconds / (double)ran;
+    bool is_short = threads == 1 && seconds < 2 * WORTH;
     if (round->phase == DECIDED) {
-        if (threads > 1 && round->together > round->alone) give_up(round);
-        if (round->left-- == 0) {
+        if (!is_short) *known += (took - *known) / TRIALS;
+        /* The guests may have more to do now, or the machine: both ways are tried at once. */
+        if (round->left-- == 0 || (threads > 1 && round->together > round->alone)) {
             round->phase = TRY_ALONE;
             round->tried = 0;
         }
         return;
     }
-    if (threads > 1 ? round->phase != TRY_TOGETHER : round->phase != TRY_ALONE) return;
-    if (!round->tried) *known = took; /* not what it was when it was tried before */
-    if (++round->tried < TRIALS) return;
+    if (is_short || (threads > 1) != (round->phase == TRY_TOGETHER)) return;
+    /* The first round of a way is not counted: threads are started, and caches are cold. */
+    if (round->tried) *known += (took - *known) / round->tried;
+    if (round->tried++ < TRIALS) return;
     round->tried = 0;
     if (round->phase == TRY_ALONE) {
         round->phase = TRY_TOGETHER;
@@ -605,6 +611,6 @@ ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, si
     round->wall += took;
     uint64_t left = left_over(round, count);
     if (left < count - before && round->is_measured && round->threads > 1)
-        learn(round, threads, took / (double)(count - before - left));
+        learn(round, threads, took, count - before - left);
     return left == 0;
 }
