@@ -594,10 +594,15 @@ ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, si
     if (!count) return true;
     uint64_t before = count - left_over(round, count);
     uint32_t threads = choose(round, count);
-    struct job job = {.round = round, .places = places, .flags = flags, .share_count = threads};
+    struct job job; /* without a value for its many shares, which would take longer than a guest */
+    job.round = round;
+    job.places = places;
+    job.flags = flags;
+    job.share_count = threads;
     job.until = began + round->slice;
+    atomic_init(&job.stops, false);
     for (uint32_t n = 0; n < threads; n++) {
-        job.shares[n].next = count * n / threads;
+        atomic_init(&job.shares[n].next, count * n / threads);
         job.shares[n].end = count * (n + 1) / threads;
     }
     struct findings found = {0};
