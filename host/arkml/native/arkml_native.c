@@ -318,7 +318,6 @@ ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, si
 
 static struct {
     pthread_mutex_t lock; /* of all below but the atomic ones */
-    pthread_cond_t work;  /* a round has begun, or workers are to end */
     pthread_cond_t done;  /* the last worker has left the round */
     _Atomic uint64_t rounds;
     _Atomic bool is_taken; /* a round has the workers */
@@ -329,9 +328,9 @@ static struct {
     bool ends;
     bool is_refused; /* the system has refused a thread */
     pthread_t threads[ARKML_MOST_THREADS];
+    pthread_cond_t calls[ARKML_MOST_THREADS]; /* of one worker: a round wants it, or it is to end */
 } pool = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
-    .work = PTHREAD_COND_INITIALIZER,
     .done = PTHREAD_COND_INITIALIZER,
 };
 
@@ -379,7 +378,7 @@ static void *work(void *argument) {
             if (!slept) began = now();
             slept = true;
             if (!pool.job) seen = pool.rounds;
-            pthread_cond_wait(&pool.work, &pool.lock);
+            pthread_cond_wait(&pool.calls[number - 1], &pool.lock);
         }
         if (pool.ends) {
             pthread_mutex_unlock(&pool.lock);
@@ -390,7 +389,10 @@ static void *work(void *argument) {
         struct job *job = number <= pool.wanted ? pool.job : NULL;
         pool.joined += job != NULL;
         pthread_mutex_unlock(&pool.lock);
-        if (!job) continue;
+        if (!job) {
+            patience = 0; /* a round of fewer threads: it sleeps until one calls it */
+            continue;
+        }
         struct findings found = {0};
         take_part(job, &found, number, false);
         pthread_mutex_lock(&pool.lock);
@@ -410,6 +412,7 @@ static void start_workers(uint32_t wanted) {
     pthread_sigmask(SIG_BLOCK, &all, &before);
     while (pool.alive < wanted && !pool.is_refused) {
         uintptr_t number = pool.alive + 1;
+        pthread_cond_init(&pool.calls[pool.alive], NULL);
         if (pthread_create(&pool.threads[pool.alive], NULL, work, (void *)number)) {
             pool.is_refused = true;
             break;
@@ -426,6 +429,11 @@ static void start_workers(uint32_t wanted) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* Wake up the first workers, `count` at most, that sleep; the caller has the lock. */
+static void call_workers(uint32_t count) {
+    for (uint32_t n = 0; n < count && n < pool.alive; n++) pthread_cond_signal(&pool.calls[n]);
+}
+
 /* Run a job with up to `wanted` workers, and alone if another round has them. */
 static void run_together(struct job *job, struct findings *found, uint32_t wanted) {
     bool is_mine = !atomic_exchange_explicit(&pool.is_taken, true, memory_order_acquire);
@@ -435,7 +443,7 @@ static void run_together(struct job *job, struct findings *found, uint32_t wante
         pool.job = job;
         pool.wanted = wanted;
         atomic_fetch_add_explicit(&pool.rounds, 1, memory_order_release);
-        pthread_cond_broadcast(&pool.work);
+        call_workers(wanted);
         pthread_mutex_unlock(&pool.lock);
     }
     take_part(job, found, 0, true);
@@ -455,9 +463,9 @@ ARKML_PUBLIC void arkml_end_workers(void) {
     if (atomic_exchange_explicit(&pool.is_taken, true, memory_order_acquire)) return;
     pthread_mutex_lock(&pool.lock);
     uint32_t alive = pool.alive;
-    pool.alive = 0;
     pool.ends = true;
-    pthread_cond_broadcast(&pool.work);
+    call_workers(alive);
+    pool.alive = 0;
     pthread_mutex_unlock(&pool.lock);
     for (uint32_t n = 0; n < alive; n++) pthread_join(pool.threads[n], NULL);
     pool.ends = pool.is_refused = false;
@@ -467,7 +475,6 @@ ARKML_PUBLIC void arkml_end_workers(void) {
 /* Forget the workers of the parent: a child process has none of them. */
 ARKML_PUBLIC void arkml_after_fork(void) {
     pthread_mutex_init(&pool.lock, NULL);
-    pthread_cond_init(&pool.work, NULL);
     pthread_cond_init(&pool.done, NULL);
     pool.job = NULL;
     pool.joined = pool.alive = 0;
