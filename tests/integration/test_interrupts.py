@@ -618,6 +618,29 @@ print(everywhere(joined, lambda fleet: fleet.call("frames"), *files, then=check)
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
 
 
+def test_guests_join_a_fleet_after_a_signal_handler_cut_off_a_round():
+    script = """
+from tests.integration.test_native import SPINNER, always
+
+host = Host(threads=2)
+
+def joined():
+    fleet = host.fleet(SPINNER, 3)
+    always(fleet)
+    return fleet
+
+def join(fleet):
+    fleet.join(2)
+    assert list(fleet.update()) in ([], [0, 1, 2])
+    assert fleet.call("frames").values[3:] == [1, 1]
+
+print(everywhere(joined, lambda fleet: fleet.update(), "runtime/rounds.py", then=join))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
 def test_a_host_closes_after_a_signal_handler_cut_off_a_load():
     script = """
 def load(host):

@@ -44,7 +44,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 2u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 3u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -76,6 +76,7 @@ struct arkml_round {
     double wall;               /* out: seconds of the clock */
     uint32_t is_late;          /* out: a turn ran out */
     uint32_t took_part;        /* out: threads in the last slice */
+    _Atomic uint32_t runs;     /* out: a slice is in progress, and no array may move */
 
     double alone, together; /* seconds of the clock for a guest, without and with workers */
     uint32_t phase;         /* which way is tried, or DECIDED */
@@ -614,11 +615,13 @@ ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, si
     }
     struct findings found = {0};
     round->took_part = 0;
+    atomic_store_explicit(&round->runs, 1, memory_order_relaxed);
     if (threads > 1)
         run_together(&job, &found, threads - 1);
     else
         take_part(&job, &found, 0, true);
     add(round, &found, false);
+    atomic_store_explicit(&round->runs, 0, memory_order_relaxed);
     double took = now() - began;
     round->wall += took;
     uint64_t left = left_over(round, count);

@@ -73,7 +73,7 @@ class Rounds:
         self._words = arena.words
         self._reasons: array[int] = array("Q")  # addresses
         self._long = long_stretch
-        self._is_running = self._is_new = False
+        self._is_new = False
         self._library = native.LIBRARY
         self._state = native.Round(
             poll=_POLL, answer=at.ANSWER - at.REASON, long_stretch=long_stretch, slice=SLICE,
@@ -84,7 +84,7 @@ class Rounds:
 
     def enter(self, place: int, control: int) -> None:
         """Make room for a guest, whose control block is at `control` of the column memory."""
-        if self._is_running:
+        if self._state.runs:
             raise GuestBusy("guests of a fleet that is in a call cannot be joined by others")
         reason = self._arena.base + control + at.REASON
         self._is_new = True
@@ -156,13 +156,11 @@ class Rounds:
         state, run, address = self._state, self._library.run, self._address
         state.alert = alert
         into = places.ctypes.data  # costs 0.5 us; a fleet's places are one array for all frames
-        self._is_running = True
-        try:
-            while not run(address, into, count, flags):
-                check()
-                flags |= native.GO_ON
-        finally:
-            self._is_running = False
+        while not run(address, into, count, flags):
+            check()
+            flags |= native.GO_ON
+            if self._is_new:  # a signal handler has made a guest
+                self._renew(count)
         self.counts = self._counts[:]
         self.is_late = state.is_late != 0
         if flags & native.CHARGE:
