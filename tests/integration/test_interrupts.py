@@ -641,6 +641,34 @@ print(everywhere(joined, lambda fleet: fleet.update(), "runtime/rounds.py", then
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
 
 
+def test_a_guest_that_trapped_as_a_signal_handler_raised_runs_no_further():
+    script = """
+TRAPS = b\"\"\"(module
+  (memory (export "memory") 1)
+  (global $frames (mut i32) (i32.const 0))
+  (func (export "ark_applet_update")
+    (global.set $frames (i32.add (global.get $frames) (i32.const 1)))
+    (if (i32.eq (global.get $frames) (i32.const 2)) (then unreachable))))\"\"\"
+
+host = Host(threads=1)
+
+def joined():
+    fleet = host.fleet(TRAPS, 2)
+    fleet.update()
+    return fleet
+
+def check(fleet):
+    # What was cut off before its frame ran, has it now.
+    assert fleet.update().keys() == {0, 1}, [str(one.failure) for one in fleet.guests]
+
+files = ("runtime/rounds.py", "runtime/lockstep.py")
+print(everywhere(joined, lambda fleet: fleet.update(), *files, then=check))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
 def test_a_host_closes_after_a_signal_handler_cut_off_a_load():
     script = """
 def load(host):

@@ -195,6 +195,10 @@ class Lockstep:
     def end(self, places: Sequence[int]) -> list[int]:
         """Delete calls that ended; returns the places of failed ones."""
         self._rounds.delete(self._index(places))
+        return self.failed(places)
+
+    def failed(self, places: Sequence[int]) -> list[int]:
+        """Return the guests whose calls have left a trap or an error that nobody has taken."""
         failed = self._numbers[self._at(_TRAP, places)] | self._numbers[self._at(_ERROR, places)]
         if not failed.any():
             return []
