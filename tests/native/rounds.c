@@ -128,14 +128,19 @@ static void decide(void) {
     struct arkml_round faster = {.threads = 4, .is_measured = 1}, slower = faster;
     struct costs half = {200e-6, 100e-6, 400e-6}, more = {200e-6, 240e-6, 0};
     struct costs heavier = {500e-6, 250e-6, 0}, busy = {500e-6, 600e-6, 0};
-    learn_from(&faster, half, 2 * (TRIALS + 1));
+    learn_from(&faster, half, 4 * TRIALS);
     check(faster.phase == DECIDED && faster.helps, "threads that have to be started first");
-    learn_from(&slower, more, 2 * (TRIALS + 1));
+    learn_from(&slower, more, 4 * TRIALS);
     check(slower.phase == DECIDED && !slower.helps, "threads that are slower");
     check(learn_from(&faster, heavier, BETWEEN) < 4 * TRIALS, "threads where guests do more");
     check(learn_from(&faster, busy, BETWEEN) > BETWEEN - 4 * TRIALS, "threads that became slower");
     learn_from(&slower, half, 2 * BETWEEN);
     check(slower.helps, "threads that became faster");
+    struct arkml_round tiny = {.threads = 4, .is_measured = 1};
+    for (int n = 0; n < 4000; n++) { /* one of ten is held up */
+        check(choose(&tiny, 1000) == 1, "a round that is too short to be shared");
+        learn(&tiny, 1, n % 10 ? 20e-6 : 60e-6, 1000);
+    }
 }
 
 int main(void) {

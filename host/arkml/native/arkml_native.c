@@ -44,7 +44,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 3u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 4u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -54,6 +54,11 @@ enum { NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER, OUTCOMES };
 enum { ARKML_ANSWER = 1, ARKML_CHARGE = 2, ARKML_GO_ON = 4 };
 
 typedef bool (*poll_function)(void *future);
+
+/* What guests took in rounds of the same kind. */
+struct way {
+    double seconds, guests;
+};
 
 /* What a lockstep owns and Python fills in; the last group belongs to this library. */
 struct arkml_round {
@@ -78,7 +83,7 @@ struct arkml_round {
     uint32_t took_part;        /* out: threads in the last slice */
     _Atomic uint32_t runs;     /* out: a slice is in progress, and no array may move */
 
-    double alone, together; /* seconds of the clock for a guest, without and with workers */
+    struct way alone, together; /* by the clock, without and with workers */
     uint32_t phase;         /* which way is tried, or DECIDED */
     uint32_t tried;         /* rounds of this phase */
     uint32_t helps;         /* in DECIDED: workers are used */
@@ -520,13 +525,18 @@ static const double GAIN = 0.9;      /* of the time alone, from which threads ar
 
 enum { TRY_ALONE, TRY_TOGETHER, DECIDED };
 
+/* Return the seconds of one guest, 0 if none has run. */
+static double of_one(const struct way *way) {
+    return way->guests > 0 ? way->seconds / way->guests : 0;
+}
+
 /* Return the number of threads for a round of `count` guests. */
 static uint32_t choose(const struct arkml_round *round, size_t count) {
     uint32_t most = round->threads;
     if (most > ARKML_MOST_THREADS) most = ARKML_MOST_THREADS;
     if (most > count) most = (uint32_t)count;
     if (most < 2 || !round->is_measured) return most ? most : 1;
-    double worth = round->alone * (double)count / WORTH;
+    double worth = of_one(&round->alone) * (double)count / WORTH;
     if (worth < 2) return 1;
     if (worth < most) most = (uint32_t)worth;
     if (round->phase == DECIDED) return round->helps ? most : 1;
@@ -543,32 +553,39 @@ static void give_up(struct arkml_round *round) {
 /*
  * Note what `ran` guests took together, in seconds of the clock, and decide whether threads help.
  *
- * Rounds too short to be shared say nothing: what a round costs by itself is most of their time.
+ * Guests count, not rounds: what a round costs by itself is most of the time of a short one.
  */
 static void learn(struct arkml_round *round, uint32_t threads, double seconds, uint64_t ran) {
-    double *known = threads > 1 ? &round->together : &round->alone;
-    double took = seconds / (double)ran;
-    bool is_short = threads == 1 && seconds < 2 * WORTH;
+    struct way *way = threads > 1 ? &round->together : &round->alone;
+    double kept = 1.0;
     if (round->phase == DECIDED) {
-        if (!is_short) *known += (took - *known) / TRIALS;
+        kept -= 1.0 / TRIALS; /* what was seen long ago counts less and less */
+    } else if ((threads > 1) != (round->phase == TRY_TOGETHER)) {
+        return;
+    } else if (round->tried++ == 0) {
+        return; /* threads are started, and caches are cold */
+    } else if (round->tried == 2) {
+        kept = 0; /* of what it was when it was tried before */
+    }
+    way->seconds = kept * way->seconds + seconds;
+    way->guests = kept * way->guests + (double)ran;
+    double alone = of_one(&round->alone), together = of_one(&round->together);
+    if (round->phase == DECIDED) {
         /* The guests may have more to do now, or the machine: both ways are tried at once. */
-        if (round->left-- == 0 || (threads > 1 && round->together > round->alone)) {
+        if (round->left-- == 0 || (threads > 1 && together > alone)) {
             round->phase = TRY_ALONE;
             round->tried = 0;
         }
         return;
     }
-    if (is_short || (threads > 1) != (round->phase == TRY_TOGETHER)) return;
-    /* The first round of a way is not counted: threads are started, and caches are cold. */
-    if (round->tried) *known += (took - *known) / round->tried;
-    if (round->tried++ < TRIALS) return;
+    if (round->tried <= TRIALS) return;
     round->tried = 0;
     if (round->phase == TRY_ALONE) {
         round->phase = TRY_TOGETHER;
         return;
     }
     round->phase = DECIDED;
-    round->helps = round->together < GAIN * round->alone;
+    round->helps = together < GAIN * alone;
     if (round->helps) {
         round->doubled = 0;
         round->left = BETWEEN;
