@@ -592,6 +592,83 @@ print(everywhere(loaded, Host.close, *files))
     assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
 
 
+def test_a_round_that_a_signal_handler_cut_off_leaves_the_next_one_its_own_arrays():
+    """The call of one guest is kept, and the round of all needs more room than it had."""
+    script = """
+from tests.integration.test_native import SPINNER, rounds_of
+
+host = Host(threads=1)
+
+def joined():
+    fleet = host.fleet(SPINNER, 70)
+    fleet.call("frames", only=[0])
+    return fleet
+
+def check(fleet):
+    lockstep, rounds = fleet._parts.lockstep, rounds_of(fleet)
+    assert lockstep._chosen is None or [*lockstep._chosen] == lockstep._chosen_index.tolist()
+    assert rounds._is_new or rounds._state.outcomes == rounds.outcomes.ctypes.data
+    assert fleet.call("frames", only=[0]).values[0] in {0, None}
+
+files = ("runtime/rounds.py", "runtime/lockstep.py")
+print(everywhere(joined, lambda fleet: fleet.call("frames"), *files, then=check))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
+def test_guests_join_a_fleet_after_a_signal_handler_cut_off_a_round():
+    script = """
+from tests.integration.test_native import SPINNER, always
+
+host = Host(threads=2)
+
+def joined():
+    fleet = host.fleet(SPINNER, 3)
+    always(fleet)
+    return fleet
+
+def join(fleet):
+    fleet.join(2)
+    assert list(fleet.update()) in ([], [0, 1, 2])
+    assert fleet.call("frames").values[3:] == [1, 1]
+
+print(everywhere(joined, lambda fleet: fleet.update(), "runtime/rounds.py", then=join))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
+def test_a_guest_that_trapped_as_a_signal_handler_raised_runs_no_further():
+    script = """
+TRAPS = b\"\"\"(module
+  (memory (export "memory") 1)
+  (global $frames (mut i32) (i32.const 0))
+  (func (export "ark_applet_update")
+    (global.set $frames (i32.add (global.get $frames) (i32.const 1)))
+    (if (i32.eq (global.get $frames) (i32.const 2)) (then unreachable))))\"\"\"
+
+host = Host(threads=1)
+
+def joined():
+    fleet = host.fleet(TRAPS, 2)
+    fleet.update()
+    return fleet
+
+def check(fleet):
+    # What was cut off before its frame ran, has it now.
+    assert fleet.update().keys() == {0, 1}, [str(one.failure) for one in fleet.guests]
+
+files = ("runtime/rounds.py", "runtime/lockstep.py")
+print(everywhere(joined, lambda fleet: fleet.update(), *files, then=check))
+"""
+    run = python(RAISING + script)
+
+    assert (run.stdout, run.returncode) == ("(True, {'raised'})\n", 0), run.stderr
+
+
 def test_a_host_closes_after_a_signal_handler_cut_off_a_load():
     script = """
 def load(host):

@@ -104,7 +104,47 @@ static void *play_beside(void *argument) {
     return NULL;
 }
 
+/* What rounds of 1,000 guests cost, in seconds: on one thread, on all, and in the first on all. */
+struct costs {
+    double alone, together, first;
+};
+
+/* Let `rounds` rounds be learned from, after each of them one of a single guest, which takes 3 us;
+ * return how many ran on one thread. */
+static uint32_t learn_from(struct arkml_round *round, struct costs costs, uint32_t rounds) {
+    uint32_t alone = 0;
+    for (uint32_t n = 0; n < rounds; n++) {
+        uint32_t threads = choose(round, 1000);
+        double together = costs.first ? costs.first : costs.together;
+        alone += threads == 1;
+        learn(round, threads, threads == 1 ? costs.alone : together, 1000);
+        if (threads > 1) costs.first = 0;
+        learn(round, choose(round, 1), 3e-6, 1);
+    }
+    return alone;
+}
+
+static void decide(void) {
+    struct arkml_round faster = {.threads = 4, .is_measured = 1}, slower = faster;
+    struct costs half = {200e-6, 100e-6, 400e-6}, more = {200e-6, 240e-6, 0};
+    struct costs heavier = {500e-6, 250e-6, 0}, busy = {500e-6, 600e-6, 0};
+    learn_from(&faster, half, 4 * TRIALS);
+    check(faster.phase == DECIDED && faster.helps, "threads that have to be started first");
+    learn_from(&slower, more, 4 * TRIALS);
+    check(slower.phase == DECIDED && !slower.helps, "threads that are slower");
+    check(learn_from(&faster, heavier, BETWEEN) < 4 * TRIALS, "threads where guests do more");
+    check(learn_from(&faster, busy, BETWEEN) > BETWEEN - 4 * TRIALS, "threads that became slower");
+    learn_from(&slower, half, 2 * BETWEEN);
+    check(slower.helps, "threads that became faster");
+    struct arkml_round tiny = {.threads = 4, .is_measured = 1};
+    for (int n = 0; n < 4000; n++) { /* one of ten is held up */
+        check(choose(&tiny, 1000) == 1, "a round that is too short to be shared");
+        learn(&tiny, 1, n % 10 ? 20e-6 : 60e-6, 1000);
+    }
+}
+
 int main(void) {
+    decide();
     struct seen alone = play(1, 1);
     check(alone.counts[SUBMITTED] > 0 && alone.counts[OTHER] > 0, "kinds of guests are missing");
     static const uint32_t threads[] = {2, 3, 8, 64};

@@ -44,7 +44,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 3u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 4u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -54,6 +54,11 @@ enum { NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER, OUTCOMES };
 enum { ARKML_ANSWER = 1, ARKML_CHARGE = 2, ARKML_GO_ON = 4 };
 
 typedef bool (*poll_function)(void *future);
+
+/* What guests took in rounds of the same kind. */
+struct way {
+    double seconds, guests;
+};
 
 /* What a lockstep owns and Python fills in; the last group belongs to this library. */
 struct arkml_round {
@@ -76,9 +81,9 @@ struct arkml_round {
     double wall;               /* out: seconds of the clock */
     uint32_t is_late;          /* out: a turn ran out */
     uint32_t took_part;        /* out: threads in the last slice */
+    _Atomic uint32_t runs;     /* out: a slice is in progress, and no array may move */
 
-    double alone, together; /* seconds of the clock for a guest, without and with workers */
-    double trial;           /* seconds of the rounds of this phase */
+    struct way alone, together; /* by the clock, without and with workers */
     uint32_t phase;         /* which way is tried, or DECIDED */
     uint32_t tried;         /* rounds of this phase */
     uint32_t helps;         /* in DECIDED: workers are used */
@@ -242,7 +247,8 @@ static void run_guest(struct job *job, struct findings *found, size_t index) {
     found->counts[outcome]++;
 }
 
-static const size_t LOOKS = 16; /* guests between two looks at the clock where none is charged */
+/* Guests between two looks at the clock where none is charged and no turn ran out. */
+static const size_t LOOKS = 16;
 
 /* Run guests of share `number`, then of the others, until none is left or the round stops. */
 static void take_part(struct job *job, struct findings *found, uint32_t number, bool is_caller) {
@@ -260,7 +266,7 @@ static void take_part(struct job *job, struct findings *found, uint32_t number, 
             if (job->round->outcomes[index] != NOT_RUN) continue; /* in the slice before */
             run_guest(job, found, index);
             if (is_caller) {
-                if (!charges && ++looked % LOOKS == 0) found->then = now();
+                if (!charges && (++looked % LOOKS == 0 || found->is_late)) found->then = now();
                 if (found->then > job->until) {
                     atomic_store_explicit(&job->stops, true, memory_order_relaxed);
                     return;
@@ -318,7 +324,6 @@ ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, si
 
 static struct {
     pthread_mutex_t lock; /* of all below but the atomic ones */
-    pthread_cond_t work;  /* a round has begun, or workers are to end */
     pthread_cond_t done;  /* the last worker has left the round */
     _Atomic uint64_t rounds;
     _Atomic bool is_taken; /* a round has the workers */
@@ -329,9 +334,9 @@ static struct {
     bool ends;
     bool is_refused; /* the system has refused a thread */
     pthread_t threads[ARKML_MOST_THREADS];
+    pthread_cond_t calls[ARKML_MOST_THREADS]; /* of one worker: a round wants it, or it is to end */
 } pool = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
-    .work = PTHREAD_COND_INITIALIZER,
     .done = PTHREAD_COND_INITIALIZER,
 };
 
@@ -379,7 +384,7 @@ static void *work(void *argument) {
             if (!slept) began = now();
             slept = true;
             if (!pool.job) seen = pool.rounds;
-            pthread_cond_wait(&pool.work, &pool.lock);
+            pthread_cond_wait(&pool.calls[number - 1], &pool.lock);
         }
         if (pool.ends) {
             pthread_mutex_unlock(&pool.lock);
@@ -390,7 +395,10 @@ static void *work(void *argument) {
         struct job *job = number <= pool.wanted ? pool.job : NULL;
         pool.joined += job != NULL;
         pthread_mutex_unlock(&pool.lock);
-        if (!job) continue;
+        if (!job) {
+            patience = 0; /* a round of fewer threads: it sleeps until one calls it */
+            continue;
+        }
         struct findings found = {0};
         take_part(job, &found, number, false);
         pthread_mutex_lock(&pool.lock);
@@ -410,6 +418,7 @@ static void start_workers(uint32_t wanted) {
     pthread_sigmask(SIG_BLOCK, &all, &before);
     while (pool.alive < wanted && !pool.is_refused) {
         uintptr_t number = pool.alive + 1;
+        pthread_cond_init(&pool.calls[pool.alive], NULL);
         if (pthread_create(&pool.threads[pool.alive], NULL, work, (void *)number)) {
             pool.is_refused = true;
             break;
@@ -426,6 +435,11 @@ static void start_workers(uint32_t wanted) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* Wake up the first workers, `count` at most, that sleep; the caller has the lock. */
+static void call_workers(uint32_t count) {
+    for (uint32_t n = 0; n < count && n < pool.alive; n++) pthread_cond_signal(&pool.calls[n]);
+}
+
 /* Run a job with up to `wanted` workers, and alone if another round has them. */
 static void run_together(struct job *job, struct findings *found, uint32_t wanted) {
     bool is_mine = !atomic_exchange_explicit(&pool.is_taken, true, memory_order_acquire);
@@ -435,7 +449,7 @@ static void run_together(struct job *job, struct findings *found, uint32_t wante
         pool.job = job;
         pool.wanted = wanted;
         atomic_fetch_add_explicit(&pool.rounds, 1, memory_order_release);
-        pthread_cond_broadcast(&pool.work);
+        call_workers(wanted);
         pthread_mutex_unlock(&pool.lock);
     }
     take_part(job, found, 0, true);
@@ -455,9 +469,9 @@ ARKML_PUBLIC void arkml_end_workers(void) {
     if (atomic_exchange_explicit(&pool.is_taken, true, memory_order_acquire)) return;
     pthread_mutex_lock(&pool.lock);
     uint32_t alive = pool.alive;
-    pool.alive = 0;
     pool.ends = true;
-    pthread_cond_broadcast(&pool.work);
+    call_workers(alive);
+    pool.alive = 0;
     pthread_mutex_unlock(&pool.lock);
     for (uint32_t n = 0; n < alive; n++) pthread_join(pool.threads[n], NULL);
     pool.ends = pool.is_refused = false;
@@ -467,7 +481,6 @@ ARKML_PUBLIC void arkml_end_workers(void) {
 /* Forget the workers of the parent: a child process has none of them. */
 ARKML_PUBLIC void arkml_after_fork(void) {
     pthread_mutex_init(&pool.lock, NULL);
-    pthread_cond_init(&pool.work, NULL);
     pthread_cond_init(&pool.done, NULL);
     pool.job = NULL;
     pool.joined = pool.alive = 0;
@@ -514,13 +527,18 @@ static const double GAIN = 0.9;      /* of the time alone, from which threads ar
 
 enum { TRY_ALONE, TRY_TOGETHER, DECIDED };
 
+/* Return the seconds of one guest, 0 if none has run. */
+static double of_one(const struct way *way) {
+    return way->guests > 0 ? way->seconds / way->guests : 0;
+}
+
 /* Return the number of threads for a round of `count` guests. */
 static uint32_t choose(const struct arkml_round *round, size_t count) {
     uint32_t most = round->threads;
     if (most > ARKML_MOST_THREADS) most = ARKML_MOST_THREADS;
     if (most > count) most = (uint32_t)count;
     if (most < 2 || !round->is_measured) return most ? most : 1;
-    double worth = round->alone * (double)count / WORTH;
+    double worth = of_one(&round->alone) * (double)count / WORTH;
     if (worth < 2) return 1;
     if (worth < most) most = (uint32_t)worth;
     if (round->phase == DECIDED) return round->helps ? most : 1;
@@ -534,32 +552,42 @@ static void give_up(struct arkml_round *round) {
     if (round->doubled < DOUBLED) round->doubled++;
 }
 
-/* Note the seconds of the clock that so many guests took, and decide whether threads help. */
-static void learn(struct arkml_round *round, uint32_t threads, double seconds, uint64_t guests) {
-    double took = seconds / (double)guests;
-    double *known = threads > 1 ? &round->together : &round->alone;
-    if (*known == 0) *known = took;
-    *known += (took - *known) / TRIALS;
+/*
+ * Note what `ran` guests took together, in seconds of the clock, and decide whether threads help.
+ *
+ * Guests count, not rounds: what a round costs by itself is most of the time of a short one.
+ */
+static void learn(struct arkml_round *round, uint32_t threads, double seconds, uint64_t ran) {
+    struct way *way = threads > 1 ? &round->together : &round->alone;
+    double kept = 1.0;
     if (round->phase == DECIDED) {
-        if (threads > 1 && round->together > round->alone) give_up(round);
-        if (round->left-- == 0) {
+        kept -= 1.0 / TRIALS; /* what was seen long ago counts less and less */
+    } else if ((threads > 1) != (round->phase == TRY_TOGETHER)) {
+        return;
+    } else if (round->tried++ == 0) {
+        return; /* threads are started, and caches are cold */
+    } else if (round->tried == 2) {
+        kept = 0; /* of what it was when it was tried before */
+    }
+    way->seconds = kept * way->seconds + seconds;
+    way->guests = kept * way->guests + (double)ran;
+    double alone = of_one(&round->alone), together = of_one(&round->together);
+    if (round->phase == DECIDED) {
+        /* The guests may have more to do now, or the machine: both ways are tried at once. */
+        if (round->left-- == 0 || (threads > 1 && together > alone)) {
             round->phase = TRY_ALONE;
             round->tried = 0;
         }
         return;
     }
-    if (threads > 1 ? round->phase != TRY_TOGETHER : round->phase != TRY_ALONE) return;
-    if (round->tried++ < 2) *known = took; /* not what it was when it was tried before */
-    if (round->tried == 1) round->trial = 0;
-    round->trial += seconds;
-    if (round->tried < TRIALS && (round->tried < LEAST || round->trial < ENOUGH)) return;
+    if (round->tried <= TRIALS && (round->tried < LEAST || way->seconds < ENOUGH)) return;
     round->tried = 0;
     if (round->phase == TRY_ALONE) {
         round->phase = TRY_TOGETHER;
         return;
     }
     round->phase = DECIDED;
-    round->helps = round->together < GAIN * round->alone;
+    round->helps = together < GAIN * alone;
     if (round->helps) {
         round->doubled = 0;
         round->left = BETWEEN;
@@ -593,7 +621,7 @@ ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, si
     if (!count) return true;
     uint64_t before = count - left_over(round, count);
     uint32_t threads = choose(round, count);
-    struct job job; /* not cleared: its shares are 16 KiB, and most rounds have one */
+    struct job job; /* without a value for its many shares, which would take longer than a guest */
     job.round = round;
     job.places = places;
     job.flags = flags;
@@ -606,15 +634,17 @@ ARKML_PUBLIC bool arkml_run(struct arkml_round *round, const int64_t *places, si
     }
     struct findings found = {0};
     round->took_part = 0;
+    atomic_store_explicit(&round->runs, 1, memory_order_relaxed);
     if (threads > 1)
         run_together(&job, &found, threads - 1);
     else
         take_part(&job, &found, 0, true);
     add(round, &found, false);
+    atomic_store_explicit(&round->runs, 0, memory_order_relaxed);
     double took = now() - began;
     round->wall += took;
     uint64_t left = left_over(round, count);
-    uint64_t ran = count - before - left;
-    if (ran && round->is_measured && round->threads > 1) learn(round, threads, took, ran);
+    if (left < count - before && round->is_measured && round->threads > 1)
+        learn(round, threads, took, count - before - left);
     return left == 0;
 }

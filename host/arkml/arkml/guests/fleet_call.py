@@ -129,6 +129,7 @@ class FleetCall:
         try:
             self._serve(places)
         except BaseException as error:
+            self._take_errors(lockstep.failed(places))
             for place in places:
                 if lockstep.is_in_frame(place):
                     self._fail(place, error)
@@ -278,10 +279,14 @@ class FleetCall:
     def _end(self, places: Sequence[int]) -> None:
         """Delete calls that ended, and fail the guests whose calls left an error."""
         if places:
-            for place in self._lockstep.end(places):
-                error = self._guests[place].error_of(self._function)
-                if error is not None:
-                    self._fail(place, error)
+            self._take_errors(self._lockstep.end(places))
+
+    def _take_errors(self, places: Sequence[int]) -> None:
+        """Fail guests by the errors that their calls left."""
+        for place in places:
+            error = self._guests[place].error_of(self._function)
+            if error is not None:
+                self._fail(place, error)
 
     def _evict(self, budget: float) -> None:
         """Fail the guests that took more than their share of too many of the last frames."""

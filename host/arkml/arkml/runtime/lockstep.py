@@ -195,6 +195,10 @@ class Lockstep:
     def end(self, places: Sequence[int]) -> list[int]:
         """Delete calls that ended; returns the places of failed ones."""
         self._rounds.delete(self._index(places))
+        return self.failed(places)
+
+    def failed(self, places: Sequence[int]) -> list[int]:
+        """Return the guests whose calls have left a trap or an error that nobody has taken."""
         failed = self._numbers[self._at(_TRAP, places)] | self._numbers[self._at(_ERROR, places)]
         if not failed.any():
             return []
@@ -299,6 +303,7 @@ class Lockstep:
 
     def _choose(self, places: Sequence[int] | Places) -> None:
         """Keep the indices of a tuple or of a read-only array, which stays the same."""
+        self._chosen = None  # first: a signal handler that raises below leaves nothing kept
         self._chosen_index = index = np.ascontiguousarray(places, np.intp)
         self._chosen_fields = [column[index] for column in self._all_fields()]
         self._chosen = places

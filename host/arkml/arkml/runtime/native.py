@@ -16,7 +16,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 3
+BUILD = 4
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -52,9 +52,9 @@ class Round(ctypes.Structure):
         ("wall", c_double),
         ("is_late", c_uint32),
         ("took_part", c_uint32),
-        ("alone", c_double),
-        ("together", c_double),
-        ("trial", c_double),
+        ("runs", c_uint32),
+        ("alone", c_double * 2),
+        ("together", c_double * 2),
         ("phase", c_uint32),
         ("tried", c_uint32),
         ("helps", c_uint32),

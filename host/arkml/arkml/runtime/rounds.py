@@ -73,7 +73,7 @@ class Rounds:
         self._words = arena.words
         self._reasons: array[int] = array("Q")  # addresses
         self._long = long_stretch
-        self._is_running = self._is_new = False
+        self._is_new = False
         self._library = native.LIBRARY
         self._state = native.Round(
             poll=_POLL, answer=at.ANSWER - at.REASON, long_stretch=long_stretch, slice=SLICE,
@@ -86,7 +86,7 @@ class Rounds:
 
     def enter(self, place: int, control: int) -> None:
         """Make room for a guest, whose control block is at `control` of the column memory."""
-        if self._is_running:
+        if self._state.runs:
             raise GuestBusy("guests of a fleet that is in a call cannot be joined by others")
         reason = self._arena.base + control + at.REASON
         self._is_new = True
@@ -160,13 +160,11 @@ class Rounds:
         if places is not self._places:  # as in most frames; the address costs 0.5 µs
             self._places, self._into = places, places.ctypes.data
         into = self._into
-        try:
-            self._is_running = True
-            while not run(address, into, count, flags):
-                check()
-                flags |= native.GO_ON
-        finally:
-            self._is_running = False
+        while not run(address, into, count, flags):
+            check()
+            flags |= native.GO_ON
+            if self._is_new:  # a signal handler has made a guest
+                self._renew(count)
         self.counts = self._counts[:]
         self.is_late = state.is_late != 0
         if flags & native.CHARGE:
@@ -174,6 +172,7 @@ class Rounds:
 
     def _renew(self, count: int) -> None:
         """Note where the arrays lie, and make room for `count` outcomes."""
+        self._is_new = True  # first: a signal handler that raises below leaves it to the next round
         if count > len(self.outcomes):
             self.outcomes = np.zeros(2 * count, np.uint8)
         state = self._state

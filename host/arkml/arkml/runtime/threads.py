@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from arkml.limits import MOST_THREADS, Threads, require_threads
 from arkml.runtime import native
+
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def number_of_threads(threads: Threads) -> int:
@@ -25,26 +28,41 @@ def usable_processors() -> int:
 
 def _quota() -> int:
     """Return the processors that the cgroups of the process allow it, or many without a limit."""
-    allowed = MOST_THREADS
-    for folder in _cgroups():
-        try:
-            quota, period = (folder / "cpu.max").read_text().split()  # "max 100000" for no limit
-            allowed = min(allowed, int(quota) // int(period))
-        except (OSError, ValueError):
-            continue
-    return allowed
+    return min((_allowed(folder) for folder in _cgroups()), default=MOST_THREADS)
+
+
+def _allowed(folder: Path) -> int:
+    """Return the processors that one cgroup allows, of version 2 or 1, or many without a limit."""
+    try:
+        if (limit := folder / "cpu.max").exists():
+            quota, period = limit.read_text().split()  # "max 100000" for no limit
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text()  # -1 for no limit
+            period = (folder / "cpu.cfs_period_us").read_text()
+        return int(quota) // int(period) if int(quota) > 0 else MOST_THREADS
+    except (OSError, ValueError):
+        return MOST_THREADS
 
 
 def _cgroups() -> list[Path]:
-    """Return the folders of the process's cgroup of version 2 and its parents."""
-    root = Path("/sys/fs/cgroup")
+    """Return the folders of the cgroups of the process that may limit processors."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return [root]
-    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    folder = root / own.lstrip("/")
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
+        lines = ["0::/"]
+    return _folders(lines)
+
+
+def _folders(lines: Sequence[str]) -> list[Path]:
+    """Return the folders of cgroups and their parents, by lines as `4:cpu,cpuacct:/own`."""
+    found = []
+    for line in lines:
+        number, controllers, own = line.split(":", 2)
+        if number == "0" or "cpu" in controllers.split(","):
+            root = _CGROUPS if number == "0" else _CGROUPS / "cpu"  # of version 2, or 1
+            folder = root / own.lstrip("/")
+            found += [folder, *(at for at in folder.parents if at.is_relative_to(root))]
+    return found
 
 
 _users: set[int] = set()
