@@ -68,6 +68,25 @@ def test_a_fixed_batch_is_opened(make, batch):
     assert np.allclose(acting, np.tanh(expected) if make is perceptron else expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_fixed_batch_in_a_shape_that_copies_nothing_is_opened(batch):
+    nodes = [
+        build.node("MatMul", "obs w", "a"),
+        build.node("Reshape", "a pairs", "b", allowzero=1),
+        build.node("ReduceMax", "b", "actions", axes=[2], keepdims=0),
+    ]
+    pairs = integers("pairs", batch, 2, 1)
+    data = build.model(
+        nodes,
+        [build.port("obs", batch, 8)],
+        [build.port("actions", batch, 2)],
+        [build.weight("w", WEIGHTS), pairs],
+    )
+
+    assert loaded(data).block is None
+    assert np.allclose(build.acted(build.load(data), FEATURES), FEATURES @ WEIGHTS, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "nodes",
     [
@@ -246,8 +265,14 @@ def test_arithmetic_of_small_whole_numbers_is_refused():
         build.load(pixels(TensorProto.UINT8, adding, CAST, PRODUCT), 8, 2)
 
 
-def recurrent(operator, layers, batch, *, hidden=3, names=("h_in", "h_out"), width=4):
-    """Layers of an LSTM or GRU with the batch behind the layers, as torch exports them."""
+def recurrent(
+    operator, layers, batch, *, hidden=3, names=("h_in", "h_out"), width=4, is_reshaped=False
+):
+    """
+    Layers of an LSTM or GRU with the batch behind the layers, as torch exports them.
+
+    `is_reshaped` as by its newer exporter, with a Reshape to a shape that holds the batch.
+    """
     gates = 4 if operator == "LSTM" else 3
     states = ["h", "c"] if operator == "LSTM" else ["h"]
     nodes = [build.node("Unsqueeze", "obs zero", "x0")]
@@ -272,8 +297,13 @@ def recurrent(operator, layers, batch, *, hidden=3, names=("h_in", "h_out"), wid
         inputs_of += [f"{state}{layer}" for state in states]
         results = [f"y{layer}", *(f"{state}n{layer}" for state in states)]
         nodes.append(helper.make_node(operator, inputs_of, results, hidden_size=hidden))
-        nodes.append(build.node("Squeeze", f"y{layer} one", f"x{layer + 1}"))
-    weights.append(integers("one", 1))
+        if is_reshaped:
+            nodes.append(build.node("Transpose", f"y{layer}", f"t{layer}", perm=[0, 2, 1, 3]))
+            nodes.append(build.node("Reshape", f"t{layer} merged", f"x{layer + 1}"))
+        else:
+            nodes.append(build.node("Squeeze", f"y{layer} one", f"x{layer + 1}"))
+    weights += [integers("one", 1)]
+    weights += [integers("merged", 1, batch, hidden)] if is_reshaped else []
     nodes.append(build.node("Squeeze", f"x{layers} zero", "actions"))
     for state in states:
         target = names[1].replace("h", state)
@@ -308,6 +338,20 @@ def test_states_whose_batch_is_behind_the_layers_are_kept(operator, layers, batc
     answers = [build.acted(policy, rows) for rows in features]
 
     assert np.allclose(answers, played(data, features), atol=1e-5)
+    assert loaded(data).block is None
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_a_fixed_batch_behind_the_steps_of_a_reshape_is_opened(operator, layers, batch):
+    data = recurrent(operator, layers, batch, is_reshaped=True)
+    features = RANDOM.standard_normal((4, 5, 4)).astype(np.float32)
+    policy = build.load(data, 4, 3)
+    answers = [build.acted(policy, rows) for rows in features]
+    alone = recurrent(operator, layers, 1)
+
+    assert np.allclose(answers, played(alone, features), atol=1e-5)
     assert loaded(data).block is None
 
 

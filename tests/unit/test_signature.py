@@ -72,6 +72,25 @@ def test_names_of_tensorflow_are_cut_at_the_colon():
     assert found.acting[0].name == "Identity:0"
 
 
+CALLS = [Port("StatefulPartitionedCall:0", (1,)), Port("StatefulPartitionedCall:1", (1,))]
+
+
+def test_outputs_that_differ_in_their_output_numbers_are_told_apart():
+    first, second = (port.name for port in CALLS)
+
+    assert f"({first}: 1, {second}: 1)" in refusal(CALLS, 1)
+    for name, other in ((first, second), (second, first)):
+        found = signature([Port("obs", (8,))], CALLS, actions=1, acting=(name,))
+        assert [port.name for port in found.acting] == [name]
+        assert found.sentence == f"{name} acts, the value is {other}"
+
+
+def test_a_colon_within_a_name_is_a_part_of_it():
+    assert "(onnx::Gemm_1: 1, onnx::Gemm_2: 1)" in refusal(
+        [Port("onnx::Gemm_1", (1,)), Port("onnx::Gemm_2", (1,))], 1
+    )
+
+
 def test_several_observations_share_the_features():
     found = signature([OBS, Port("image", (4, 4, 2))], [ACTIONS], features=40)
 

@@ -8,6 +8,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 from arkml.cli.training_display import document_of, show
+from arkml.errors import NothingLearned, RunAborted
 from arkml.guests.counts import Statistics
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.parsing import parse
@@ -61,10 +62,50 @@ def test_a_healthy_training_has_nothing_to_say_of_its_rows(capsys):
     assert "refused" not in text
 
 
-def test_a_training_without_an_end_of_an_episode_says_so(capsys):
-    text = shown(replace(RESULT, training_curve=NONE), capsys)
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        ({"time/episodes": 0.0}, "no episode of the training ended: there is no return to rate"),
+        ({"time/episodes": 9.0}, "the episodes that began first have not ended, and only later"),
+        ({}, "no episode of the training was reported: there is no return to rate a policy by"),
+    ],
+)
+def test_a_training_without_a_mean_return_says_why(capsys, metrics, sentence):
+    unrated = TrainedPolicy("now", bytes(200_000), None)
+    text = shown(replace(RESULT, training_curve=NONE, best=unrated, metrics=metrics), capsys)
 
-    assert "no episode ended" in text
+    assert sentence in " ".join(text.split())
+
+
+@pytest.mark.parametrize("episodes", [{}, {"time/episodes": 9.0}])
+@pytest.mark.parametrize("evaluated", [CURVE, NONE])
+def test_a_policy_that_was_rated_is_not_called_unrated(episodes, evaluated):
+    rated = replace(RESULT, training_curve=NONE, evaluation_curve=evaluated, metrics=episodes)
+
+    assert rated.health == ()
+
+
+def test_episodes_that_end_in_evaluations_only_are_told():
+    metrics = {"time/episodes": 0.0}
+    rated = replace(RESULT, training_curve=NONE, evaluation_curve=CURVE, metrics=metrics)
+
+    assert rated.health == ("no episode of the training ended",)
+
+
+@pytest.mark.parametrize(
+    ("updates", "error", "is_shown"),
+    [
+        (4, RunAborted("run 'pole' is aborted"), True),
+        (0, RunAborted("run 'pole' is aborted: its learner ended 5 times"), False),
+        (4, NothingLearned("nothing was learned since it was resumed"), False),
+    ],
+)
+def test_a_policy_that_learned_nothing_is_not_to_be_played(updates, error, is_shown):
+    options = TrainingOptions(directory=Path("out"), name="pole.wasm")
+    files = {"onnx": Path("out/pole.onnx")}
+    result = replace(RESULT, updates=updates, errors=(error,), files=files)
+
+    assert bool(document_of(Path("pole.wasm"), MODULE, options, result)["play"]) is is_shown
 
 
 def test_equal_rewards_and_constant_features_are_told(capsys):

@@ -131,7 +131,7 @@ def document_of(
     is_evaluated = len(result.evaluation_curve) > 0
     returns = result.learning_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
-    is_learned = not any(isinstance(error, NothingLearned) for error in result.errors)
+    is_idle = any(isinstance(error, NothingLearned) for error in result.errors)
     play = command_to_play(guest, policy or "", options, infers=infers(module))
     return {
         "guest": options.name,
@@ -173,7 +173,7 @@ def document_of(
         "metrics": dict(result.metrics),
         "health": list(result.health),
         "refusals": dict(sorted(result.statistics.refusals.items())),
-        "play": play if policy and is_learned else None,
+        "play": play if policy and result.updates and not is_idle else None,
         "frames": result.frames,
         "seconds": round(result.seconds, 3),
         "late_frames": result.late_frames,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -348,7 +348,7 @@ def opened(
     if _NEW in plain.values():
         ways.append(dict.fromkeys(shapes, _NEW))
     ways = [way for place, way in enumerate(ways) if way not in ways[:place]]
-    _open_reshapes(model, block)
+    _open_reshapes(model, block, tensors)
     for port in model.graph.output:
         port.type.tensor_type.ClearField("shape")
     for way in ways:
@@ -375,8 +375,9 @@ def _open(port: onnx.ValueInfoProto, shape: tuple[int, ...], axis: int | None) -
             dimension.dim_value = size
 
 
-def _open_reshapes(model: onnx.ModelProto, block: int) -> None:
-    """Have constant shapes of Reshape that begin with the fixed batch copy its size."""
+def _open_reshapes(model: onnx.ModelProto, block: int, tensors: Mapping[str, Tensor]) -> None:
+    """Have constant shapes of Reshape that hold the fixed batch follow the size of their input."""
+    import numpy as np
     from onnx import numpy_helper
 
     constants: dict[str, onnx.TensorProto] = {w.name: w for w in model.graph.initializer}
@@ -387,11 +388,30 @@ def _open_reshapes(model: onnx.ModelProto, block: int) -> None:
     for node in model.graph.node:
         if node.op_type != "Reshape" or node.input[1] not in constants:
             continue
-        if any(each.name == "allowzero" and each.i for each in node.attribute):
-            continue
         values = numpy_helper.to_array(constants[node.input[1]])
-        if values.ndim == 1 and len(values) > 1 and values[0] == block:
-            values = values.copy()
-            values[0] = 0
-            node.input[1] = names.new(node.input[1])
-            model.graph.initializer.append(numpy_helper.from_array(values, node.input[1]))
+        keeps_zeros = any(each.name == "allowzero" and each.i for each in node.attribute)
+        wanted = _following(values.tolist(), tensors[node.input[0]].shape, block)
+        if wanted == values.tolist() or (keeps_zeros and 0 in wanted):
+            continue
+        node.input[1] = names.new(node.input[1])
+        replaced = numpy_helper.from_array(np.array(wanted, np.int64), node.input[1])
+        model.graph.initializer.append(replaced)
+
+
+def _following(values: Sequence[int], shape: tuple[int, ...], block: int) -> list[int]:
+    """
+    Return a shape of a Reshape with its batch open, which is `values` for a batch of `block`.
+
+    `shape` is that of its input. One size that may be the batch follows from the others; several,
+    of which some are layers or steps, are copied if the input has them at the same place.
+    """
+    wanted = list(values)
+    places = [axis for axis, size in enumerate(wanted) if size == block]
+    copied = [axis for axis in places if shape[axis : axis + 1] == (block,)]
+    likely = copied if len(copied) == 1 else places
+    if len(wanted) > 1 and len(likely) == 1 and -1 not in wanted:
+        wanted[likely[0]] = -1
+    elif len(wanted) > 1:
+        for axis in copied:
+            wanted[axis] = 0
+    return wanted

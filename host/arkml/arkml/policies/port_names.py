@@ -255,11 +255,16 @@ _FLAGS = frozenset(
 """Words for masks, and for flags and lengths by which trainers cut episodes."""
 
 
+def without_output_number(name: str) -> str:
+    """Return a name without the colon and output number that TensorFlow appends."""
+    return _OUTPUT_NUMBER.sub("", name)
+
+
 @lru_cache(maxsize=512)
 def words(name: str) -> tuple[str, ...]:
     """Return the words and numbers of a name in lower case: `hiddenOut_1` has three."""
     found: list[str] = []
-    for word in _WORDS.findall(_OUTPUT_NUMBER.sub("", name)):
+    for word in _WORDS.findall(without_output_number(name)):
         found += _SPLIT.get(word.lower(), (word.lower(),))
     return tuple(found)
 

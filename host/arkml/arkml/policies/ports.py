@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from arkml.policies.port_names import Meaning, meaning, unnumbered
+from arkml.policies.port_names import Meaning, meaning, unnumbered, without_output_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Port:
     @property
     def label(self) -> str:
         """The name without the colon and output number that TensorFlow appends."""
-        return self.name.split(":", 1)[0]
+        return without_output_number(self.name)
 
     @property
     def stem(self) -> str:
@@ -76,12 +76,19 @@ def by_stem(ports: Sequence[Port]) -> dict[str, Port]:
     return {port.stem: port for port in ports if counts[unnumbered(port.name)] == 1}
 
 
+def told_apart(ports: Sequence[Port]) -> list[str]:
+    """Return the labels of ports, or their names if labels are alike."""
+    labels = [port.label for port in ports]
+    return labels if len(set(labels)) == len(labels) else [port.name for port in ports]
+
+
 def listed(ports: Iterable[Port]) -> str:
     """Return the ports with their widths and types, for a sentence."""
+    every = tuple(ports)
     return (
         ", ".join(
-            f"{port.label}: {port.width}" + ("" if port.type == "float32" else f" {port.type}")
-            for port in ports
+            f"{name}: {port.width}" + ("" if port.type == "float32" else f" {port.type}")
+            for name, port in zip(told_apart(every), every, strict=True)
         )
         or "none"
     )

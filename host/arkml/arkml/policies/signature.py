@@ -19,7 +19,7 @@ from arkml.policies.port_names import (
     numbers_of,
     unnumbered,
 )
-from arkml.policies.ports import Parts, Port, by_stem, listed
+from arkml.policies.ports import Parts, Port, by_stem, listed, told_apart
 from arkml.policies.roles import Roles
 
 _EXACT = ("actions", "action")
@@ -99,18 +99,21 @@ class Signature:
     @property
     def sentence(self) -> str:
         """The names of the outputs that act, for a log."""
-        labels = [port.label for port in self.acting]
+        used = [*self.acting, *(port for pair in self.roles.recurrent for port in pair)]
+        used = list(dict.fromkeys([*used, *([] if self.values is None else [self.values])]))
+        names = dict(zip(used, told_apart(used), strict=True))
+        labels = [names[port] for port in self.acting]
         heads = self.acting[-len(self.branches) :] if len(self.branches) > 1 else ()
         if heads and tuple(port.width for port in heads) == self.branches:
             labels[-len(heads) :] = [
-                f"{port.label} (branch {branch}: the highest score of {port.width} choices)"
+                f"{names[port]} (branch {branch}: the highest score of {port.width} choices)"
                 for branch, port in enumerate(heads)
             ]
         elif self.branches:
             labels[-1] += f" (the highest score of {_joined(self.branches)} choices)"
         acting = ", ".join(labels)
-        value = "no value" if self.values is None else f"the value is {self.values.label}"
-        states = ", ".join(f"{a.label} from {b.label}" for a, b in self.roles.recurrent)
+        value = "no value" if self.values is None else f"the value is {names[self.values]}"
+        states = ", ".join(f"{names[a]} from {names[b]}" for a, b in self.roles.recurrent)
         acts = "acts" if len(labels) == 1 else "act in this order"
         return f"{acting} {acts}, {value}" + (f", states: {states}" if states else "")
 

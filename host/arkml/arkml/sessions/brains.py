@@ -10,7 +10,7 @@ import numpy as np
 from arkml.batches import Floats
 from arkml.errors import AbiError, InvalidArguments, ModelRejected, NotFound, TooManyRows
 from arkml.policies.network import Network
-from arkml.policies.ports import Port
+from arkml.policies.ports import Port, told_apart
 from arkml.sessions.brain_memory import BrainMemory
 from arkml.sessions.leases import Lease
 
@@ -32,7 +32,7 @@ def require_countable(network: Network) -> None:
     for ports, kind in ((network.inputs, "inputs"), (network.outputs, "outputs")):
         if len(ports) > COUNTABLE:
             raise ModelRejected(f"{len(ports)} {kind}, the limit is {COUNTABLE}")
-        for name, port in zip(names_of(ports), ports, strict=True):
+        for name, port in zip(told_apart(ports), ports, strict=True):
             if len(name.encode()) > COUNTABLE:
                 raise ModelRejected(f"the name {name[:40]!r}… has more than {COUNTABLE} bytes")
             if len(port.shape) > MAX_DIMENSIONS:
@@ -248,7 +248,7 @@ class Brain:
 def _columns(ports: Sequence[Port]) -> dict[str, slice]:
     """Return the columns of each input in an observation, by the name that the guest knows."""
     ends = list(accumulate((port.width for port in ports), initial=0))
-    return dict(zip(names_of(ports), starmap(slice, pairwise(ends)), strict=True))
+    return dict(zip(told_apart(ports), starmap(slice, pairwise(ends)), strict=True))
 
 
 def port_at(ports: Sequence[Port], slot: int) -> Port:
@@ -257,15 +257,9 @@ def port_at(ports: Sequence[Port], slot: int) -> Port:
     return ports[slot]
 
 
-def names_of(ports: Sequence[Port]) -> list[str]:
-    """Return the names by which a guest knows the ports: their labels, if these are unique."""
-    labels = [port.label for port in ports]
-    return labels if len(set(labels)) == len(labels) else [port.name for port in ports]
-
-
 def names_bytes(ports: Sequence[Port]) -> bytes:
     """Encode the names of `ports`: u8 count, then u8 length and UTF-8 for each."""
-    names = [name.encode() for name in names_of(ports)]
+    names = [name.encode() for name in told_apart(ports)]
     return bytes([len(names)]) + b"".join(bytes([len(name)]) + name for name in names)
 
 

@@ -6,12 +6,15 @@ import logging
 from typing import TypeVar
 
 from arkml.abi.codes import SnapshotFormat
+from arkml.base.loggers import SafeLogger, notice
 from arkml.errors import AbiError
 from arkml.policies.onnx import session_bytes
 from arkml.sessions import responses
 from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
 from arkml.sessions.snapshots import log_refusals, note_container
 from arkml.sessions.state import Family
+
+log = SafeLogger(__name__)
 
 S = TypeVar("S", bound=Session)
 
@@ -40,6 +43,9 @@ class _SnapshotSessions(Family):
                 policy = guest.library.load(
                     snapshot, snapshot_format, *shape, declared.of_rows, declared.parts_of
                 )
+            if declared.fault is not None:
+                text = f"{declared.fault}: it declares no parts and no branches for inference"
+                notice(log, logging.WARNING, text)
             lease.count(session_bytes(policy))
             guest.account.require_bytes(0)  # the model is among the leases
             features = policy.num_features if num_features is None else num_features

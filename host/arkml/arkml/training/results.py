@@ -292,14 +292,29 @@ class TrainingResult:
             times = "once" if self.learner_ends == 1 else f"{self.learner_ends:,} times"
             reason = f", at last with: {self.learner_end}" if self.learner_end else ""
             found.append(f"the learner ended {times}, and another one took its place{reason}")
-        if not len(self.training_curve):
-            found.append("no episode ended: there is no return to rate a policy by")
+        if lack := self._lack_of_episodes():
+            found.append(lack)
         if self.metrics.get(EQUAL_REWARDS):
             found.append("all rewards were equal: only the length of episodes tells good from bad")
         if count := round(self.metrics.get(CONSTANT_FEATURES, 0.0)):
             had = "1 feature" if count == 1 else f"{count:,} features"
             found.append(f"{had} had one value only, which tells a policy nothing")
         return tuple(found)
+
+    def _lack_of_episodes(self) -> str:
+        """Return a sentence about missing episodes of the training, empty if there is enough."""
+        is_rated = self.best.kind == "best"
+        if len(self.training_curve) or (is_rated and not len(self.evaluation_curve)):
+            return ""
+        ended = self.metrics.get(TRAINING_EPISODES)
+        unrated = "" if is_rated else ": there is no return to rate a policy by"
+        if ended == 0:
+            return f"no episode of the training ended{unrated}"
+        if is_rated:
+            return ""
+        if ended is None:
+            return f"no episode of the training was reported{unrated}"
+        return f"the episodes that began first have not ended, and only later ones have{unrated}"
 
     @property
     def learning_curve(self) -> LearningCurve:
