@@ -80,9 +80,9 @@ def test_a_band_is_drawn_as_a_picture():
     )
 
 
-def test_a_picture_without_an_episode_says_so():
+def test_a_picture_without_a_mean_return_says_so():
     axes = Figure().add_subplot()
     note_empty(axes)
 
-    assert [text.get_text() for text in axes.texts] == ["no episode has ended"]
+    assert [text.get_text() for text in axes.texts] == ["no mean return was reported"]
     assert draw_curve("nothing", (), ()) != draw_curve("nothing", ((1, 2.0),), ())

@@ -210,8 +210,8 @@ class TrialRunner:
             kept = {name: document[name] for name in _KEPT if name in document}
             if last is None and "error" not in kept:
                 log = process.folder.with_suffix(".log")
-                why = "no episode ended" if status == GOOD else f"exit code {status}, see {log}"
-                kept["error"] = why
+                failed = f"exit code {status}, see {log}"
+                kept["error"] = "no mean return was reported" if status == GOOD else failed
             result = self._sweep.tell(number, last, kept)
             self._say(result)
             has_good = any(one.value is not None for one in self._sweep.results())

@@ -31,7 +31,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 def note_empty(axes: Axes) -> None:
     """Write into a picture without a curve why it has none."""
-    axes.text(0.5, 0.5, "no episode has ended", ha="center", va="center", transform=axes.transAxes)
+    why = "no mean return was reported"
+    axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes)
 
 
 def as_png(figure: Figure) -> bytes:
