@@ -388,12 +388,12 @@ def test_an_output_that_is_named_acts_in_evaluations_and_hosts():
 
 
 def test_a_declaration_that_cannot_be_read_is_said_once_where_a_policy_plays(caplog):
-    module = with_spec(CORRIDOR, {"behaviours": {}})
+    module = with_spec(CORRIDOR, {"brains": {}})
     with Host(policy=run_into_doors) as host, host.fleet(module, 2) as fleet:
         for _ in range(2):
             fleet.update()
 
-    assert caplog.text.count("arkml.spec: Object contains unknown field `behaviours`") == 1
+    assert caplog.text.count("arkml.spec: Object contains unknown field `brains`") == 1
 
 
 @pytest.mark.parametrize("takes_masks", [True, False])
