@@ -13,7 +13,7 @@ from arkml.guests.call_loop import Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
 from arkml.host import Host, Source, loader_of, read_source
-from arkml.limits import RUN_SECONDS, Budget, Limits
+from arkml.limits import RUN_SECONDS, Budget, Limits, Threads
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
@@ -144,6 +144,7 @@ class HostKeywords(TypedDict, total=False):
     wasi: WasiGrant | None
     stub_missing: bool
     hive: HiveGrant | None
+    threads: Threads
 
 
 class ThreadedHost(Sealed, Closing):
