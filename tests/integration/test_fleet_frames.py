@@ -354,7 +354,7 @@ def test_each_frame_has_the_whole_budget(fleet):
 
 
 def test_a_frame_in_which_all_guests_are_slow_ends_within_the_time_of_a_call(make_host):
-    host = make_host(limits=Limits(call_seconds=0.5, run_seconds=0.4))
+    host = make_host(limits=Limits(call_seconds=0.5, run_seconds=2.0))
     with host.fleet(PLAYER, 6) as fleet:
         fleet.call("open")
         fleet.update()
@@ -366,9 +366,9 @@ def test_a_frame_in_which_all_guests_are_slow_ends_within_the_time_of_a_call(mak
 
     assert failures.keys() == {1, 2, 3, 4, 5}
     assert {type(error) for error in failures.values()} == {GuestTimeout}
-    assert sum("over Limits.call_seconds" in str(error) for error in failures.values()) >= 3
+    assert all("Limits.call_seconds" in str(error) for error in failures.values())
     assert {type(error) for error in later.values()} == {GuestFailed}
-    assert sum(used) < 1.5  # of 2.0, the budgets of five
+    assert sum(used) < 4.0  # of 10.0, the budgets of five
 
 
 def test_a_frame_that_never_ends_is_dropped_and_the_others_have_theirs(fleet):
