@@ -226,18 +226,16 @@ static void run_guest(struct job *job, struct findings *found, size_t index) {
     bool charges = job->flags & ARKML_CHARGE;
     if (job->flags & ARKML_ANSWER)
         *(volatile uint32_t *)(uintptr_t)(reason_at + (uint64_t)round->answer) = 1;
-    bool ended = round->poll(future);
-    if (charges) charge(round, found, place);
-    uint32_t reason = word_at(reason_at);
-    bool is_low = charges && round->used[place] - round->began[place] > round->alert;
-    if (!ended && reason == 0) {
+    bool ended, is_low;
+    uint32_t reason;
+    for (bool is_last = false;; is_last = true) {
+        ended = round->poll(future);
+        if (charges) charge(round, found, place);
+        reason = word_at(reason_at);
+        is_low = charges && round->used[place] - round->began[place] > round->alert;
+        if (ended || reason != 0) break;
         found->is_late = true;
-        if (!is_low) {
-            ended = round->poll(future);
-            if (charges) charge(round, found, place);
-            reason = word_at(reason_at);
-            is_low = charges && round->used[place] - round->began[place] > round->alert;
-        }
+        if (is_low || is_last) break;
     }
     uint8_t outcome = ended                          ? ENDED
                       : reason == SUBMIT && !is_low  ? SUBMITTED

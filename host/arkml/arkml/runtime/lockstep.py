@@ -215,15 +215,8 @@ class Lockstep:
         """
         if MARK not in KNOWN:
             LogLevels.refresh()
-        return self._mark(places, ANSWER, check)
-
-    def run(self, places: Places, check: Callable[[], None]) -> tuple[Marks, Marks]:
-        """Run guests as `resume` does, without an answer."""
-        return self._mark(places, 0, check)
-
-    def _mark(self, places: Places, flags: int, check: Callable[[], None]) -> tuple[Marks, Marks]:
         rounds, count = self._rounds, len(places)
-        rounds.run(self._index(places), flags, math.inf, check, self.counted)
+        rounds.run(self._index(places), ANSWER, math.inf, check, self.counted)
         if rounds.counts[SUBMITTED] == count:  # as in most rounds
             return np.zeros(count, bool), np.ones(count, bool)
         outcomes = rounds.outcomes[:count]
@@ -285,28 +278,25 @@ class Lockstep:
 
     def _index(self, places: Sequence[int] | Places) -> Places:
         """Return places as an array side by side; that of a tuple is kept."""
-        if places is self._chosen:
-            return self._chosen_index
-        if _is_constant(places):
-            self._choose(places)
+        if places is self._chosen or self._keeps(places):
             return self._chosen_index
         return np.ascontiguousarray(places, np.intp)
 
     def _at(self, field: int, places: Sequence[int] | Places) -> Places:
         """Return the index of a field of each guest; cached for a tuple or a read-only array."""
-        if places is self._chosen:
-            return self._chosen_fields[field]
-        if _is_constant(places):
-            self._choose(places)
+        if places is self._chosen or self._keeps(places):
             return self._chosen_fields[field]
         return self._all_fields()[field][places]
 
-    def _choose(self, places: Sequence[int] | Places) -> None:
-        """Keep the indices of a tuple or of a read-only array, which stays the same."""
+    def _keeps(self, places: Sequence[int] | Places) -> bool:
+        """Keep the indices of a tuple or a read-only array, which stays the same; else False."""
+        if not _is_constant(places):
+            return False
         self._chosen = None  # first: a signal handler that raises below leaves nothing kept
         self._chosen_index = index = np.ascontiguousarray(places, np.intp)
         self._chosen_fields = [column[index] for column in self._all_fields()]
         self._chosen = places
+        return True
 
     def _all_fields(self) -> list[Places]:
         """Return the index of each field of all guests, by place."""
