@@ -81,6 +81,16 @@ def pytest_runtest_setup():
     forget_notices()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect tests without collections of garbage, of which there is none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish():
     """Spare tests full garbage collections of thousands of tests and their modules."""
     gc.collect()

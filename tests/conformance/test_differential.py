@@ -37,23 +37,23 @@ def play(tested, count=3_000):
     return len(steps)
 
 
-def test_a_hundred_thousand_calls_do_what_the_plain_decoder_does(host, program):
+def test_fifty_thousand_calls_do_what_the_plain_decoder_does(host, program):
     chance = random.Random(7)
     subjects = [DifferentialGuest(host, program, chance) for _ in range(2)]
-    played = sum(play(tested) for _ in range(20) for tested in subjects)
+    played = sum(play(tested) for _ in range(10) for tested in subjects)
     for tested in subjects:
         tested.guest.close()
 
-    assert played >= 120_000
+    assert played >= 60_000
     for tested in subjects:
         calls = tested.random_steps.calls
         assert len(tested.decoder.memory) > FIRST_PAGES * PAGE
         assert {code for _, code in calls} == {0, 5, 6, 7}
-        assert len(tested.decoder.all) > 100
+        assert len(tested.decoder.all) > 50
         for name, *_ in PUSHES:
-            assert calls[name, 0] > 4_000
-            assert calls[name, 5] > 50
-            assert calls[name, 6] > 50
+            assert calls[name, 0] > 2_000
+            assert calls[name, 5] > 25
+            assert calls[name, 6] > 25
 
 
 @pytest.mark.parametrize("way", ["budget", "task", "policy"])

@@ -50,13 +50,13 @@ def play(choice, agents, lengths, *, renamed=False, frames=100_000, vanishes=lam
 def test_long_episodes_are_chosen_as_often_as_short_ones(wanted, renamed):
     draw = np.random.default_rng(5)
     shares = []
-    for _ in range(300):
+    for _ in range(150):
         lengths = lambda _: int(draw.choice([SHORT, LONG]))  # noqa: E731
         chosen = play(EpisodeChoice(wanted), 16, lengths, renamed=renamed)
         assert len(chosen) == wanted
         shares.append(np.mean([length == LONG for length in chosen]))
 
-    assert abs(np.mean(shares) - 0.5) < 5 * 0.5 / np.sqrt(300 * wanted)
+    assert abs(np.mean(shares) - 0.5) < 5 * 0.5 / np.sqrt(150 * wanted)
 
 
 def test_every_agent_plays_as_many_episodes_and_the_first_the_rest():

@@ -554,7 +554,7 @@ def test_sessions_that_came_and_went_do_not_pile_up():
     made, body = memory(episode(1, 2)), columns(episode(1, 2))
     lasting = columns([(9, 0, INITIAL, 0.0)])
     made.add(5, RowKind.TRAINING, lasting)
-    for session in range(6, 10_000):
+    for session in range(6, 5_000):
         made.add(session, RowKind.TRAINING, body)
         if session % 100 == 0:  # before its rows are overwritten
             made.add(5, RowKind.TRAINING, columns([(9, session // 100, RUNNING, 0.0)]))

@@ -266,7 +266,7 @@ def test_rows_for_which_there_is_no_memory_are_refused_with_a_reason():
 
 def test_sessions_that_came_and_went_do_not_pile_up():
     made, body = buffer(), columns(episode(1, 2))
-    for session in range(10_000):
+    for session in range(5_000):
         made.add(session, RowKind.TRAINING, body)
         if session % 2:
             made.cut(session)
