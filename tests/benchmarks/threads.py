@@ -11,9 +11,16 @@ from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import Companion
 from tests.benchmarks.measuring import Block, Spread
 from tests.benchmarks.rows import AtLeast, Row
-from tests.benchmarks.subjects import ACTIONS, bench_fleet, check, check_frame, policy_path
+from tests.benchmarks.subjects import (
+    ACTIONS,
+    bench_fleet,
+    bench_guest,
+    check,
+    check_frame,
+    policy_path,
+)
 
-from arkml import Fleet, Host
+from arkml import Fleet, Guest, Host
 
 TOPIC = "threads"
 GUESTS = 64
@@ -23,6 +30,8 @@ FREE = 1.9  # what two processes must reach, against one
 LEARNED = 20  # steps, after which a fleet knows whether threads help
 SMALL = 256  # guests that compute nothing
 SHORT = 100  # frames of these
+AGENTS = 8_192  # of one guest, whose policy runs on several threads
+WIDE = 64  # features of each
 
 SPINNING_GUEST = """
 (module
@@ -73,6 +82,8 @@ def rows(bench: Bench) -> Iterator[Row]:
     ):
         step, short = _step(_turns(first)), [third, fourth]
         _seconds([together], step, LEARNED)
+        crowds = {at: bench_guest(at, AGENTS, WIDE) for at in (host, all_cores)}
+        _frames(crowds[all_cores], LEARNED)
         blocks: dict[str, Block] = {
             "control": lambda: two_over_one(left, right),
             "one": lambda: _seconds([first], step),
@@ -80,6 +91,8 @@ def rows(bench: Bench) -> Iterator[Row]:
             "together": lambda: _seconds([together], step),
             "short, one": lambda: _seconds(short[:1], check_frame, SHORT),
             "short, two": lambda: _seconds(short, check_frame, SHORT),
+            "crowd": lambda: _frames(crowds[host]),
+            "crowd, together": lambda: _frames(crowds[all_cores]),
         }
         figures = bench.interleave(blocks, rounds=rounds)
     control = statistics.median(figures["control"])
@@ -95,6 +108,9 @@ def rows(bench: Bench) -> Iterator[Row]:
         what = "two threads, a fleet each" + f" of {SMALL} short frames" * ("short" in name)
         yield _row(what, doubled, figures[alone], is_free, AtLeast(limit))
     yield _row("one fleet, all cores", figures["together"], figures["one"], is_free, AtLeast(1.7))
+    what, alone = f"one guest of {AGENTS:,} agents, all cores", figures["crowd"]
+    their = "one thread, the same guest"
+    yield _row(what, figures["crowd, together"], alone, is_free, AtLeast(1.2), their)
 
 
 def _row(
@@ -103,6 +119,7 @@ def _row(
     alone: Sequence[float],
     is_free: Sequence[bool],
     limit: AtLeast,
+    their: str = "one thread, one fleet",
 ) -> Row:
     """Return a row beside one thread with one fleet, of the rounds in which cores were free."""
     speed_ups = [one / seconds for one, seconds in zip(alone, ours, strict=True)]
@@ -114,7 +131,7 @@ def _row(
         "ms a step",
         Spread.of([seconds * 1e3 for seconds in ours]),
         limit,
-        "one thread, one fleet",
+        their,
         Spread.of([seconds * 1e3 for seconds in alone]),
         Spread.of(free if counted else speed_ups),
         why_not="" if counted else "two cores were not free",
@@ -149,6 +166,13 @@ def two_over_one(left: Companion, right: Companion) -> float:
     left.begin()
     right.begin()
     return (left.finish() + right.finish()) / alone
+
+
+def _frames(guest: Guest, frames: int = 20) -> float:
+    """Seconds of a frame of one guest."""
+    start = time.perf_counter()
+    check(*{guest.call("frame") for _ in range(frames)})
+    return (time.perf_counter() - start) / frames
 
 
 def _step(turns: int) -> Callable[[Fleet], None]:

@@ -71,10 +71,10 @@ def test_a_node_that_is_too_slow_for_one_row_is_refused_by_name(data, refusal):
 
 
 class Unhindered(RunLimit):
-    """A limit that keeps the calls of a long run."""
+    """A limit that keeps the parts of a long run."""
 
-    def run(self, calls, *_):
-        self.calls = calls
+    def run(self, shared, *_):
+        self.calls = shared._calls
 
 
 def run(data, rows):

@@ -28,6 +28,7 @@ from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.policy_files import PolicyFile
+from arkml.policies.shared_run import Helpers
 from arkml.runtime.account import Usage
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
@@ -61,8 +62,8 @@ class GuestLoader:
 
     `override` answers every guest in place of the models that it loads; a file that cannot act
     raises ModelRejected. `seed` and `deterministic` determine the noise of stochastic policies. Up
-    to `threads` threads run the guests of a fleet. A
-    loader that is dropped without `close` gives a ResourceWarning.
+    to `threads` threads run the guests of a fleet, and its policies. A loader that is dropped
+    without `close` gives a ResourceWarning.
     """
 
     _open_engine: Engine | None = None
@@ -80,6 +81,7 @@ class GuestLoader:
     ) -> None:
         self.limits = limits
         self._threads = threads
+        self._helpers = Helpers(threads)
         self._models = ModelCache(limits)
         if isinstance(override, PolicyFile):
             require_loadable(override, self._models, limits)
@@ -123,6 +125,7 @@ class GuestLoader:
             deterministic=self._deterministic,
             override=self._override,
             limits=self.limits,
+            helpers=self._helpers,
         )
         library.workspace.is_interrupted = GUARD.is_requested
         return library
@@ -228,6 +231,7 @@ class GuestLoader:
             stack.callback(GUARD.uninstall)
             stack.callback(self._models.close)
             stack.callback(engine.close)
+            stack.callback(self._helpers.close)
             stack.callback(self._gateways.close)
 
     def _require_none_made(self) -> None:

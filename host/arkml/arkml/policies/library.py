@@ -23,6 +23,7 @@ from arkml.policies.policy import Policy
 from arkml.policies.policy_files import PolicyFile
 from arkml.policies.ports import Layout, Parts, Port
 from arkml.policies.roles import find_named_roles, find_roles
+from arkml.policies.shared_run import Helpers
 from arkml.policies.signature import Signature, Wanted, find_signature
 from arkml.policies.training import TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
@@ -59,7 +60,8 @@ class PolicyLibrary:
     Makes policies and networks from snapshots.
 
     `override`, a file or a policy of the embedder, replaces every snapshot that is loaded. One
-    thread at a time uses the policies and networks; another thread may load.
+    thread at a time uses the policies and networks; another thread may load. `helpers` are the
+    threads that help with a large batch.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class PolicyLibrary:
         deterministic: bool = False,
         override: PolicyFile | ObjectPolicy | PolicyFunction | None = None,
         limits: Limits = _LIMITS,
+        helpers: Helpers | None = None,
     ) -> None:
         self._models = models
         self.seed = seed
@@ -77,7 +80,7 @@ class PolicyLibrary:
         self._override = override if isinstance(override, PolicyFile) else None
         self._given = None if isinstance(override, PolicyFile) else override
         self._limits = limits
-        self._workspace = PolicyWorkspace()
+        self._workspace = PolicyWorkspace(helpers=helpers)
         self._lock = Lock()
         self._signed: dict[Wanted, tuple[Layout, Signature]] = {}  # of the runs of a library
         # A policy is dropped with its last session; the cache may keep its model for longer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,8 +32,8 @@ from arkml.policies.border import (
 from arkml.policies.graph_search import twins_of
 from arkml.policies.load_time import LoadTime
 from arkml.policies.model import ALIKE, Call
-from arkml.policies.ort import bindings, open_session, reason, run_options
-from arkml.policies.pace import ModelTime
+from arkml.policies.ort import ARENA_BYTES, bindings, open_session, reason, run_options
+from arkml.policies.pace import FEWEST, ModelTime
 from arkml.policies.ports import Layout, Port
 from arkml.policies.row_mixing import require_rows_apart
 from arkml.policies.row_trials import (
@@ -44,6 +44,7 @@ from arkml.policies.row_trials import (
     results_of_rows,
 )
 from arkml.policies.run_limit import RunLimit
+from arkml.policies.shared_run import SharedRun
 from arkml.policies.subnormals import call_flushed
 from arkml.policies.version_outline import Pieces, VersionOutline, joined
 from arkml.policies.vetting import Vetted, examine, examined
@@ -53,10 +54,14 @@ log = SafeLogger(__name__)
 CHUNK = ALIKE
 """Rows of one run. With more it leaves the processor's cache and is up to a fifth slower."""
 
+_PART_SECONDS = 2e-3
+"""CPU seconds by estimate, some 0.4 ms in truth, of a part of a batch that one thread computes."""
+
 FOLDED_BYTES = 4 << 20
 """Bytes of constants that are computed once and kept, in all nodes of a model together."""
 
 _CHUNK_BYTES = 128 << 20
+_ABREAST_BYTES = ARENA_BYTES // 2
 _TRIAL_ROWS = 3
 _TRIAL_RUNS = 5
 _TRIAL_SECONDS = 0.1
@@ -82,7 +87,7 @@ class OnnxModel:
 
     `block` is the only batch size that it takes, or None. `chunk` is the largest number of rows of
     one run, `seconds` the time that a batch may take. `slowness` is the time of a run in relation
-    to `pace`.
+    to `pace`. Up to `abreast` runs of as many rows may be in progress at the same time.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class OnnxModel:
         slowness: float,
         seconds: float,
         session_bytes: int,
+        abreast: int,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -104,6 +110,7 @@ class OnnxModel:
         self.chunk = block or chunk
         self.session_bytes = session_bytes
         self._session = session
+        self._abreast = abreast
         self._pace = pace
         self._slowness = slowness
         self._seconds = seconds
@@ -148,10 +155,19 @@ class OnnxModel:
         is_quick = expected <= _QUICK
         # Separate options: this run may be stopped, others must not be.
         options = self._options if is_quick else run_options()
-        calls = [self._call(part, feeds, fetches, options) for part in chunks(count, self.chunk)]
+        calls = [self._call(part, feeds, fetches, options) for part in self._parts(count)]
         if self._pace.is_flushed:
             calls = [partial(call_flushed, call) for call in calls]
-        return calls if is_quick else [partial(limit.run, calls, options, self._seconds)]
+        if is_quick and len(calls) == 1:
+            return calls
+        shared = SharedRun(calls, limit.helpers, self._abreast, (feeds, fetches))
+        return [shared if is_quick else partial(limit.run, shared, options, self._seconds)]
+
+    def _parts(self, count: int) -> Iterable[slice]:
+        """Return the rows of each run for `count` rows: as many in each, for several threads."""
+        if self.block is not None or count <= self.chunk:
+            return chunks(count, self.chunk)
+        return chunks(count, -(-count // -(-count // self.chunk)))
 
     def _call(
         self, part: slice, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
@@ -347,14 +363,17 @@ def _open(data: bytes, vetted: Vetted, time_left: LoadTime, block: int | None = 
         trial = _try_out(session, block, pace, time_left)
     rows = block or _TRIAL_ROWS
     slowness = max(1.0, trial.seconds / pace.seconds(rows, rows))
-    fitting = min(_CHUNK_BYTES // max(1, cost.row_bytes), int(pace.block_rows / slowness))
+    part = max(FEWEST, int(_PART_SECONDS / slowness / max(pace.row_seconds, 1e-9)))
+    fitting = min(_CHUNK_BYTES // max(1, cost.row_bytes), int(pace.block_rows / slowness), part)
+    chunk = max(1, min(CHUNK, fitting))
     return OnnxModel(
         session,
         trial.inputs,
         trial.outputs,
         pace,
         block=block,
-        chunk=max(1, min(CHUNK, fitting)),
+        chunk=chunk,
+        abreast=max(1, _ABREAST_BYTES // max(1, (block or chunk) * cost.row_bytes)),
         slowness=slowness,
         seconds=time_left.seconds,
         session_bytes=_SESSION_BYTES

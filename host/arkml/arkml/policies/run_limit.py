@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from arkml.base.handler_errors import is_of_handler
 from arkml.errors import Unavailable
+from arkml.policies.shared_run import Helpers, SharedRun
 from arkml.policies.watchdog import Watch, watched
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -44,7 +45,12 @@ class RunLimit:
         """Return the seconds of wall time that the next run may take: `most`, or fewer."""
         return max(0.0, min(most, self._workspace.run_seconds))
 
-    def run(self, calls: Sequence[Callable[[], object]], options: Any, most: float) -> None:
+    @property
+    def helpers(self) -> Helpers:
+        """The threads that may help with a run."""
+        return self._workspace.helpers
+
+    def run(self, shared: SharedRun, options: Any, most: float) -> None:
         """
         Make calls that run with `options`, whose `terminate` stops them between nodes.
 
@@ -60,9 +66,7 @@ class RunLimit:
 
         with watched(cancel, wall_seconds=seconds) as watch:
             try:
-                for call in calls:
-                    self._require_in_time(watch)
-                    call()
+                shared(partial(self._require_in_time, watch))
             except Exception as error:
                 if watch.reason is None or is_of_handler(error):
                     raise

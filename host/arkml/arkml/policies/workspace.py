@@ -12,6 +12,7 @@ import numpy as np
 from arkml.batches import Floats
 from arkml.errors import GuestMemoryFull, Unavailable
 from arkml.policies.pages import zeros
+from arkml.policies.shared_run import Helpers
 
 BATCH_BYTES = 256 << 20
 """Bytes that a host may add to one batch: noise, masks and recurrent states."""
@@ -58,10 +59,18 @@ class PolicyWorkspace:
         is_interrupted: Returns True if the run in progress should be given up.
         stopped: Reasons for which snapshots of guests are not run again, by their digests.
         refused: Number of the guest that had no room for its share of the latest refused run.
+        helpers: The threads that may help with a run.
 
     """
 
-    def __init__(self, *, batch_bytes: int = BATCH_BYTES, agent_bytes: int = AGENT_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        agent_bytes: int = AGENT_BYTES,
+        helpers: Helpers | None = None,
+    ) -> None:
+        self.helpers = helpers or Helpers()
         self._batch_bytes = batch_bytes
         self._agent_bytes = agent_bytes
         self._work: Floats = np.empty(0, np.float32)
