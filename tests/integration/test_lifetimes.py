@@ -149,7 +149,7 @@ def test_what_interrupts_the_closing_of_a_host_leaves_nothing_open(monkeypatch):
 
     assert engine._number not in engine.ticker.users
     with pytest.raises(ValueError, match="already closed"):
-        engine.shim.ptr()
+        engine.linker.ptr()
 
 
 def _interrupted():

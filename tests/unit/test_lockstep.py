@@ -64,7 +64,7 @@ def places(guests):
 
 
 def loops(guests):
-    return {guest.place: guest.loop("frame").raw for guest in guests}
+    return {guest.place: guest.loop("frame").ready() for guest in guests}
 
 
 def frames(guest):
@@ -113,7 +113,7 @@ def test_calls_end_with_results_side_by_side(make):
 def test_the_calls_that_failed_are_named_when_they_are_deleted(make):
     guests = make(3)
     together, chosen = guests[0].lockstep, places(guests)
-    calls = [guests[n].entry("fail" if n == 1 else "frame").raw for n in range(3)]
+    calls = [guests[n].entry("fail" if n == 1 else "frame").ready() for n in range(3)]
     together.allow(None)
     together.begin_calls(chosen, np.array(calls, np.uint64))
     failed = together.end(together.advance(chosen, go_on).ended)
@@ -143,7 +143,7 @@ def test_a_call_lets_a_parked_guest_out_of_its_loop_and_runs_nothing_else(make):
     run_frame(guests)
     entry = guests[0].entry("sum")
     entry.set_arguments((1, 1))
-    together.begin(0, entry.raw)
+    together.begin(0, entry.ready())
     together.advance((0,), go_on)
     together.end((0,))
 
@@ -192,7 +192,7 @@ def test_a_loop_runs_ahead_as_many_frames_as_it_is_told(make):
 def test_a_guest_that_calls_the_host_is_left_to_its_fiber(make):
     guests = make(2)
     together = guests[0].lockstep
-    calls = [guests[0].entry("ask").raw, guests[1].entry("frame").raw]
+    calls = [guests[0].entry("ask").ready(), guests[1].entry("frame").ready()]
     together.allow(None)
     together.begin_calls((0, 1), np.array(calls, np.uint64))
     turn = together.advance((0, 1), go_on)
@@ -206,7 +206,7 @@ def test_a_guest_whose_turn_ran_out_runs_once_more_and_is_then_left_to_its_fiber
     (guest,) = make(1)
     together = guest.lockstep
     together.allow(None)
-    together.begin_calls((0,), np.array([guest.entry("spin").raw], np.uint64))
+    together.begin_calls((0,), np.array([guest.entry("spin").ready()], np.uint64))
     engine.ticker.running.add(id(guest))
     engine.ticker.wake()
     try:
@@ -302,7 +302,7 @@ def test_what_another_lockstep_read_is_not_counted_with_its_own_charges(make, cl
 def test_a_guest_near_the_end_of_its_budget_is_left_to_its_fiber(make):
     guests = make(2)
     together = guests[0].lockstep
-    calls = [guests[0].entry("ask").raw, guests[1].entry("frame").raw]
+    calls = [guests[0].entry("ask").ready(), guests[1].entry("frame").ready()]
     together.allow(ALERT)  # the alert is at 0 seconds
     together.begin_calls((0, 1), np.array(calls, np.uint64))
     turn = together.advance((0, 1), go_on)

@@ -21,13 +21,18 @@ class Waiting:
     is charged for that time.
     """
 
-    def __init__(self, services: Services, wasi: WasiCalls) -> None:
+    __slots__ = ("_services", "wasi")
+
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._wasi = wasi
+        self.wasi: WasiCalls | None = None
+        """The handlers of WASI, once the guest has called one."""
 
     def after_import(self) -> Wait | None:
         """Return the wait that the import call just answered asks for, or None."""
-        waiting, self._wasi.waiting = self._wasi.waiting, None
+        waiting, wasi = None, self.wasi
+        if wasi is not None:
+            waiting, wasi.waiting = wasi.waiting, None
         if waiting is None and self._services.pending_polls > _SPIN_POLLS:
             return self._spin()
         return waiting

@@ -359,5 +359,5 @@ def _loops(guests: Sequence[CallLoop], function: str) -> dict[int, RawCall] | No
         loop = guest.instance.loop(function)
         if loop is None:
             return None
-        loops[guest.place] = loop.raw
+        loops[guest.place] = loop.ready()
     return loops

@@ -32,14 +32,14 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.interrupts import GUARD
-from arkml.runtime.linker import Handlers
+from arkml.runtime.linker import Handlers, Modules
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.sandbox import Sandbox, most_memory, most_objects
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
-from arkml.runtime.wasi.linking import WasiGrant
+from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
 from arkml.runtime.wasi.shim import OURS
 from arkml.runtime.wasi.virtual import VirtualCalls, World
 from arkml.runtime.wasi.waiting_calls import WasiCalls
@@ -85,6 +85,14 @@ class Instance(Unique):
     called when the instance is closed or dropped. `failure` is the error after which the instance
     takes no more calls, or None.
     """
+
+    __slots__ = (  # a guest of a fleet of thousands is small
+        "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
+        "_is_freed", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_unclosed",
+        "_waiting", "_warned", "account", "control", "entries", "failure", "fiber", "is_closed",
+        "is_tight", "library", "limits", "lockstep", "module", "name", "news",
+        "non_finite_features", "number", "place", "regions", "services", "sessions", "words",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -145,21 +153,31 @@ class Instance(Unique):
                 account=self.account,
                 spec=module.info.spec,
             )
-            wasi_calls = self._wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
+            self._waiting = Waiting(self.services)
+            self._handlers = Handlers(
+                Modules(partial(self._handler, wasi or NO_GRANT, world)),
+                self.services.offer,
+                self.warn_once,
+                self.services.log.admits,
+            )
             log = self.services.log.logger_name
             self.lockstep.log_levels.add(self.place, self.control, log, tuple(LEVELS.values()))
             self.news = GuestNews(sandbox, self._handlers)
-            waiting = Waiting(self.services, wasi_calls)
             self.fiber = Fiber(
-                sandbox, self.account, shared.call_guard, self._handlers, waiting.after_import
+                sandbox,
+                self.account,
+                shared.call_guard,
+                self._handlers,
+                self._waiting.after_import,
             )
         except BaseException:
             sandbox.close()
             raise
-        require = _weakly(self._require_bytes)
+        own = weakref.ref(self)
+        require = partial(_require_bytes, own)
         sandbox.records.require = require
         self.account.limit_bytes(require)
-        self.account.admit = _weakly_asked(self._admit)
+        self.account.admit = partial(_admits, own)
         shared.library.workspace.require_bytes[number] = require
         self._is_freed = self.is_closed = False
 
@@ -200,7 +218,7 @@ class Instance(Unique):
         usage = self.account.usage({"memory_bytes": memory, **self._other_sizes()})
         return self._final_usage or usage  # another thread may have closed it meanwhile
 
-    def _require_bytes(self, size: int) -> None:
+    def require_bytes(self, size: int) -> None:
         """Raise GuestMemoryFull if `size` bytes more are over the limit on all of its bytes."""
         memory = self._sandbox.pages * PAGE
         with self.services.requests.lock:
@@ -215,7 +233,7 @@ class Instance(Unique):
         self._seen_bytes = memory + others - self.services.requests.held
         self._limit_memory(others)
 
-    def _admit(self, size: int) -> bool:
+    def admits(self, size: int) -> bool:
         """
         Return whether the guest may have a result of `size` bytes, and charge its host for them.
 
@@ -286,11 +304,13 @@ class Instance(Unique):
 
     def printed_panic(self) -> str | None:
         """Return the text of a panic that this call has written to standard error, or None."""
-        return self._wasi_calls.printed_panic()
+        wasi = self._waiting.wasi
+        return None if wasi is None else wasi.printed_panic()
 
     def forget_printed(self) -> None:
         """Forget the guest's output to standard error, before its next call."""
-        self._wasi_calls.forget_printed()
+        if self._waiting.wasi is not None:
+            self._waiting.wasi.forget_printed()
 
     def refusal(self) -> GuestFailed | None:
         """Return the error for a call of an instance that is closed or failed, else None."""
@@ -368,23 +388,19 @@ class Instance(Unique):
                 statistics.errors[code.name] += count
         return statistics
 
-    def _serve_imports(self, grant: WasiGrant, world: World | None) -> WasiCalls:
-        """Gather the handlers of all imports and return the WASI handlers."""
+    def _handler(self, grant: WasiGrant, world: World | None, module: str) -> object:
+        """Return a new object with the handlers of an import module."""
         services, memory = self.services, self._sandbox.memory
-        if world is None:
-            wasi_calls = WasiCalls(grant, memory)
-        else:
-            wasi_calls = VirtualCalls(grant, memory, world)
-        imported = CompilerImports(
-            memory,
-            services.register_panic,
-            services.log.say,
-            world,
-            f"{self.library.seed} {self.number}",
-        )
-        modules = {**services.handlers, OURS: wasi_calls, "env": imported}
-        self._handlers = Handlers(modules, services.offer, self.warn_once, services.log.admits)
-        return wasi_calls
+        if module == OURS:
+            if world is None:
+                self._waiting.wasi = WasiCalls(grant, memory)
+            else:
+                self._waiting.wasi = VirtualCalls(grant, memory, world)
+            return self._waiting.wasi
+        if module == "env":
+            seed = f"{self.library.seed} {self.number}"
+            return CompilerImports(memory, services.register_panic, services.log.say, world, seed)
+        return services.handler(module)
 
     def _open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
@@ -420,24 +436,12 @@ def _limits_of(module: CompiledModule) -> Limits:
     return module.limits
 
 
-def _weakly(method: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a function that calls a method without keeping its object alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call(size: int) -> None:
-        found = reference()
-        if found is not None:
-            found(size)
-
-    return call
+def _require_bytes(own: weakref.ref[Instance], size: int) -> None:
+    """Call a method of an instance without keeping it alive."""
+    if (instance := own()) is not None:
+        instance.require_bytes(size)
 
 
-def _weakly_asked(method: Callable[[int], bool]) -> Callable[[int], bool]:
-    """Return a predicate that calls a method without keeping its object alive."""
-    reference = weakref.WeakMethod(method)
-
-    def ask(size: int) -> bool:
-        found = reference()
-        return found is not None and found(size)
-
-    return ask
+def _admits(own: weakref.ref[Instance], size: int) -> bool:
+    """Likewise; False once it is gone."""
+    return (instance := own()) is not None and instance.admits(size)

@@ -25,6 +25,7 @@ from arkml.runtime.module.parsing import COMPONENT, parse
 from arkml.runtime.module.refusals import check, check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shared_engine import ModuleCode
+from arkml.runtime.wasi.linking import shim_exports
 
 logger = SafeLogger(__name__)
 
@@ -48,6 +49,7 @@ class CompiledModule(Sealed, Unique):
         info: Description of the module.
         functions: Types of the exported functions by name, such as `(i32 f64) -> (f64)`.
         table_share: Number of elements to which each table may grow.
+        shim_exports: The functions that the shim of its guests exports, by module and symbol.
 
     """
 
@@ -84,6 +86,7 @@ class CompiledModule(Sealed, Unique):
         self.module: Any = compiled.module
         self.stubs: wasmtime.Module | None = compiled.stubs
         self.functions: dict[str, FunctionType] = compiled.functions
+        self.shim_exports: frozenset[tuple[str, str]] = compiled.shim_exports
         for stub in self.linkage.stubs:
             notice(logger, logging.WARNING, f"{name}: {stub_note(stub)}")
 
@@ -123,6 +126,8 @@ def _compile(
     )
     if kept is None:
         save_outline(digest, outline)
+    exports = shim_exports(linkage)
+    engine.shim(exports)  # compiled now, and not when the first guest is made
     stubs = None
     if linkage.stubs:
         stubs = _stubs(engine, linkage, name, limits)
@@ -133,7 +138,7 @@ def _compile(
         binary, info, linkage, outline.memory, outline.has_objects,
         table_share(outline.binary.tables, limits.table_elements),
         outline.places,
-        module, stubs, functions,
+        module, stubs, functions, exports,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from arkml.runtime.shared_engine import shared_engine
 from arkml.runtime.wasi.linking import WasiLinker
 
 _numbers = itertools.count()
+_SHIMS = 64  # by what guests import, that a host keeps
 
 
 class Engine:
@@ -25,7 +26,7 @@ class Engine:
     The wasmtime objects common to all guests of a host.
 
     All hosts of the process share `engine`, `modules`, `compiler`, the ticker and the compiled
-    shim. One linker is refilled with the imports of each guest, guarded by `linking`. Items of
+    shims. One linker is refilled with the imports of each guest, guarded by `linking`. Items of
     earlier guests stay in it, but are never looked up.
     """
 
@@ -47,7 +48,19 @@ class Engine:
         self._root = wasmtime.Store(self.engine)
         bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
         bindings.define_suspend(self.linker, "arkml", "suspend")
-        self.shim = bindings.prepare(self.linker, self._shared.shim)
+        self._shims: dict[frozenset[tuple[str, str]], wasmtime.InstancePre] = {}
+
+    def shim(self, wanted: frozenset[tuple[str, str]]) -> wasmtime.InstancePre:
+        """Return the shim with these exports, by module and symbol, ready to be instantiated."""
+        shim = self._shims.get(wanted)
+        if shim is None:
+            compiled = self._shared.shim(wanted)
+            with self.linking:
+                shim = bindings.prepare(self.linker, compiled)
+                while len(self._shims) >= _SHIMS:
+                    self._shims.popitem()
+                self._shims[wanted] = shim
+        return shim
 
     @cached_property
     def wasi(self) -> WasiLinker:
@@ -56,13 +69,14 @@ class Engine:
 
     def close(self) -> None:
         """
-        Free the linkers and the shim; the ticker and the workers end with the last host.
+        Free the linkers and the shims; the ticker and the workers end with the last host.
 
         Guests stay alive. The column memory is unmapped once it is no longer referenced.
         """
         self.ticker.close(self._number)
         threads.leave(self._number)
-        bindings.free(self.shim)
+        while self._shims:
+            bindings.free(self._shims.popitem()[1])
         if "wasi" in vars(self):
             self.wasi.close()
         bindings.free(self.linker)

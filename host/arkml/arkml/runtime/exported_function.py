@@ -15,8 +15,14 @@ from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.runtime import bindings
 
-_ENCODED = {"i32": "<I", "i64": "<Q", "f32": "<f", "f64": "<d"}
-_DECODED = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
+_ENCODE = {
+    kind: struct.Struct(code).pack_into
+    for kind, code in {"i32": "<I", "i64": "<Q", "f32": "<f", "f64": "<d"}.items()
+}
+_DECODE = {
+    kind: struct.Struct(code).unpack_from
+    for kind, code in {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}.items()
+}
 _BITS = {"i32": 32, "i64": 64}
 _NUMBERS = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}
 
@@ -28,19 +34,20 @@ RawCall: TypeAlias = tuple[
 """Arguments of `bindings.call_async`."""
 
 _nothing = (ctypes.c_uint8 * bindings.VALUE_SIZE)()
-_NO_VALUES: bindings.Address = ctypes.addressof(_nothing)  # the address may not be null
+_NO_VALUES: bindings.Address = ctypes.addressof(_nothing)
 
 
 class ExportedFunction:
     """
     An exported function of one instance, with room for its arguments and results.
 
-    The room is reused for every call, as a guest is in one call at a time. `errors` is the address
-    of two words for the trap and the error of its call.
+    The room is made for the first call, and reused for every other one, as a guest is in one call
+    at a time; calls of a fleet have a `ResultRoom`. `errors` is the address of two words for the
+    trap and the error of its call.
     """
 
     __slots__ = (
-        "_arguments", "_decode", "_decode_only", "_encode", "_results", "extern", "name", "params",
+        "_arguments", "_decode_only", "_errors", "_results", "context", "extern", "name", "params",
         "raw", "results",
     )  # fmt: skip
 
@@ -53,7 +60,7 @@ class ExportedFunction:
         params: Sequence[str] = (),
         results: Sequence[str] = (),
     ) -> None:
-        """Make the room. Raises UsageError for parameters and results that are not numbers."""
+        """Take a function of numbers. Raises UsageError for other parameters and results."""
         for kind in (*params, *results):
             if kind not in bindings.KINDS:
                 raise UsageError(f"{name} takes or returns a {kind}, which a host cannot pass")
@@ -62,22 +69,38 @@ class ExportedFunction:
         self.results = tuple(results)
         self.extern = extern
         """The wasmtime_extern_t that the function lies in."""
-        self._arguments = _values(params)
-        self._results = _values(results)
-        self._encode = [struct.Struct(_ENCODED[kind]).pack_into for kind in params]
-        self._decode = [struct.Struct(_DECODED[kind]).unpack_from for kind in results]
-        self._decode_only = self._decode[0] if len(results) == 1 else None
-        self.raw = (
-            context,
-            ctypes.addressof(extern.of),
-            ctypes.addressof(self._arguments) if params else _NO_VALUES,
-            len(params),
-            ctypes.addressof(self._results) if results else _NO_VALUES,
-            len(results),
-            errors,
-            errors + 8,
+        self.context = context
+        self._errors = errors
+        self._arguments: Any = None
+        self._results: Any = None
+        self._decode_only = _DECODE[results[0]] if len(results) == 1 else None
+        self.raw: RawCall | None = None
+        """Arguments of `bindings.call_async`, once there is room for them; see `ready`."""
+
+    def ready(self) -> RawCall:
+        """Return the arguments of `bindings.call_async`, with room for what the function takes."""
+        if self.raw is None:
+            self._arguments = _values(self.params)
+            self._results = _values(self.results)
+            self.raw = self._call(_address(self._arguments), _address(self._results))
+        return self.raw
+
+    def sharing(self, first: ExportedFunction, results: bindings.Address) -> RawCall:
+        """Return these arguments with those of the function `first`, and results at an address."""
+        first.ready()
+        return self._call(_address(first._arguments), results)
+
+    def _call(self, arguments: bindings.Address, results: bindings.Address) -> RawCall:
+        return (
+            self.context,
+            ctypes.addressof(self.extern.of),
+            arguments,
+            len(self.params),
+            results,
+            len(self.results),
+            self._errors,
+            self._errors + 8,
         )
-        """Arguments of `bindings.call_async`."""
 
     def set_arguments(self, arguments: Sequence[Number]) -> None:
         """Store the arguments, or raise UsageError."""
@@ -86,10 +109,11 @@ class ExportedFunction:
                 f"{self.name} takes {len(self.params)} arguments ({' '.join(self.params)}),"
                 f" {len(arguments)} given"
             )
+        self.ready()
         offset = bindings.VALUE_OFFSET
-        for kind, encode, value in zip(self.params, self._encode, arguments, strict=True):
+        for kind, value in zip(self.params, arguments, strict=True):
             try:
-                encode(self._arguments, offset, _number(kind, value))
+                _ENCODE[kind](self._arguments, offset, _number(kind, value))
             except (TypeError, ValueError, OverflowError, struct.error):
                 raise UsageError(f"{self.name}: {cut_repr(value)} does not fit an {kind}") from None
             offset += bindings.VALUE_SIZE
@@ -101,18 +125,10 @@ class ExportedFunction:
             return only
         offset = bindings.VALUE_OFFSET
         values: list[Number] = []
-        for decode in self._decode:
-            values.append(decode(self._results, offset)[0])
+        for kind in self.results:
+            values.append(_DECODE[kind](self._results, offset)[0])
             offset += bindings.VALUE_SIZE
         return tuple(values) if values else None
-
-    def sharing(self, first: ExportedFunction, results: bindings.Address) -> RawCall:
-        """Return arguments for `call_async`: those of `first`, with results at an address."""
-        context, function, _, _, _, _, trap, error = self.raw
-        return (
-            context, function, first.raw[2], len(self.params), results, len(self.results),
-            trap, error,
-        )  # fmt: skip
 
 
 class ResultRoom:
@@ -170,6 +186,11 @@ def _number(kind: str, value: Number) -> Number:
     if not -(1 << bits - 1) <= whole < 1 << bits:
         raise ValueError(value)
     return whole & (1 << bits) - 1
+
+
+def _address(room: Any) -> bindings.Address:
+    """Return the address of room for values, which may not be null where there are none."""
+    return _NO_VALUES if room is None else ctypes.addressof(room)
 
 
 def _values(kinds: Sequence[str]) -> Any:

@@ -197,7 +197,7 @@ class Fiber:
             except UsageError:
                 self.call_guard.end()
                 raise
-        self.lockstep.begin(self.place, entry.raw)
+        self.lockstep.begin(self.place, entry.raw or entry.ready())
         if budget is not self._asked or call_seconds is not self._asked_call:
             self._set_limits(budget, call_seconds)
         elif self.is_low or self._turn != self._whole_turn:

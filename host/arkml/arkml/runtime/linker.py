@@ -72,6 +72,22 @@ Decoder: TypeAlias = Callable[[GuestMemory, Raw], Any]
 Offer: TypeAlias = Callable[[bytes], None]
 
 
+class Modules(dict[str, object]):
+    """
+    Objects with the handlers of import modules, made by `make` when a guest first calls one.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[str], object]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, module: str) -> object:
+        made = self[module] = self._make(module)
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Handlers:
     """

@@ -34,7 +34,7 @@ from arkml.runtime.shim.refusal_reasons import RefusalNotes
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
 from arkml.runtime.traps import HEAP_FULL, NO_ROOM_FOR_OBJECTS
-from arkml.runtime.wasi.linking import WasiGrant, config, free_descriptors
+from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant, config, free_descriptors
 
 _Read = TypeVar("_Read")
 _STARTING = (START_NAME, CONSTRUCTORS_NAME)
@@ -100,7 +100,7 @@ class Sandbox:
         """The queues of the open sessions, by the index of their records."""
         self._growth = self._most = 0  # bytes that the memory may grow to, now and at most
         self._arena = arena = engine.arena
-        wasi = wasi or WasiGrant()
+        wasi = wasi or NO_GRANT
         store = self._limited(wasi)
         self.control = arena.allocate(at.CONTROL_SIZE)
         try:
@@ -230,7 +230,7 @@ class Sandbox:
     def _build(self, wasi: WasiGrant, *, virtual: bool) -> None:
         engine, context, linkage = self.engine, self.context, self.program.linkage
         arena = engine.arena
-        shim = self._shim = bindings.RawInstance.of(context, engine.shim)
+        shim = self._shim = bindings.RawInstance.of(context, engine.shim(self.program.shim_exports))
         shim.set_global("base", "i32", self.control)
         shim.set_global("continuation", "i64", arena.base + self.control + at.CONTINUATION)
         arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN

@@ -47,6 +47,7 @@ class ModuleCode:
     module: Any
     stubs: wasmtime.Module | None
     functions: dict[str, FunctionType]
+    shim_exports: frozenset[tuple[str, str]]
 
 
 class SharedEngine:
@@ -62,11 +63,17 @@ class SharedEngine:
         self.engine = wasmtime.Engine(config(stack, parallel=parallel))
         self.compiler = ModuleCompiler(self.engine, stack)
         self.ticker = Ticker(self.engine)
-        self.shim = self.compiler.own(render.module(TABLES))
+        self._shims: RecentCache[frozenset[tuple[str, str]], wasmtime.Module] = RecentCache(
+            _MODULES
+        )
         self.modules: RecentCache[tuple[object, ...], ModuleCode] = RecentCache(
             _MODULES, _MODULE_BYTES, lambda compiled: len(compiled.binary)
         )
         """Compiled modules, by their digest, the limits on modules and the grants."""
+
+    def shim(self, wanted: frozenset[tuple[str, str]]) -> wasmtime.Module:
+        """Return the compiled shim with these exports, by module and symbol."""
+        return self._shims.get(wanted, lambda: self.compiler.own(render.module(TABLES, wanted)))
 
     @cached_property
     def wasi_shim(self) -> wasmtime.Module:

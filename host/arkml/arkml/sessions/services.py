@@ -116,13 +116,14 @@ class Services:
             account=FreeWork() if account is None else account,
             spec=spec,
         )
-        self.handlers: Mapping[str, object] = {
-            module: family(self._guest) for module, family in HANDLERS.items()
-        }
         self.log: GuestLog = self._guest.log
         self.changes: FutureChanges = self._guest.changes
         self.futures: FutureTable = self._guest.futures
         self.sessions: SessionTable = self._guest.sessions
+
+    def handler(self, module: str) -> object:
+        """Return a new object with the handlers of an import module, such as "ark-ml-v1"."""
+        return HANDLERS[module](self._guest)
 
     def begin_call(self, data: bytes = b"") -> None:
         """Begin a call of an export with the input `data`, and clear the state of the last call."""

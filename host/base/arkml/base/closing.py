@@ -53,6 +53,8 @@ class Unique:
     Raises TypeError, as `pickle` and `copy` do for locks and files.
     """
 
+    __slots__ = ()
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a {type(self).__name__} cannot be copied or pickled: make another one where it is"

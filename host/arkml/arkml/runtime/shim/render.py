@@ -2,7 +2,8 @@
 The shim: the wasm module between a guest and the host, rendered from the ABI tables.
 
 Theory of operation. A guest does not import functions of the host. It imports functions of the
-shim, a wasm module of this package, which exports every function of every table as `MODULE.SYMBOL`.
+shim, a wasm module of this package, which exports functions of the tables as `MODULE.SYMBOL`: those
+that the guest imports, because each instance has some memory for each function, 8 KiB for all.
 The shim owns the guest's memory, `$g`, and shares a second memory with the host, `$c`: the column
 memory, with a control block for each guest and a record for each session (see `control`). So the
 shim reads and writes both sides by plain loads and stores, and the host finds all it needs in
@@ -34,14 +35,14 @@ again only if a sum was suspect. And before a row is stored, it is compared with
 place still holds from the submit before (`_moved`): if the agent is the same and runs on, the bits
 of `moved` are zero, and an environment need not search for the agent.
 
-The text is the same for all guests: widths, capacities and addresses are fields of records, not
-constants. One compiled module serves every session of every guest. What no table decides, such as
-the suspension and the loop of frames, is in `frame`.
+The text is the same for all guests with the same imports: widths, capacities and addresses are
+fields of records, not constants. One compiled module serves every session of these guests. What no
+table decides, such as the suspension and the loop of frames, is in `frame`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import assert_never
 
 from arkml.abi.codes import EpisodeState, ErrorCode
@@ -57,14 +58,22 @@ NAME = "arkml-shim"
 """Name of the module in backtraces."""
 
 
-def module(apis: Sequence[Api]) -> str:
-    """Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k."""
+def module(apis: Sequence[Api], wanted: Collection[tuple[str, str]]) -> str:
+    """
+    Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k.
+
+    wanted: the functions that it exports, by module and symbol, as ("ark-core-v3", "core__log").
+    """
     lines = [f"(module ${NAME}", frame.TEXT]
     numbers = {(api.module, one.name): number for number, (api, one) in enumerate(noted(apis))}
     for index, (api, function) in enumerate(host_imports(apis)):
+        if (api.module, api.symbol(function)) not in wanted:
+            continue
         number = numbers.get((api.module, function.name), 0)
         lines += _host_lane(api, function, Reason.FIRST_IMPORT + index, number)
     for api, function in noted(apis):
+        if (api.module, api.symbol(function)) not in wanted:
+            continue
         number = numbers[api.module, function.name]
         if function.lane is Lane.PUSH:
             lines += _push(api, function, number)

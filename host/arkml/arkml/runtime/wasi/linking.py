@@ -16,7 +16,7 @@ from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.base.texts import utf8
 from arkml.errors import UsageError
 from arkml.runtime import bindings
-from arkml.runtime.module.imports import WASI_MODULE
+from arkml.runtime.module.imports import WASI_MODULE, Linkage
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.wasi.shim import CHOSEN, FREE, OURS, SHADOWED, VIRTUAL, WAITING
@@ -137,6 +137,16 @@ def _is_sequence(value: object) -> bool:
 def _is_text(value: object) -> bool:
     """Return whether a value is a text without NUL, which would end it in C."""
     return isinstance(value, str) and "\0" not in value
+
+
+NO_GRANT = WasiGrant()
+"""Nothing is granted."""
+
+
+def shim_exports(linkage: Linkage) -> frozenset[tuple[str, str]]:
+    """Return what the shim of a guest exports: the guest's own imports, and the WASI shim's."""
+    beneath = [(OURS, name) for name in (*WAITING, *VIRTUAL)] if linkage.wasi else []
+    return frozenset((*linkage.shim, *beneath))
 
 
 def config(grant: WasiGrant) -> wasmtime.WasiConfig:
