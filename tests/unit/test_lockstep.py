@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from arkml.errors import GuestBusy
 from arkml.limits import Limits
 from arkml.runtime import account as accounts
 from arkml.runtime import lockstep as lockstep_module
@@ -59,6 +60,14 @@ def go_on():
     """Let a round go on, as a check without a signal does."""
 
 
+def free_blocks(arena):
+    """Where the next control blocks would lie."""
+    blocks = [arena.allocate(at.CONTROL_SIZE) for _ in range(4)]
+    for block in blocks:
+        arena.free(block, at.CONTROL_SIZE)
+    return sorted(blocks)
+
+
 def places(guests):
     return tuple(guest.place for guest in guests)
 
@@ -92,6 +101,21 @@ def test_guests_take_the_first_place_that_is_free(make):
 
     assert first == (0, 1, 2, 3)
     assert places(make(3)) == (1, 2, 4)
+
+
+def test_a_guest_that_is_refused_in_a_round_leaves_its_place_and_its_column_memory(make, engine):
+    guests = make(3)
+    together = guests[0].lockstep
+    guests[1].close()
+    before = free_blocks(engine.arena)
+    together._rounds._state.runs = 1
+    for _ in range(3):
+        with pytest.raises(GuestBusy, match="cannot be joined"):
+            make(1)
+    together._rounds._state.runs = 0
+
+    assert free_blocks(engine.arena) == before
+    assert places(make(2)) == (1, 3)
 
 
 def test_calls_end_with_results_side_by_side(make):

@@ -98,15 +98,25 @@ class Lockstep:
         self._chosen_fields: list[Places] = []
 
     def enter(self, control: int) -> int:
-        """Return the place of a new guest, the first that is free; `control` is its block."""
+        """
+        Return the place of a new guest, the first that is free; `control` is its block.
+
+        Raises GuestBusy in the middle of a round.
+        """
         reason = (control + at.REASON) >> 2
-        place = heappop(self._free) if self._free else len(self.futures)
+        was_free = bool(self._free)
+        place = heappop(self._free) if was_free else len(self.futures)
         for items, item in ((self._controls, control), (self._reasons, reason)):
             if place < len(self.futures):
                 items[place] = item
             else:
                 items[place:] = [item]  # in the place of a guest whose making was cut off
-        self._rounds.enter(place, control)
+        try:
+            self._rounds.enter(place, control)
+        except BaseException:
+            if was_free:
+                heappush(self._free, place)
+            raise
         self._fields = self._chosen = None
         return place
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
@@ -103,13 +104,13 @@ class Sandbox:
         wasi = wasi or NO_GRANT
         store = self._limited(wasi)
         self.control = arena.allocate(at.CONTROL_SIZE)
-        try:
+        with ExitStack() as given_back:  # if there is no column memory, or a round is in progress
+            given_back.callback(arena.free, self.control, at.CONTROL_SIZE)
             self.records = Records(arena, self.control, program.limits.column_bytes)
-        except ArkmlError:
-            arena.free(self.control, at.CONTROL_SIZE)
-            raise
+            given_back.callback(self.records.release)
+            self._store = GuestStore(store, arena.memory, lockstep, self.control)
+            given_back.pop_all()
         self._owns_control = True
-        self._store = GuestStore(store, arena.memory, lockstep, self.control)
         self.place = self._store.place
         self.refusals = RefusalNotes(arena, self.control)
         self.context = self._store.context
