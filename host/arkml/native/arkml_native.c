@@ -28,6 +28,7 @@
  */
 
 #define _GNU_SOURCE
+#define _DARWIN_C_SOURCE
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -363,8 +364,20 @@ static double spin(uint64_t seen, double seconds) {
     return -1.0;
 }
 
+static void write_name(char name[16], uint32_t number) {
+    memcpy(name, "arkml-000", 10);
+    name[6] = (char)('0' + number / 100 % 10);
+    name[7] = (char)('0' + number / 10 % 10);
+    name[8] = (char)('0' + number % 10);
+}
+
 static void *work(void *argument) {
     uint32_t number = (uint32_t)(uintptr_t)argument;
+#ifdef __APPLE__
+    char name[16];
+    write_name(name, number);
+    pthread_setname_np(name); /* a thread of macOS names itself */
+#endif
     uint64_t seen = 0;
     double patience = 0;
     for (;;) {
@@ -422,10 +435,8 @@ static void start_workers(uint32_t wanted) {
             break;
         }
 #ifdef __linux__
-        char name[16] = "arkml-000";
-        name[6] = (char)('0' + number / 100 % 10);
-        name[7] = (char)('0' + number / 10 % 10);
-        name[8] = (char)('0' + number % 10);
+        char name[16];
+        write_name(name, (uint32_t)number);
         pthread_setname_np(pool.threads[pool.alive], name);
 #endif
         pool.alive++;
