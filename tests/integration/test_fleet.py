@@ -994,6 +994,31 @@ with Host() as host:
     assert run.stderr == ""
 
 
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["", "with objects that are frozen"])
+def test_a_new_fleet_is_not_looked_through_for_garbage(is_frozen):
+    script = f"""
+import gc
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+with Host() as host:
+    host.fleet(ACTOR, 1).close()
+    gc.unfreeze()  # where this process is a fork
+    gc.collect()
+    if {is_frozen}:
+        gc.freeze()
+    frozen, looks = gc.get_freeze_count(), []
+    gc.callbacks.append(lambda phase, info: looks.append(info["generation"]))
+    fleet = host.fleet(ACTOR, 200)
+    young = len(gc.get_objects(0)) + len(gc.get_objects(1))
+    gc.callbacks.clear()
+    print(gc.isenabled(), gc.get_freeze_count() >= frozen / 2, sum(looks) == 0, young < 2_000)
+    """
+    run = python(script)
+
+    assert run.stdout.split() == ["True", "True", "True", str(not is_frozen)]  # young objects
+    assert run.stderr == ""
+
+
 def test_statistics_outlive_the_guest(host):
     guest = host.load(ACTOR)
     guest.call("open")
