@@ -532,7 +532,7 @@ def cut_off(work, number, *files):
     def line(frame, event, _):
         nonlocal left
         code = frame.f_code
-        if event == "line" and not is_with(code.co_filename, frame.f_lineno):
+        if event == "line" and not is_no_place(code.co_filename, frame.f_lineno):
             left -= 1
             if not left:
                 sys.settrace(None)
@@ -553,8 +553,9 @@ def cut_off(work, number, *files):
         sys.settrace(None)
     return "lost" if left <= 0 else None
 
-def is_with(file, number):
-    return linecache.getline(file, number).lstrip().startswith(("with ", "del "))
+def is_no_place(file, number):
+    # What is raised at a `try` in a `with` does not leave the `with`; no handler runs there.
+    return linecache.getline(file, number).lstrip().startswith(("with ", "del ", "try:"))
 
 def everywhere(make, work, *files, step=1, then=lambda made: None):
     \"\"\"

@@ -75,8 +75,8 @@ class Engine:
         """
         self.ticker.close(self._number)
         threads.leave(self._number)
-        while self._shims:
-            bindings.free(self._shims.popitem()[1])
+        for shim in list(self._shims.values()):
+            bindings.free(shim)
         if "wasi" in vars(self):
             self.wasi.close()
         bindings.free(self.linker)
