@@ -70,6 +70,14 @@ static inline int arcade_rand(void) {
 #undef fflush
 #define fflush(stream) ((void)0)
 
+/* C libraries round these differently in float, and hardly ever as a double that becomes one. */
+#define sinf(x) ((float)sin((double)(x)))
+#define cosf(x) ((float)cos((double)(x)))
+#define tanf(x) ((float)tan((double)(x)))
+#define atan2f(y, x) ((float)atan2((double)(y), (double)(x)))
+#define powf(x, y) ((float)pow((double)(x), (double)(y)))
+#define acosf(x) ((float)acos((double)(x)))
+
 #include GAME_HEADER
 
 #ifndef GAME_AGENTS

@@ -35,7 +35,7 @@ def tried(path: Path) -> Facts:
             if step.error is not None:
                 return Facts(error=f"traps in its first step: {_first_line(step.error)}")
     except ArkmlError as error:
-        return Facts(error=f"traps at its start: {_first_line(error)}")
+        return Facts(error=f"does not start: {_first_line(error)}")
     others = {one.module for one in imports if not one.module.startswith("ark-")}
     parts = ", ".join(
         f"{part.name} {'x'.join(str(side) for side in part.shape)}" for part in spec.observations
