@@ -11,7 +11,8 @@
     SCORE(reward) SCORE(step_rew_car_passed_no_crash) SCORE(crashed_penalty) SCORE(passed_cars) \
     SCORE(passed_by_enemy) SCORE(cars_to_pass) SCORE(days_completed) SCORE(days_failed) \
     SCORE(collisions_player_vs_car) SCORE(collisions_player_vs_road)
-#define GAME_TRUNCATED(copy, agent) false
+#define GAME_TERMINATED(copy, agent) ((copy)->env.tracking_episode_length == 0)
+#define GAME_TRUNCATED(copy, agent) false /* it also logs a day that was won */
 #include "ocean.h"
 
 static void set_up(Enduro *env) {

@@ -56,22 +56,23 @@ def test_an_archive_is_fetched_and_none_of_its_programs_run(index, tmp_path):
     assert not ran.exists()
 
 
-def test_without_an_index_one_sentence_says_so(index, tmp_path):
-    with pytest.raises(ArcadeError, match="^pip cannot fetch the archives of the games: No match"):
+@pytest.mark.usefixtures("index")
+def test_without_an_index_one_sentence_says_so(tmp_path):
+    with pytest.raises(ArcadeError, match=r"^pip cannot fetch the archives of the games: No match"):
         sources(tmp_path / "build", pins(tmp_path, "0" * 64))
 
 
 def test_an_archive_of_another_hash_is_not_taken_from_the_index(index, tmp_path):
     archive(index / "game-1.0.tar.gz")
 
-    with pytest.raises(ArcadeError, match="the index has other archives than those that pins.txt"):
+    with pytest.raises(ArcadeError, match="the index has other archives than"):
         sources(tmp_path / "build", pins(tmp_path, "0" * 64))
 
 
 def test_an_archive_of_another_hash_is_not_unpacked(tmp_path):
     archive(tmp_path / "game-1.0.tar.gz")
 
-    with pytest.raises(ArcadeError, match="is not the pinned archive: its SHA-256 is .*; remove"):
+    with pytest.raises(ArcadeError, match=r"is not the pinned archive: its SHA-256 is .*; remove"):
         sources(tmp_path, pins(tmp_path, "0" * 64))
     assert not (tmp_path / "sources").exists()
 
