@@ -29,6 +29,7 @@ static void *bounded(size_t size) {
     {"name": "sight", "shape": [5, 5, 9], "low": 0, "high": 3}, \
     {"name": "self", "shape": [3], "low": 0, "high": 255}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
+/* Its time is up after 60 steps, as the fourth score tells. */
 #define GAME_TERMINATED(copy, agent) ((copy)->has_scores && (copy)->scores[3] <= 60.0f)
 #include "ocean.h"
 

@@ -39,7 +39,7 @@ def build(wanted: Mapping[str, Path], folder: Path) -> dict[str, Facts]:
     version = compiler.check()
     unpacked = sources(folder)
     pins = PINS.read_text(encoding="utf-8")
-    keys = {name: compiler.key(path, version, pins) for name, path in wanted.items()}
+    keys = {name: compiler.key(path, version + pins) for name, path in wanted.items()}
     found = {name: _kept(folder / f"{name}.json", keys[name]) for name in wanted}
     stale = [name for name, facts in found.items() if facts is None]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -54,10 +54,10 @@ def build(wanted: Mapping[str, Path], folder: Path) -> dict[str, Facts]:
 
 
 def _kept(path: Path, key: str) -> Facts | None:
-    """Return the facts of an earlier build, unless something has changed or it failed."""
+    """Return the facts of an earlier build, unless something has changed since then."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # never built, or interrupted while it was written
         return None
     if document.pop("key") != key or not path.with_suffix(".wasm").is_file():
         return None
@@ -66,6 +66,7 @@ def _kept(path: Path, key: str) -> Facts | None:
 
 
 def _keep(path: Path, key: str, facts: Facts) -> None:
+    """Write the facts of a build that succeeded beside its guest."""
     if not facts.error:
         text = json.dumps({"key": key, **asdict(facts)}, indent=1)
         path.write_text(text + "\n", encoding="utf-8")
@@ -74,7 +75,8 @@ def _keep(path: Path, key: str, facts: Facts) -> None:
 def main(arguments: Sequence[str], folder: Path = BUILT) -> int:
     """Run the command line. Returns the exit status."""
     options = _options(arguments)
-    wanted = {name: path for name, path in games().items() if name in (options.only or games())}
+    known = games()
+    wanted = {name: known[name] for name in sorted(set(options.only or known))}
     try:
         found = build(wanted, folder)
     except ArcadeError as error:
@@ -97,23 +99,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _print(found: Mapping[str, Facts]) -> None:
     header = ("game", "", "size", "imports", "agents", "observation", "actions")
-    rows = [
-        (name, facts.error)
-        if facts.error
-        else (
-            name,
-            "built",
-            size(facts.size),
-            ", ".join(facts.imports) or "only ours",
-            str(facts.agents),
-            facts.observation,
-            facts.actions,
-        )
-        for name, facts in found.items()
-    ]
-    show("The arcade", grid(header, rows))
+    show("The arcade", grid(header, [(name, *_cells(facts)) for name, facts in found.items()]))
     count = sum(not facts.error for facts in found.values())
     sys.stdout.write(f"{count} of {len(found)} games built into build/arcade\n")
+
+
+def _cells(facts: Facts) -> tuple[str, ...]:
+    if facts.error:
+        return (facts.error,)
+    imports = ", ".join(facts.imports) or "arkml's"
+    return ("built", size(facts.size), imports, str(facts.agents), facts.observation, facts.actions)
 
 
 if __name__ == "__main__":

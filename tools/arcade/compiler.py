@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.arcade import trial
 from tools.arcade.sources import ArcadeError
 
 ROOT = Path(__file__).parents[2]
@@ -69,10 +70,15 @@ def include_flags(game: str, sources: Path) -> list[str]:
     return [f"-I{folder}" for folder in folders]
 
 
-def key(source: Path, version: str, pins: str) -> str:
-    """Return a hash of all that decides about the bytes of a guest."""
+def key(source: Path, versions: str) -> str:
+    """Return a hash of all that decides about a guest and its facts."""
     headers = sorted([*GAMES.glob("*.h"), *HEADERS.glob("*.h")])
-    texts = [version, pins, *_FLAGS, *(path.read_text() for path in [source, *headers])]
+    texts = [
+        versions,
+        Path(trial.__file__).read_text(),
+        *_FLAGS,
+        *(path.read_text() for path in [source, *headers]),
+    ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 

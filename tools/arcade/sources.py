@@ -20,7 +20,7 @@ _NEEDED = {".h", ".cpp", ".bin"}  # of what the archives have
 
 
 class ArcadeError(Exception):
-    """Nothing can be built, for the reason that the message gives."""
+    """A failure that leaves nothing to build; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
