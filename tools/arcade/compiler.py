@@ -21,8 +21,9 @@ NUMBERS = ("-O2", "-ffp-contract=off", "-DNDEBUG")
 
 _FLAGS = (
     "--target=wasm32-wasi", "-mexec-model=reactor", *NUMBERS, "-msimd128", "-mbulk-memory", "-w",
-    "-Wl,--export=ARK_API_ML", "-Wl,-z,stack-size=1048576", "-Wl,--strip-all",
+    "-Wl,-z,stack-size=1048576", "-Wl,--strip-all",
 )  # fmt: skip
+_API = "-Wl,--export=ARK_API_ML"
 
 _PACKAGES = {
     "libclang_rt": "libclang-rt-dev-wasm32",
@@ -49,7 +50,7 @@ def check() -> str:
     with tempfile.TemporaryDirectory() as room:
         source = Path(room, "program.c")
         source.write_text(_PROGRAM)
-        error = _run([*_FLAGS[:-3], "-o", f"{room}/program.wasm", str(source), "-lm"])
+        error = _run([*_FLAGS, "-o", f"{room}/program.wasm", str(source), "-lm"])
     if error:
         package = next((package for word, package in _PACKAGES.items() if word in error), None)
         if package is None:
@@ -84,7 +85,7 @@ def key(source: Path, versions: str) -> str:
 
 def build(source: Path, sources: Path, to: Path) -> str:
     """Build a guest. Returns the first error of the compiler, or nothing."""
-    flags = [*_FLAGS, *include_flags(source.stem, sources)]
+    flags = [*_FLAGS, _API, *include_flags(source.stem, sources)]
     error = _run([*flags, "-o", str(to), str(source), "-lm"])
     lines = [line for line in error.splitlines() if "error" in line] or error.splitlines()
     return lines[0] if lines else ""
