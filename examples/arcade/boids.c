@@ -12,7 +12,7 @@
 #define GAME_VALUE(branch, choice) (((float)(choice) - 2.0f) / 4.0f)
 #include "ocean.h"
 
-/* Of raylib, which no one answers here. */
+/* Of raylib: there is no keyboard and no mouse. */
 bool IsKeyDown(int key) {
     (void)key;
     return false;
