@@ -35,7 +35,7 @@ FUZZ ?= 60
 SOAK ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick quick-tests sources lint check bench bench-sbx fixtures generate fuzz soak audit release test-compilers \
+.PHONY: help setup arcade demo test quick quick-tests sources lint check bench bench-arcade bench-sbx fixtures generate fuzz soak audit release test-arcade test-compilers \
   test-faults test-browser test-cogment test-learn test-mlagents test-native test-operations test-puffer test-ray test-sweeps test-torchrl test-trackers test-slow \
   test-under-load test-wheels test-workers docs clean
 
@@ -61,6 +61,9 @@ $(SITE): $(READY)
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
 	@sh fixtures/demo.sh $(RUN)
 
+arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, fetched by pip; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32
+	@$(RUN) -m tools.arcade
+
 test: $(READY) ## All tests that need nothing but Python, side by side
 	@$(PYTEST) $(SIDE_BY_SIDE) $(SOURCES:%=--ignore=%)
 
@@ -81,6 +84,9 @@ quick-tests: $(READY)
 
 sources: $(READY) ## What the sources and documents must look like: layers, owners, sizes, links
 	@$(RUN) -m pytest --quiet -p no:cacheprovider $(SOURCES)
+
+test-arcade: arcade ## The games of the arcade as environments, and beside native builds of the same C
+	@$(PYTEST) -m arcade tests/arcade
 
 test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and compare
 	@$(RUN) -m pytest -m compilers
@@ -261,6 +267,9 @@ bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="-
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
+
+bench-arcade: arcade ## Measure ten games of the arcade beside native loops of the same C
+	@$(RUN) -m tests.benchmarks.arcade $(BENCH)
 
 bench-sbx: $(READY) $(SBX)/.ready ## Measure updates beside SBX, the JAX form of stable-baselines3
 	@$(RUN) -m tests.benchmarks.sbx $(SBX)/bin/python $(BENCH)

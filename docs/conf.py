@@ -26,6 +26,7 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/**.md",
+    "examples/arcade/README.md",
     "examples/environments/README.md",
     "examples/evolution/README.md",
     "guest_abi/README.md",

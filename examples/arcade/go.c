@@ -1,0 +1,30 @@
+/* Go: on a board of 7 by 7, against an opponent that takes what it can. */
+#define GAME_HEADER "go/go.h"
+#define GAME_TYPE CGo
+#define GAME_NAME "go"
+#define GAME_OBSERVATION float
+#define GAME_ACTION int
+#define GAME_FEATURES 100
+#define GAME_BRANCHES 50
+#define GAME_PARTS \
+    {"name": "own", "shape": [7, 7]}, {"name": "other", "shape": [7, 7]}, \
+    {"name": "game", "shape": [2]}
+#define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
+#define GAME_TERMINATED(copy, agent) ((copy)->has_scores)
+#include "ocean.h"
+
+static void set_up(CGo *env) {
+    env->width = 950;
+    env->height = 64 * 8;
+    env->grid_size = 7;
+    env->board_width = 600;
+    env->board_height = 600;
+    env->grid_square_size = 600 / 9;
+    env->komi = 7.5f;
+    env->last_capture_position = -1;
+    env->reward_move_pass = -0.6026362603175613f;
+    env->reward_move_invalid = -0.5393516480382454f;
+    env->reward_player_capture = 0.42122681325442923f;
+    env->reward_opponent_capture = -0.3152783593705354f;
+    init(env);
+}

@@ -1,0 +1,157 @@
+"""The games of the arcade as environments, and beside native builds of the same C."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pettingzoo.test
+import pytest
+import stable_baselines3.common.env_checker
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from tests.arcade.native import NativeGame
+from tests.integration.hostile_fleet import Harm, hostile_fleet
+from tools.arcade.__main__ import BUILT, games
+
+from arkml import GuestEnv, Host
+from arkml.envs.gymnasium_env import GuestGymEnv
+from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.pettingzoo_env import parallel_env
+
+GAMES = sorted(games())
+STEPS = 10_000
+ONE = {"configure": (1, "{seed}")}
+WITHOUT_CHANCE = {"gpudrive"}  # its cars and roads are recorded
+LEAVES = {"cpr"}  # agents that end leave the game until all have
+ENDLESS = {"boids", "convert", "nmmo3", "rware", "target"}
+
+pytestmark = [
+    pytest.mark.arcade,
+    pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo"),
+    pytest.mark.filterwarnings("ignore:.*Box observation space m:UserWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:stable_baselines3.common.env_checker"),
+]
+
+
+@pytest.fixture(params=GAMES)
+def game(request):
+    path = BUILT / f"{request.param}.wasm"
+    assert path.is_file(), f"{path} is not built: make arcade"
+    return path
+
+
+def answers(decision, chance, count=None):
+    """Random answers for the agents that act, or for `count` agents."""
+    count = int((~decision.ended).sum()) if count is None else count
+    taken = decision.behavior.spec.actions
+    if taken.branches:
+        columns = [chance.integers(0, choices, count) for choices in taken.branches]
+        return np.stack(columns, 1).astype(np.float32)
+    return chance.uniform(-1, 1, (count, taken.continuous)).astype(np.float32)
+
+
+def played(environment, seed, steps):
+    """The rows of some random steps, as bytes."""
+    (decision,) = environment.reset(seed=seed).decisions
+    chance, rows = np.random.default_rng(1), []
+    for _ in range(steps):
+        rows += [decision.observations.tobytes(), decision.rewards.tobytes()]
+        (decision,) = environment.step(answers(decision, chance)).decisions
+    return b"".join(rows)
+
+
+def test_a_game_passes_the_smoke_test(game):
+    command = [sys.executable, "-m", "arkml", "smoke", "--json", str(game)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert json.loads(found.stdout)["passed"], found.stdout
+
+
+def test_a_game_passes_the_checkers_of_environments(game):
+    with GuestEnv(game, **ONE) as probe:
+        agents = len(probe.reset(seed=1).decisions[0])
+    if agents == 1:
+        env = GuestGymEnv(game, **ONE)
+        check_env(env, skip_render_check=True)
+        stable_baselines3.common.env_checker.check_env(env)
+    else:
+        env = parallel_env(game, **ONE)
+        pettingzoo.test.parallel_api_test(env, num_cycles=20)
+    env.close()
+
+
+def test_the_agents_of_a_game_are_a_vector(game):
+    mode = AutoresetMode.NEXT_STEP if game.stem in LEAVES else AutoresetMode.SAME_STEP
+    envs = GuestVectorEnv(game, configure=(3, "{seed}"), autoreset_mode=mode)
+    envs.reset(seed=1)
+    envs.action_space.seed(1)
+    rewards = [envs.step(envs.action_space.sample())[1] for _ in range(100)]
+    envs.close()
+
+    assert np.isfinite(rewards).all()
+
+
+def test_a_game_follows_from_its_seed(game):
+    with GuestEnv(game, **ONE) as environment:
+        one, again, other = (played(environment, seed, 40) for seed in (1, 1, 2))
+
+    assert one == again
+    assert (one == other) == (game.stem in WITHOUT_CHANCE)
+
+
+def test_copies_of_a_game_do_not_depend_on_each_other(game):
+    found = []
+    for copies in (1, 3):
+        with GuestEnv(game, configure=(copies, 5)) as environment:
+            (decision,) = environment.reset().decisions
+            agents = len(decision) // copies
+            found.append(decision.observations[:agents].tobytes())
+
+    assert found[0] == found[1]
+
+
+def test_a_game_beside_hostile_guests_plays_as_alone(game):
+    with GuestEnv(game, **ONE) as environment:
+        alone = played(environment, 3, 10)
+    with Host() as host:
+        harms = [harm for harm in Harm if harm is not Harm.NONE]
+        fleet = hostile_fleet(host, 2 * len(harms), dict(enumerate(harms)))
+        with GuestEnv(game, host=host, **ONE) as environment:
+            (decision,) = environment.reset(seed=3).decisions
+            chance, rows = np.random.default_rng(1), []
+            for _ in range(10):
+                fleet.update()
+                rows += [decision.observations.tobytes(), decision.rewards.tobytes()]
+                (decision,) = environment.step(answers(decision, chance)).decisions
+
+    assert b"".join(rows) == alone
+
+
+def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
+    with GuestEnv(game, configure=(2, 3)) as environment:
+        (decision,) = environment.reset().decisions
+        behavior = decision.behavior
+        low, high = (
+            np.concatenate([np.asarray(getattr(part, name)) for part in behavior.spec.observations])
+            for name in ("low", "high")
+        )
+        native = NativeGame(game.stem, behavior.num_features, tmp_path)
+        native.reset(2, 3)
+        chance, most, ends = np.random.default_rng(0), len(decision), 0
+        for number in range(STEPS):
+            given = answers(decision, chance, most)
+            rows = native.frame(given)
+            for name in ("observations", "rewards", "started", "terminated", "truncated"):
+                ours, theirs = getattr(decision, name), getattr(rows, name)
+                assert ours.tobytes() == theirs.tobytes(), (number, name)
+            scores = decision.metadata.values.astype(np.float32)
+            assert scores.tobytes() == rows.scores.tobytes(), number
+            assert (rows.observations >= low).all(), number
+            assert (rows.observations <= high).all(), number
+            ends += int(decision.ended.sum())
+            step = environment.step(given[: int((~decision.ended).sum())])
+            assert step.error is None
+            (decision,) = step.decisions
+
+    assert (ends == 0) == (game.stem in ENDLESS)

@@ -1,0 +1,1 @@
+"""The arcade: games in C of other authors, fetched, built into guests and tried (`make arcade`)."""

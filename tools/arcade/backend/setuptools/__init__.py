@@ -1,0 +1,1 @@
+"""A stand-in for setuptools, so that pip fetches archives without running their programs."""
