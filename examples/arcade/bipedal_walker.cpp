@@ -162,6 +162,7 @@ class Game : b2ContactListener {
         b2RevoluteJointDef definition;
         definition.bodyA = one;
         definition.bodyB = other;
+        definition.referenceAngle = other->GetAngle() - one->GetAngle(); // as box2d-py sets it
         definition.localAnchorA.Set(0.0f, (float)down);
         definition.localAnchorB.Set(0.0f, (float)(LEG_H / 2));
         definition.enableMotor = definition.enableLimit = true;

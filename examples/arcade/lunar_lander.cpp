@@ -120,6 +120,7 @@ class Game : b2ContactListener {
         b2RevoluteJointDef joint;
         joint.bodyA = lander_;
         joint.bodyB = legs_[number];
+        joint.referenceAngle = legs_[number]->GetAngle(); // as box2d-py sets it
         joint.localAnchorB.Set((float)(side * LEG_AWAY / SCALE), (float)(LEG_DOWN / SCALE));
         joint.enableMotor = joint.enableLimit = true;
         joint.maxMotorTorque = 40.0f;

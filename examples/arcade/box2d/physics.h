@@ -71,6 +71,21 @@ b2Timer::b2Timer() {}
 void b2Timer::Reset() {}
 float32 b2Timer::GetMilliseconds() const { return 0.0f; }
 
+#ifdef __wasm__
+// In place of those of libc++abi, which would print.
+extern "C" void __cxa_pure_virtual() { __builtin_trap(); }
+
+void *operator new(size_t size) {
+    void *memory = malloc(size);
+    return memory != nullptr ? memory : (__builtin_trap(), memory);
+}
+void *operator new[](size_t size) { return operator new(size); }
+void operator delete(void *memory) noexcept { free(memory); }
+void operator delete[](void *memory) noexcept { free(memory); }
+void operator delete(void *memory, size_t) noexcept { free(memory); }
+void operator delete[](void *memory, size_t) noexcept { free(memory); }
+#endif
+
 // The numbers of numpy.random.default_rng(seed): a SeedSequence of 32 bits and its PCG64.
 class NumpyRandom {
   public:
