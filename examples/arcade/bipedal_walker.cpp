@@ -13,10 +13,13 @@
 #define GAME_FEATURES 24
 #define GAME_ACTIONS 4
 #define GAME_SPACE {"continuous": 4, "low": -1, "high": 1}
+#define GAME_LEG_LOW [-3.1415927, -5, -3.1415927, -5, 0]
+#define GAME_LEG_HIGH [3.1415927, 5, 3.1415927, 5, 5]
 #define GAME_PARTS                                                                              \
     {"name": "hull/angle", "shape": [1], "low": -3.1415927, "high": 3.1415927},                 \
     {"name": "hull/speed", "shape": [3], "low": -5, "high": 5},                                 \
-    {"name": "first_leg", "shape": [5]}, {"name": "second_leg", "shape": [5]},                  \
+    {"name": "first_leg", "shape": [5], "low": GAME_LEG_LOW, "high": GAME_LEG_HIGH},            \
+    {"name": "second_leg", "shape": [5], "low": GAME_LEG_LOW, "high": GAME_LEG_HIGH},           \
     {"name": "lidar", "shape": [10], "low": -1, "high": 1}
 
 class Game : b2ContactListener {

@@ -6,11 +6,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-// C libraries round these differently in float, and hardly ever as a double that becomes one.
 #include <cmath>
-#define sinf(x) ((float)::sin((double)(x)))
-#define cosf(x) ((float)::cos((double)(x)))
-#define atan2f(y, x) ((float)::atan2((double)(y), (double)(x)))
+
+// The sine, or with `quarters` 1 the cosine, of angles below 120 as glibc rounds them: others in the
+// last bit of a float make other trajectories. It is that of Arm's optimized routines (MIT).
+inline float sine_of(float angle, int quarters) {
+    double x = (double)angle, sign = 1.0;
+    if (!(fabs(x) < 120.0)) {
+        return (float)(quarters == 0 ? ::sin(x) : ::cos(x));
+    }
+    if (fabs(x) < 0x1p-12) {
+        return quarters == 0 ? angle : 1.0f;
+    }
+    if (!(fabs(x) < 0x1.92p-1)) {
+        int n = ((int32_t)(x * 0x1.45F306DC9C883p+23) + 0x800000) >> 24;
+        x -= n * 0x1.921FB54442D18p0;
+        quarters ^= n & 1;
+        sign = (n & 2) != 0 ? -1.0 : 1.0;
+        x = (n & 3) == 1 || (n & 3) == 2 ? -x : x;
+    }
+    double square = x * x;
+    if (quarters == 0) {
+        double cube = x * square, low = 0x1.1107605230bc4p-7 - square * 0x1.994eb3774cf24p-13;
+        return (float)(x - cube * 0x1.555545995a603p-3 + cube * square * low);
+    }
+    double fourth = square * square;
+    double low = -0x1.6c087e89a359dp-10 + square * 0x1.99343027bf8c3p-16;
+    double high = 1.0 - square * 0x1.ffffffd0c621cp-2 + fourth * 0x1.55553e1068f19p-5;
+    return (float)(sign * (high + fourth * square * low));
+}
+
+#define sinf(x) sine_of(x, 0)
+#define cosf(x) sine_of(x, 1)
 
 // The settings are read first, for the archive's assertions throw Python's errors.
 #include <Box2D/Common/b2Settings.h>
