@@ -1,0 +1,2 @@
+#define HARDCORE
+#include "bipedal_walker.cpp"

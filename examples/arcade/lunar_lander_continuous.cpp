@@ -1,0 +1,2 @@
+#define CONTINUOUS
+#include "lunar_lander.cpp"

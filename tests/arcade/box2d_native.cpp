@@ -1,0 +1,35 @@
+// A game above Box2D for this machine: SOURCE is the guest's file, without its adapter.
+#include SOURCE
+
+extern "C" {
+Game *native_game(uint32_t seed) {
+    Game *game = new Game;
+    game->seed(seed);
+    return game;
+}
+
+void native_free(Game *game) { delete game; }
+
+// Start an episode, or take a step if there is an action. Returns whether the episode ended.
+bool native_step(Game *game, const float *action, float *features, float *reward) {
+    if (action == nullptr) {
+        game->reset();
+    } else {
+        game->step(action);
+    }
+    memcpy(features, game->features, sizeof game->features);
+    *reward = action == nullptr ? 0.0f : game->reward;
+    return action != nullptr && game->terminated;
+}
+
+// Take `count` steps by one action, starting over where an episode ends.
+void native_loop(Game *game, const float *action, uint32_t count) {
+    game->reset();
+    for (uint32_t i = 0; i < count; i++) {
+        game->step(action);
+        if (game->terminated) {
+            game->reset();
+        }
+    }
+}
+}
