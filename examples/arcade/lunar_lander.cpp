@@ -134,7 +134,8 @@ class Game : b2ContactListener {
     void fire(double main, double side, double direction) {
         double tip_x = sin((double)lander_->GetAngle()), tip_y = cos((double)lander_->GetAngle());
         double side_x = -tip_y, side_y = tip_x;
-        double along = random_.uniform(-1.0, 1.0) / SCALE, across = random_.uniform(-1.0, 1.0) / SCALE;
+        double along = random_.uniform(-1.0, 1.0) / SCALE;
+        double across = random_.uniform(-1.0, 1.0) / SCALE;
         if (main > 0.0) {
             double x = tip_x * (4 / SCALE + 2 * along) + side_x * across;
             double y = -tip_y * (4 / SCALE + 2 * along) - side_y * across;

@@ -12,9 +12,10 @@ import pytest
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics
 from gymnasium.envs.box2d.lunar_lander import heuristic
 from gymnasium.utils.env_checker import check_env
+from tests.integration.hostile_fleet import Harm, hostile_fleet
 from tools.arcade.box2d import NAMES, ROOT, build_guest, build_native
 
-from arkml import GuestEnv
+from arkml import GuestEnv, Host
 from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 
@@ -209,6 +210,30 @@ def test_the_heuristic_scores_as_in_gymnasium(game):
     assert np.array_equal(our_cut, cut)
     assert ours == pytest.approx(theirs, abs=0.01)
     assert abs(ours.mean() - theirs.mean()) <= theirs.std() / EPISODES**0.5
+
+
+def test_a_game_beside_hostile_guests_plays_as_alone(game):
+    with GuestEnv(game, configure=(1, 3)) as environment:
+        alone = played(environment, lambda: None)
+    with Host() as host:
+        harms = [harm for harm in Harm if harm is not Harm.NONE]
+        fleet = hostile_fleet(host, len(harms), dict(enumerate(harms)))
+        with GuestEnv(game, host=host, configure=(1, 3)) as environment:
+            beside = played(environment, fleet.update)
+
+    assert beside == alone
+
+
+def played(environment, between):
+    """The observations and rewards of ten steps, as bytes."""
+    (decision,) = environment.reset().decisions
+    rows = []
+    for _ in range(10):
+        between()
+        action = np.full((1, decision.behavior.num_actions), 1, np.float32)
+        (decision,) = environment.step(action).decisions
+        rows += [decision.observations.tobytes(), decision.rewards.tobytes()]
+    return b"".join(rows)
 
 
 def test_an_ended_episode_has_its_score_and_length(built):

@@ -40,7 +40,9 @@ struct Copy {
     }
 };
 
-static const uint32_t DEFAULT_COPIES = 16, MOST_COPIES = 4096;
+// A world takes a quarter of a megabyte: 1,024 fit into the memory that a host gives by default, of
+// the hardcore walker 768.
+static const uint32_t DEFAULT_COPIES = 16, MOST_COPIES = 1024;
 
 static Copy *copies;
 static uint32_t copy_count;
@@ -73,7 +75,8 @@ static void push(const Copy &copy) {
     const ArkMetricV3 metrics[] = {metric("score", copy.score),
                                    metric("length", (float)copy.length)};
     require(ark_ml_v3_push_training_observation(training, copy.id, copy.state, copy.game.reward,
-                                                copy.game.features, GAME_FEATURES, 0, 0, metrics, 2));
+                                                copy.game.features, GAME_FEATURES, 0, 0, metrics,
+                                                sizeof metrics / sizeof *metrics));
 }
 
 static void start_episode(Copy &copy) {

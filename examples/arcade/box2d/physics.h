@@ -8,8 +8,8 @@
 
 #include <cmath>
 
-// The sine, or with `quarters` 1 the cosine, of angles below 120 as glibc rounds them: others in the
-// last bit of a float make other trajectories. It is that of Arm's optimized routines (MIT).
+// The sine, or with `quarters` 1 the cosine, of angles below 120 as glibc rounds them: a last bit
+// that differs makes another trajectory. It is that of Arm's optimized routines (MIT license).
 inline float sine_of(float angle, int quarters) {
     double x = (double)angle, sign = 1.0;
     if (!(fabs(x) < 120.0)) {
@@ -245,4 +245,6 @@ inline b2Body *moving(b2World *world, double x, double y, double angle, b2Fixtur
 }
 
 // A number of an action in [-1, 1].
-inline float within(float number) { return number > -1.0f ? (number < 1.0f ? number : 1.0f) : -1.0f; }
+inline float within(float number) {
+    return number > -1.0f ? (number < 1.0f ? number : 1.0f) : -1.0f;
+}
