@@ -31,7 +31,8 @@ BUILT = compiler.ROOT / "build" / "arcade"
 
 def games() -> dict[str, Path]:
     """Return the sources of the games by name."""
-    return {path.stem: path for path in sorted(compiler.GAMES.glob("*.c"))}
+    found = [*compiler.GAMES.glob("*.c"), *compiler.GAMES.glob("*.cpp")]
+    return {path.stem: path for path in sorted(found)}
 
 
 def build(wanted: Mapping[str, Path], folder: Path) -> dict[str, Facts]:

@@ -24,6 +24,7 @@ _FLAGS = (
     "-Wl,-z,stack-size=1048576", "-Wl,--strip-all",
 )  # fmt: skip
 _API = "-Wl,--export=ARK_API_ML"
+_PLUS = ("--driver-mode=g++", "-std=c++17", "-fno-exceptions", "-fno-rtti")
 
 _PACKAGES = {
     "libclang_rt": "libclang-rt-dev-wasm32",
@@ -61,11 +62,19 @@ def check() -> str:
     ).stdout.splitlines()[0]
 
 
-def include_flags(game: str, sources: Path) -> list[str]:
+def is_plus(source: Path) -> bool:
+    """Return whether a game is in C++, above Box2D, and not PufferLib's in C."""
+    return source.suffix == ".cpp"
+
+
+def include_flags(source: Path, sources: Path) -> list[str]:
     """Return the folders in which a game finds its headers."""
+    if is_plus(source):
+        folders = [HEADERS, GAMES, GAMES / "box2d", sources / "box2d-py-2.3.8"]
+        return [f"-I{folder}" for folder in folders]
     puffer = sources / "pufferlib-3.0.0"
     folders = [
-        HEADERS, GAMES, puffer / "pufferlib" / "ocean", puffer / "pufferlib" / "ocean" / game,
+        HEADERS, GAMES, puffer / "pufferlib" / "ocean", puffer / "pufferlib" / "ocean" / source.stem,
         puffer / "pufferlib" / "resources", puffer / "raylib-5.5_linux_amd64" / "include",
     ]  # fmt: skip
     return [f"-I{folder}" for folder in folders]
@@ -73,11 +82,12 @@ def include_flags(game: str, sources: Path) -> list[str]:
 
 def key(source: Path, versions: str) -> str:
     """Return a hash of all that decides about a guest and its facts."""
-    headers = sorted([*GAMES.glob("*.h"), *HEADERS.glob("*.h")])
+    headers = sorted([*GAMES.rglob("*.h"), *GAMES.glob("*.cpp"), *HEADERS.glob("*.h")])
     texts = [
         versions,
         Path(trial.__file__).read_text(),
         *_FLAGS,
+        *_PLUS,
         *(path.read_text() for path in [source, *headers]),
     ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
@@ -85,8 +95,11 @@ def key(source: Path, versions: str) -> str:
 
 def build(source: Path, sources: Path, to: Path) -> str:
     """Build a guest. Returns the first error of the compiler, or nothing."""
-    flags = [*_FLAGS, _API, *include_flags(source.stem, sources)]
+    plus = _PLUS if is_plus(source) else ()
+    flags = [*_FLAGS, *plus, _API, *include_flags(source, sources)]
     error = _run([*flags, "-o", str(to), str(source), "-lm"])
+    if plus and "file not found" in error:
+        return "clang misses the library of C++: apt install libc++-14-dev-wasm32"
     lines = [line for line in error.splitlines() if "error" in line] or error.splitlines()
     return lines[0] if lines else ""
 
