@@ -23,6 +23,7 @@ RAY := .venv-ray
 BROWSER := .venv-browser
 COGMENT := .venv-cogment
 PUFFER := .venv-puffer
+BOX2D := .venv-box2d
 ATHERIS := .venv-atheris
 AUDIT := .venv-audit
 RELEASE := .venv-release
@@ -61,7 +62,7 @@ $(SITE): $(READY)
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
 	@sh fixtures/demo.sh $(RUN)
 
-arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, fetched by pip; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32
+arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, and Gymnasium's above Box2D; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
 	@$(RUN) -m tools.arcade
 
 test: $(READY) ## All tests that need nothing but Python, side by side
@@ -85,8 +86,19 @@ quick-tests: $(READY)
 sources: $(READY) ## What the sources and documents must look like: layers, owners, sizes, links
 	@$(RUN) -m pytest --quiet -p no:cacheprovider $(SOURCES)
 
-test-arcade: arcade ## The games of the arcade as environments, and beside native builds of the same C
-	@$(PYTEST) -m arcade tests/arcade
+test-arcade: arcade $(BOX2D)/.ready ## The games of the arcade as environments, beside native builds and Gymnasium's; needs g++
+	@$(PYTEST) -m arcade tests/arcade/test_games.py
+	@$(BOX2D)/bin/python -m pytest -m arcade tests/arcade/test_box2d.py
+
+$(BOX2D)/.ready: pyproject.toml constraints.txt tests/arcade/requirements.txt
+	@echo "Setting up $(BOX2D) (once, two minutes) ..." >&2
+	@$(PYTHON) -m venv $(BOX2D)
+	@$(BOX2D)/bin/pip install --quiet --disable-pip-version-check swig "setuptools<81" wheel
+	@PATH="$(abspath $(BOX2D))/bin:$$PATH" PIP_CONSTRAINT=constraints.txt $(BOX2D)/bin/pip install --quiet \
+	  --disable-pip-version-check --no-build-isolation -r tests/arcade/requirements.txt
+	@PIP_CONSTRAINT=constraints.txt $(BOX2D)/bin/pip install --quiet \
+	  --disable-pip-version-check -e '.[envs]' hypothesis pytest pytest-asyncio pytest-timeout
+	@touch $@
 
 test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and compare
 	@$(RUN) -m pytest -m compilers
@@ -297,6 +309,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(BOX2D) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -74,7 +74,8 @@ def _compiled(name: str, folder: Path) -> ctypes.CDLL:
     exports.write_text(_EXPORTS)
     command = [
         "clang", *_FLAGS, f"-Wl,--version-script={exports}", f'-DSOURCE="{name}.c"',
-        *compiler.include_flags(name, SOURCES), "-o", str(path), str(HOST), "-lm",
+        *compiler.include_flags(compiler.GAMES / f"{name}.c", SOURCES), "-o", str(path), str(HOST),
+        "-lm",
     ]  # fmt: skip
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(path), mode=os.RTLD_LAZY)

@@ -13,13 +13,13 @@ from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics
 from gymnasium.envs.box2d.lunar_lander import heuristic
 from gymnasium.utils.env_checker import check_env
 from tests.integration.hostile_fleet import Harm, hostile_fleet
-from tools.arcade.box2d import NAMES, ROOT, build_guest, build_native
+from tools.arcade import compiler
+from tools.arcade.__main__ import BUILT
 
 from arkml import GuestEnv, Host
 from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 
-ARCHIVE = ROOT / "build" / "arcade" / "sources" / "box2d-py-2.3.8"
 ORIGINALS = {
     "bipedal_walker": ("BipedalWalker-v3", {}),
     "bipedal_walker_hardcore": ("BipedalWalkerHardcore-v3", {}),
@@ -37,22 +37,15 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The guests by name; each is built when it is first asked for."""
-    folder = tmp_path_factory.mktemp("box2d")
-
-    def guest(name):
-        path = folder / f"{name}.wasm"
-        if not path.is_file():
-            build_guest(name, ARCHIVE, path)
-        return path
-
-    return guest
+def built(name):
+    """The guest of a game."""
+    path = BUILT / f"{name}.wasm"
+    assert path.is_file(), f"{path} is not built: make arcade"
+    return path
 
 
-@pytest.fixture(params=NAMES)
-def game(request, built):
+@pytest.fixture(params=sorted(ORIGINALS))
+def game(request):
     return built(request.param)
 
 
@@ -157,7 +150,7 @@ def test_a_game_moves_as_gymnasium_does_to_the_bit(game, seed):
         assert decision.observations[0].tobytes() == observation.tobytes()
 
 
-def test_later_episodes_of_a_lander_go_on_with_the_same_random_numbers(built):
+def test_later_episodes_of_a_lander_go_on_with_the_same_random_numbers():
     env = original("lunar_lander")
     observation, _ = env.reset(seed=3)
     with GuestEnv(built("lunar_lander"), configure=(1, 3)) as environment:
@@ -236,7 +229,7 @@ def played(environment, between):
     return b"".join(rows)
 
 
-def test_an_ended_episode_has_its_score_and_length(built):
+def test_an_ended_episode_has_its_score_and_length():
     with GuestEnv(built("lunar_lander"), configure=(1, 0)) as environment:
         (decision,) = environment.reset().decisions
         score, length = 0.0, 0
@@ -280,7 +273,17 @@ class Native:
 
     def __init__(self, name, folder, seed):
         path = folder / f"{name}.so"
-        build_native(name, Path(__file__).with_name("box2d_native.cpp"), ARCHIVE, path)
+        source, host = compiler.GAMES / f"{name}.cpp", Path(__file__).with_name("box2d_native.cpp")
+        folders = compiler.include_flags(source, BUILT / "sources")
+        flags = [
+            "-std=c++17",
+            *compiler.NUMBERS,
+            "-w",
+            "-shared",
+            "-fPIC",
+            f'-DSOURCE="{name}.cpp"',
+        ]
+        subprocess.run(["clang++", *flags, *folders, "-o", path, host], check=True)
         self._library = ctypes.CDLL(str(path))
         self._library.native_game.restype = ctypes.c_void_p
         self._library.native_step.restype = ctypes.c_bool

@@ -72,10 +72,11 @@ def include_flags(source: Path, sources: Path) -> list[str]:
     if is_plus(source):
         folders = [HEADERS, GAMES, GAMES / "box2d", sources / "box2d-py-2.3.8"]
         return [f"-I{folder}" for folder in folders]
-    puffer = sources / "pufferlib-3.0.0"
+    archive = sources / "pufferlib-3.0.0"
+    games = archive / "pufferlib" / "ocean"
     folders = [
-        HEADERS, GAMES, puffer / "pufferlib" / "ocean", puffer / "pufferlib" / "ocean" / source.stem,
-        puffer / "pufferlib" / "resources", puffer / "raylib-5.5_linux_amd64" / "include",
+        HEADERS, GAMES, games, games / source.stem, archive / "pufferlib" / "resources",
+        archive / "raylib-5.5_linux_amd64" / "include",
     ]  # fmt: skip
     return [f"-I{folder}" for folder in folders]
 
