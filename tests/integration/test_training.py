@@ -148,7 +148,7 @@ def test_submits_are_answered_and_learned_from(guest):
     assert not ended[0].any()
     assert not ended[1].any()
     assert ended[2].any()
-    model = calls_of(guest.guest).services.handlers[V1]
+    model = calls_of(guest.guest).services.handler(V1)
     assert model.start_inference(FEATURES, ACTIONS, snapshot, SnapshotFormat.ONNX)
     metrics = guest.vector(V3, "vec_metric", guest.handle(V3, "download_metrics", context), 72)
     assert len(metrics) % 72 == 0

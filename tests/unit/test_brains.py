@@ -71,7 +71,7 @@ class World:
             stopwatch=Clock(),
             **({} if background is None else {"background": background}),
         )
-        self.calls = self.services.handlers["ark-ml-inference-v0"]
+        self.calls = self.services.handler("ark-ml-inference-v0")
         self.runtime = self.calls.create_runtime()
 
     def load(self, snapshot=b"model"):

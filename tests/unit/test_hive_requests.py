@@ -84,7 +84,7 @@ class Guest:
             hives=self.hive,
             account=self.account,
         )
-        self.v1, self.v2, self.v4 = (self.services.handlers[f"ark-ml-v{n}"] for n in (1, 2, 4))
+        self.v1, self.v2, self.v4 = (self.services.handler(f"ark-ml-v{n}") for n in (1, 2, 4))
 
     @property
     def held(self):

@@ -29,7 +29,7 @@ from arkml.errors import (
 )
 from arkml.limits import Limits
 from arkml.sessions import results
-from arkml.sessions.services import Services
+from arkml.sessions.services import HANDLERS, Services
 from arkml.sessions.session import Origin
 from arkml.sessions.session_table import TrainingStart
 from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies, RecordingSink
@@ -80,10 +80,10 @@ class World:
             stopwatch=lambda: 0.0,
         )
         self.v1, self.v2, self.v3, self.v4, self.v5 = (
-            self.services.handlers[f"ark-ml-v{version}"] for version in range(1, 6)
+            self.services.handler(f"ark-ml-v{version}") for version in range(1, 6)
         )
-        self.core = [self.services.handlers[f"ark-core-v{version}"] for version in range(5)]
-        self.time = self.services.handlers["ark-time-v1"]
+        self.core = [self.services.handler(f"ark-core-v{version}") for version in range(5)]
+        self.time = self.services.handler("ark-time-v1")
 
     def open_queue(self, handle, *, training, num_features, num_actions, key):  # noqa: ARG002
         self.queues.append(MemoryQueue(num_features, num_actions))
@@ -116,7 +116,7 @@ def world():
 
 @pytest.mark.parametrize(("api", "function"), HOST_ROWS)
 def test_every_row_of_the_host_lane_has_a_handler_with_its_parameters(world, api, function):
-    handler = getattr(world.services.handlers[api.module], function.name)
+    handler = getattr(world.services.handler(api.module), function.name)
 
     assert list(inspect.signature(handler).parameters) == [param.name for param in function.params]
 
@@ -124,8 +124,8 @@ def test_every_row_of_the_host_lane_has_a_handler_with_its_parameters(world, api
 def test_no_handler_exists_without_a_row(world):
     rows = {api.module: {f.name for f in api.functions if f.lane.has_handler} for api in APIS}
     found = {
-        module: {name for name in dir(handler) if not name.startswith("_")}
-        for module, handler in world.services.handlers.items()
+        module: {name for name in dir(world.services.handler(module)) if not name.startswith("_")}
+        for module in HANDLERS
     }
 
     assert found == rows
@@ -387,7 +387,7 @@ def test_stopping_training_leaves_the_run(world):
     ],
 )
 def test_a_handle_of_no_training_session_is_not_found(world, version, function):
-    call = getattr(world.services.handlers[f"ark-ml-v{version}"], function)
+    call = getattr(world.services.handler(f"ark-ml-v{version}"), function)
 
     for handle in (0, 99, world.infer(), world.future(results.BOOL, value=True)):
         with pytest.raises(NotFound):
@@ -497,7 +497,7 @@ PLAIN = [
 
 @pytest.mark.parametrize(("version", "name", "result", "value", "size"), [*COUNTED, *PLAIN])
 def test_a_future_is_polled_and_taken_in_its_own_layout(world, version, name, result, value, size):
-    handlers = world.services.handlers[f"ark-ml-v{version}"]
+    handlers = world.services.handler(f"ark-ml-v{version}")
     handle = world.future(result, value)
     expected = {"ready": True} | ({"len": len(value)} if result.counted else {})
     room = Room(size)
@@ -513,7 +513,7 @@ def test_a_future_is_polled_and_taken_in_its_own_layout(world, version, name, re
 def test_a_room_of_the_wrong_size_consumes_the_future_and_is_left_alone(
     world, version, name, result, value, size
 ):
-    handlers = world.services.handlers[f"ark-ml-v{version}"]
+    handlers = world.services.handler(f"ark-ml-v{version}")
     handle = world.future(result, value)
     room = Room(size + 1)
 
@@ -608,7 +608,7 @@ def test_close_frees_everything_and_can_be_repeated(world):
     sink = RecordingSink()
     world.train(sink)
     world.v1.can_connect_to_hive("", 0)
-    brains = world.services.handlers["ark-ml-inference-v0"]
+    brains = world.services.handler("ark-ml-inference-v0")
     brains.create_runtime()
     before = (world.services.live_handles, world.services.live_futures)
     world.services.close()
@@ -667,7 +667,7 @@ def test_close_gives_every_snapshot_back(world):
 
 def test_handles_of_both_widths_share_one_limit():
     world = World(Limits(handles=2))
-    brains = world.services.handlers["ark-ml-inference-v0"]
+    brains = world.services.handler("ark-ml-inference-v0")
     runtime = brains.create_runtime()
     session = world.infer()
 

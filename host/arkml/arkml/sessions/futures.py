@@ -41,8 +41,6 @@ class Readiness(NamedTuple):
 class FutureChanges:
     """A counter of settled futures, on which one thread waits for the next."""
 
-    __slots__ = ("__dict__", "_count")
-
     def __init__(self) -> None:
         self._count = 0
 
@@ -53,8 +51,8 @@ class FutureChanges:
     @property
     def _condition(self) -> threading.Condition:
         """The condition, which is large, and made when it is first needed. Safe from any thread."""
-        made: threading.Condition | None = self.__dict__.get("condition")
-        return made or self.__dict__.setdefault("condition", threading.Condition())
+        made: threading.Condition | None = self.__dict__.get("_made")
+        return made or self.__dict__.setdefault("_made", threading.Condition())  # one for all
 
     def announce(self) -> None:
         """Count one more settled future and wake the waiting thread. Safe from any thread."""
