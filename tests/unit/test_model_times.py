@@ -74,7 +74,7 @@ class Unhindered(RunLimit):
     """A limit that keeps the parts of a long run."""
 
     def run(self, shared, *_):
-        self.calls = shared._calls
+        self.calls = shared.calls
 
 
 def run(data, rows):

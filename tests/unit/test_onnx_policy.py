@@ -305,7 +305,7 @@ def test_rows_that_need_much_memory_run_in_smaller_chunks(monkeypatch):
     policy.act(asked)
 
     assert asked.actions.ravel().tolist() == [1] * 40
-    assert len(asked.scratch.calls[0]._calls) > 2
+    assert len(asked.scratch.calls[0].calls) > 2
 
 
 def test_a_run_over_the_memory_cap_fails_and_the_next_one_does_not(monkeypatch):

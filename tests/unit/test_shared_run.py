@@ -231,6 +231,6 @@ def test_a_long_run_is_divided_and_stopped_in_time():
 
     assert isinstance(calls[0], partial)
     assert isinstance(shared, SharedRun)
-    assert len(shared._calls) > 50
+    assert len(shared.calls) > 50
     calls[0]()
     assert into.any(axis=1).all()

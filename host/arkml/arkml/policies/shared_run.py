@@ -80,7 +80,8 @@ class SharedRun:
     """
 
     def __init__(self, calls: Sequence[Call], helpers: Helpers, most: int, kept: object) -> None:
-        self._calls = calls
+        self.calls = calls
+        """The parts."""
         self._helpers = helpers
         self._most = min(most, len(calls))
         self._kept = kept
@@ -95,7 +96,7 @@ class SharedRun:
         if threads > 1:
             self._run_together(threads, check)
         else:
-            _take(deque(self._calls), check)
+            _take(deque(self.calls), check)
         self._learn(threads, time.perf_counter() - began)
 
     def _threads(self) -> int:
@@ -120,7 +121,7 @@ class SharedRun:
             self._turn = self._slower = 0
 
     def _run_together(self, threads: int, check: Call | None) -> None:
-        left, failed = deque(self._calls), list[Exception]()
+        left, failed = deque(self.calls), list[Exception]()
         called = self._helpers.call(partial(self._help, left, failed), threads - 1)
         try:
             _take(left, check)
