@@ -578,8 +578,14 @@ def test_a_future_is_never_polled_after_its_end_and_always_deleted_in_fleets(hos
     began, deleted = native_call(beginning), native_delete(deleting)
     for name, callback in (("_CALL_ASYNC", began), ("_DELETE", deleted)):
         monkeypatch.setattr(rounds, name, ctypes.cast(callback, ctypes.c_void_p).value)
-    monkeypatch.setattr(lockstep, "_call_async", beginning)
-    monkeypatch.setattr(bindings, "delete_future", deleting)
+    for owner, name, replaced in (
+        (lockstep, "_call_async", beginning),
+        (bindings, "delete_future", deleting),
+        (rounds, "_call_async", beginning),  # where there is no native library
+        (rounds, "_delete", deleting),
+        (rounds, "_poll", polling),
+    ):
+        monkeypatch.setattr(owner, name, replaced)
     fleet = host.fleet(PLAYER, 4)
     fleet.call("open")
     for kind in (ACT, TRAP, ACT, SPIN, ACT):
