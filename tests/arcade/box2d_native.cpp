@@ -21,15 +21,4 @@ bool native_step(Game *game, const float *action, float *features, float *reward
     *reward = action == nullptr ? 0.0f : game->reward;
     return action != nullptr && game->terminated;
 }
-
-// Take `count` steps by one action, starting over where an episode ends.
-void native_loop(Game *game, const float *action, uint32_t count) {
-    game->reset();
-    for (uint32_t i = 0; i < count; i++) {
-        game->step(action);
-        if (game->terminated) {
-            game->reset();
-        }
-    }
-}
 }

@@ -52,11 +52,12 @@ def answers(decision, chance, count=None):
     return chance.uniform(-1, 1, (count, taken.continuous)).astype(np.float32)
 
 
-def played(environment, seed, steps):
-    """The rows of some random steps, as bytes."""
+def played(environment, seed, steps, before=lambda: None):
+    """The rows of some random steps, as bytes; `before` is called before each."""
     (decision,) = environment.reset(seed=seed).decisions
     chance, rows = np.random.default_rng(1), []
     for _ in range(steps):
+        before()
         rows += [decision.observations.tobytes(), decision.rewards.tobytes()]
         (decision,) = environment.step(answers(decision, chance)).decisions
     return b"".join(rows)
@@ -119,14 +120,9 @@ def test_a_game_beside_hostile_guests_plays_as_alone(game):
         harms = [harm for harm in Harm if harm is not Harm.NONE]
         fleet = hostile_fleet(host, 2 * len(harms), dict(enumerate(harms)))
         with GuestEnv(game, host=host, **ONE) as environment:
-            (decision,) = environment.reset(seed=3).decisions
-            chance, rows = np.random.default_rng(1), []
-            for _ in range(10):
-                fleet.update()
-                rows += [decision.observations.tobytes(), decision.rewards.tobytes()]
-                (decision,) = environment.step(answers(decision, chance)).decisions
+            beside = played(environment, 3, 10, fleet.update)
 
-    assert b"".join(rows) == alone
+    assert beside == alone
 
 
 def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):

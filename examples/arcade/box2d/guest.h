@@ -13,14 +13,8 @@
 #ifdef __wasm__
 #include "ark_core.h"
 #include "ark_ml.h"
+#include "spec.h"
 
-#define ARCADE_TEXT(...) #__VA_ARGS__
-#define ARCADE_LITERAL(...) ARCADE_TEXT(__VA_ARGS__)
-#define ARCADE_SPEC(...)                                                                        \
-    __asm__(".section .custom_section.arkml.spec,\"\",@\n.ascii " ARCADE_TEXT(__VA_ARGS__) "\n")
-// A string for the assembler, whose quotes are written twice: in JSON, and around it.
-#define ARCADE_DECLARE(...) ARCADE_SPEC_OF(ARCADE_LITERAL(__VA_ARGS__))
-#define ARCADE_SPEC_OF(text) ARCADE_SPEC(text)
 ARCADE_DECLARE({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": GAME_SPACE}}});
 
 extern "C" {

@@ -3,7 +3,7 @@ The shim: the wasm module between a guest and the host, rendered from the ABI ta
 
 Theory of operation. A guest does not import functions of the host. It imports functions of the
 shim, a wasm module of this package, which exports functions of the tables as `MODULE.SYMBOL`: those
-that the guest imports, because each instance has some memory for each function, 8 KiB for all.
+that the guest imports, because each instance has 32 bytes for each function, 3 KiB for all.
 The shim owns the guest's memory, `$g`, and shares a second memory with the host, `$c`: the column
 memory, with a control block for each guest and a record for each session (see `control`). So the
 shim reads and writes both sides by plain loads and stores, and the host finds all it needs in
