@@ -32,6 +32,7 @@ static const unsigned char *map_at; /* what is read next */
     SCORE(collision_rate) SCORE(clean_collision_rate) SCORE(completion_rate) SCORE(dnf_rate)
 #define GAME_AGENTS 14 /* that the map has */
 #define GAME_TRUNCATED(copy, agent) ((copy)->env.timestep == 0)
+#define GAME_COPIES 8 /* each reads the map, and few fit */
 #include "ocean.h"
 
 static void set_up(GPUDrive *env) {

@@ -13,6 +13,7 @@
     SCORE(return_comb_lvl) SCORE(return_prof_lvl) SCORE(return_death) SCORE(min_comb_prof) \
     SCORE(purchases) SCORE(sales)
 #define GAME_AGENTS 128
+#define GAME_COPIES 1
 #include "ocean.h"
 
 static void set_up(MMO *env) {

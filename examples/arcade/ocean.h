@@ -18,6 +18,7 @@
  * and these where they differ:
  *
  *   GAME_AGENTS       the agents of one copy: 1
+ *   GAME_COPIES       the copies of a guest that nobody configures: as many as have 1,024 agents
  *   GAME_VALUE        the number that the game wants for a choice of a branch: the choice
  *   GAME_TERMINATED   true if the step ended the episode of an agent: its terminal is set
  *   GAME_TRUNCATED    true if the step cut it: of one agent, if the game logged without a terminal
@@ -83,6 +84,9 @@ static inline int arcade_rand(void) {
 
 #ifndef GAME_AGENTS
 #define GAME_AGENTS 1
+#endif
+#ifndef GAME_COPIES
+#define GAME_COPIES ((1023 + GAME_AGENTS) / GAME_AGENTS)
 #endif
 #ifndef GAME_VALUE
 #define GAME_VALUE(branch, choice) (choice)
@@ -154,7 +158,6 @@ static void set_up(GAME_TYPE *env);
 __attribute__((visibility("default"), used)) const uint64_t ARK_API_ML = ARK_ML_V3_ID;
 
 #define ARCADE_MOST_COPIES 65536
-#define ARCADE_COPIES ((15 + GAME_AGENTS) / GAME_AGENTS)
 
 static ArcadeCopy *arcade_copies;
 static uint32_t arcade_count, arcade_rows;
@@ -397,7 +400,7 @@ ARK_EXPORT("ark_applet_update") void ark_applet_update(void) {
         return;
     }
     if (arcade_count == 0) {
-        arcade_require(configure(ARCADE_COPIES, (uint32_t)arcade_seed));
+        arcade_require(configure(GAME_COPIES, (uint32_t)arcade_seed));
     }
     if (arcade_mode == ARCADE_TRAINING) {
         arcade_submit();

@@ -11,6 +11,7 @@
     {"name": "quarters", "shape": [2, 36]}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length) \
     SCORE(quadrant_progress)
+#define GAME_COPIES 256 /* each takes a millisecond to begin */
 #include "ocean.h"
 
 static void set_up(Terraform *env) {

@@ -31,6 +31,7 @@ static void *bounded(size_t size) {
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 /* Its time is up after 60 steps, as the fourth score tells. */
 #define GAME_TERMINATED(copy, agent) ((copy)->has_scores && (copy)->scores[3] <= 60.0f)
+#define GAME_COPIES 256
 #include "ocean.h"
 
 static Level *tower; /* of all copies, as the puzzle */

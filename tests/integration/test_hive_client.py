@@ -845,6 +845,35 @@ def test_a_session_in_block_mode_is_held_until_the_hive_lets_it_go(hive, client)
     assert hive.rewards() == list(map(float, range(10)))
 
 
+def test_a_guest_that_waits_asks_for_credit_as_soon_as_there_is_a_new_version(
+    hive, client, monkeypatch
+):
+    monkeypatch.setattr("arkml.hive.run_session._FIRST_WAIT", 1e3)  # until it asks by itself
+    begun, is_made = threading.Event(), threading.Event()
+
+    def serve(*request):
+        begun.set()
+        is_made.wait(300)
+        policy(1)(*request)
+
+    hive.scripts["policy"] = [serve, status(204)]
+    session = join(client, block=True)
+    hive.hold = True
+    append(session, 0, 10)
+    eventually(session.must_wait)
+    waiting = threading.Thread(target=session.wait, args=(300,))
+    waiting.start()
+    begun.wait(300)
+    eventually(lambda: settled(session))
+    hive.hold = False
+    is_asking = "beat" in hive.times
+    is_made.set()
+    waiting.join()
+
+    assert not is_asking
+    assert not session.must_wait()
+
+
 def test_a_session_in_drop_mode_is_never_held(hive, client):
     session = join(client)
     hive.hold = True

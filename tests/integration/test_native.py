@@ -288,33 +288,6 @@ print(number_of_threads("auto"))
     assert python(one).stdout == "1\n"
 
 
-def test_the_quota_of_a_cgroup_counts(monkeypatch, tmp_path):
-    monkeypatch.setattr(threads, "_cgroups", lambda: [tmp_path / "own", tmp_path])
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "cpu.max").write_text("max 100000\n")
-    (tmp_path / "cpu.max").write_text("350000 100000\n")
-
-    assert threads._quota() == 3
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert threads.usable_processors() == 1
-
-
-def test_the_quota_of_a_cgroup_of_version_1_counts(monkeypatch, tmp_path):
-    monkeypatch.setattr(threads, "_CGROUPS", tmp_path)
-    own = tmp_path / "cpu" / "docker" / "own"
-    own.mkdir(parents=True)
-    (own / "cpu.cfs_period_us").write_text("100000\n")
-    lines = ["5:cpuset:/", "4:cpu,cpuacct:/docker/own", "0::/"]
-    monkeypatch.setattr(threads, "_cgroups", lambda: threads._folders(lines))
-
-    assert threads._folders(lines) == [own, own.parent, tmp_path / "cpu", tmp_path]
-    (own / "cpu.cfs_quota_us").write_text("-1\n")
-    assert threads._quota() == threads.MOST_THREADS
-    (own / "cpu.cfs_quota_us").write_text("250000\n")
-    assert threads._quota() == 2
-
-
 def test_a_library_of_another_build_is_not_used(monkeypatch):
     path = Path(native.__file__).with_name(native.NAME)
     monkeypatch.setattr(native, "BUILD", native.BUILD + 1)

@@ -372,7 +372,8 @@ def test_rows_that_are_not_learned_from_are_metrics():
     player.play(3)
 
     assert player.ppo.metrics() == {
-        "replay/fill": 1 / 16, "hive/stale_rows": 12.0, "hive/excess_rows": 0.0,
+        "replay/fill": 1 / 16, "replay/rollout_rows": 64.0, "hive/stale_rows": 12.0,
+        "hive/excess_rows": 0.0,
     }  # fmt: skip
 
 

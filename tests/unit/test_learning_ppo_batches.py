@@ -105,7 +105,7 @@ def test_normalized_returns_have_a_spread_of_one():
 def paced(rollout_rows=64, **changes):
     of = Settings(1, 1, rollout_rows=rollout_rows, batch_size=16, epochs=3, **changes)
     buffer = RolloutBuffer(of)
-    return buffer, RolloutPace(of, buffer)
+    return buffer, RolloutPace(buffer)
 
 
 def body(first, count, version=1, agent=1):

@@ -218,15 +218,14 @@ def test_wide_rows_have_histograms_of_their_worst_features():
     assert "features/100" not in named
 
 
-def paced(settings, *, is_on_policy=False):
-    return PaceFigures(settings, 0.0, 0, is_on_policy=is_on_policy)
+OF = Settings(3, 2, batch_size=64)
 
 
 def test_the_pace_is_that_of_the_last_seconds():
-    figures, settings = paced(Settings(3, 2, batch_size=64)), 64.0
+    figures, settings = PaceFigures(0.0, 0, is_on_policy=False), 64.0
     for second in range(1, 200):
         quick = 2 if second > 100 else 1
-        points = dict(figures.points(float(second), 10, 10 * quick * second))
+        points = dict(figures.points(float(second), 10, 10 * quick * second, OF))
 
     assert points["pace/samples_per_insert_wanted"] == settings
     assert points["pace/samples_per_insert_reached"] == pytest.approx(2 * settings)
@@ -234,17 +233,25 @@ def test_the_pace_is_that_of_the_last_seconds():
 
 
 def test_an_on_policy_learner_wants_its_epochs():
-    figures = paced(Settings(3, 2, epochs=7, batch_size=64), is_on_policy=True)
-    points = dict(figures.points(1.0, 0, 0))
+    figures = PaceFigures(0.0, 0, is_on_policy=True)
+    points = dict(figures.points(1.0, 0, 0, Settings(3, 2, epochs=7)))
 
     assert points["pace/samples_per_insert_wanted"] == 7.0
     assert "pace/samples_per_insert_reached" not in points
 
 
+def test_updates_count_by_the_minibatches_that_they_had():
+    figures = PaceFigures(0.0, 0, is_on_policy=True)
+    dict(figures.points(1.0, 256, 4, OF))
+    points = dict(figures.points(2.0, 768, 10, Settings(3, 2, batch_size=128)))
+
+    assert points["pace/samples_per_insert_reached"] == (4 * 64 + 6 * 128) / 1_024
+
+
 def test_a_report_after_a_long_pause_counts_from_the_one_before():
-    figures = paced(Settings(3, 2, batch_size=64))
-    dict(figures.points(1.0, 10, 10))
-    points = dict(figures.points(101.0, 100, 110))
+    figures = PaceFigures(0.0, 0, is_on_policy=False)
+    dict(figures.points(1.0, 10, 10, OF))
+    points = dict(figures.points(101.0, 100, 110, OF))
 
     assert points["pace/updates_per_second"] == pytest.approx(1.0)
     assert points["pace/samples_per_insert_reached"] == pytest.approx(64.0)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from arkml.base.processors import usable_processors
+
 
 class TrainingProcess:
     """
@@ -67,9 +69,7 @@ def document_of(folder: Path) -> dict[str, Any]:
 
 def default_jobs() -> int:
     """Return how many trainings run at a time: one for every two cores, as each keeps two busy."""
-    is_known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1
-    return max(1, cores // 2)
+    return max(1, usable_processors() // 2)
 
 
 def _main() -> None:

@@ -86,6 +86,7 @@ class RunSession:
         self._frames = asyncio.Event()
         self._is_due = False  # true if rows are sent now even if they do not fill a body
         self._is_waiting = False
+        self._has_news = False  # true from a new version on, with which credit comes, to a beat
         self._gate = threading.Lock()  # a bare lock: a signal handler that raises leaves it whole
         self._gate.acquire()
         self._leaving: bool | None = None
@@ -181,10 +182,12 @@ class RunSession:
                 if self._leaving is not None and self.outbox.is_empty:
                     break
                 await self._wait_for_rows(wait if self._is_waiting else 2 * BATCH_SECONDS)
-                silence = time.monotonic() - last
-                if silence > (wait if self._is_waiting else _BEAT):
+                silence, has_news = time.monotonic() - last, self._has_news and self._is_waiting
+                if has_news or silence > (wait if self._is_waiting else _BEAT):
+                    self._has_news = False
                     await self._beat()
-                    last, wait = time.monotonic(), min(2 * wait, _LAST_WAIT)
+                    wait = _FIRST_WAIT if has_news else min(2 * wait, _LAST_WAIT)
+                    last = time.monotonic()
             await self._leave()
         except HiveError as error:
             self._fail(str(error))
@@ -258,6 +261,8 @@ class RunSession:
 
     def _received(self, version: int, policy: bytes) -> None:
         self._known_version = max(self._known_version, version)
+        self._has_news = True
+        self._work.set()
         self._on_policy(version, policy)
 
     async def _wait_for_rows(self, seconds: float) -> None:

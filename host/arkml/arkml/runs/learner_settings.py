@@ -20,6 +20,7 @@ class LearnerSettings(TypedDict, total=False):
     """
 
     algorithm: str
+    pace: Literal["auto", "efficient", "throughput"]
     hidden: int
     layers: int
     alpha: float | Literal["auto"]

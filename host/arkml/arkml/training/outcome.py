@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
@@ -17,6 +17,7 @@ from arkml.training.monitor import RunMonitor
 from arkml.training.results import (
     EVALUATION_RETURN,
     LEARNER_ENDS,
+    ROLLOUT_ROWS,
     TRAINING_RETURN,
     PolicyKind,
     Series,
@@ -138,11 +139,11 @@ def gather(
     is the guest or the fleet that took part in the run. Raises NotFound if there is no policy yet,
     neither at the hive nor here.
     """
-    settings: Settings | None = None
+    first: _FirstUpdate | None = None
     told: RunInfo | None = None
     score: float | None = None
     if wants_update:
-        settings, told = _wait_for_update(client, run, subject, is_hurried)
+        first, told = _wait_for_update(client, run, subject, is_hurried)
     answers = PatientClient(client, is_hurried)
     curves: dict[str, Series] = {n: sorted(c.items()) for n, c in monitor.curves.items()}
     metrics, info, missing = monitor.metrics, monitor.info or run, ""
@@ -186,7 +187,7 @@ def gather(
     unlearned, end = "", _end(info, monitor)
     if wants_update and told is not None and max(told.n_opts, monitor.updates) <= run.n_opts:
         rejection = "" if membership is None else membership.rejection
-        unlearned = _unlearned(run, told, settings, rejection, end)
+        unlearned = _unlearned(run, told, first, rejection, end)
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
         kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned,
@@ -196,32 +197,33 @@ def gather(
 
 def _wait_for_update(
     client: HiveClient, run: RunInfo, subject: Guest | Fleet, is_hurried: Callable[[], bool]
-) -> tuple[Settings | None, RunInfo | None]:
+) -> tuple[_FirstUpdate | None, RunInfo | None]:
     """
     Wait for the first update of a training if it is due, unless a learner has died.
 
-    Returns the settings and the last state of the run; None for each that the hive did not send.
+    Returns what it needs and the last state of the run; None for each that the hive did not send.
     """
     answers = PatientClient(client, is_hurried, _PATIENCE_UPDATE)
     membership = membership_of(subject)
     if membership is not None:
         answers.until(membership.deliver, _PATIENCE_ROWS)
-    settings: Settings | None = None
+    first: _FirstUpdate | None = None
     info: RunInfo | None = None
     with suppress(HiveError):  # the time is over, or the hive is gone: it is asked once more
         settings = answers.wait(client.details(run.id)).settings
-        needed, _ = _rows_needed(settings)
+        metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
+        first = _FirstUpdate.of(settings, metrics)
         while not answers.is_over:
             info = answers.wait(client.run(run.id))
-            is_due = info.rows >= needed and info.status not in OVER
+            is_due = info.rows >= first.rows and info.status not in OVER
             if info.n_opts > run.n_opts or not is_due or _deaths(run, info):
                 break
             answers.until(lambda: False, _SLICE)
-    return settings, info
+    return first, info
 
 
 def _unlearned(
-    run: RunInfo, info: RunInfo, settings: Settings | None, rejection: str, end: str
+    run: RunInfo, info: RunInfo, first: _FirstUpdate | None, rejection: str, end: str
 ) -> str:
     """
     Return a sentence on why a learner has made no update between the states `run` and `info`.
@@ -229,14 +231,12 @@ def _unlearned(
     `rejection` is why the newest policy is not used, `end` why a learner has ended.
     """
     reason = f" (it ended: {end})" if end else ""
-    if settings is not None:
-        needed, name = _rows_needed(settings)
-        if info.rows < needed and rejection:
+    if first is not None and info.rows < first.rows:
+        if rejection:
             return f"nothing was learned: {rejection}{reason}"
-        if info.rows < needed:
-            begins = f"{settings.learner} begins with {needed:,} rows ({name}), and "
-            there = f"{begins}there are {info.rows:,}" if name else "there are no rows"
-            return f"nothing was learned: {there}: train for longer{reason}"
+        begins = f"{first.learner} begins with {first.rows:,} rows ({first.setting}), and "
+        there = f"{begins}there are {info.rows:,}" if first.setting else "there are no rows"
+        return f"nothing was learned: {there}: train for longer{reason}"
     new = info.rows - run.rows
     return f"nothing was learned: the learner has made no update of {new:,} rows{reason}"
 
@@ -247,13 +247,23 @@ def _end(info: RunInfo, monitor: RunMonitor) -> str:
     return harmless(own or monitor.learner_end or info.reason)
 
 
-def _rows_needed(settings: Settings) -> tuple[int, str]:
-    """Return the rows before a learner's first update, and the setting that determines them."""
-    first = math.ceil(1 / settings.updates_per_row)
-    return {
-        "sac": (settings.memory_min_size + first, "memory_min_size"),
-        "ppo": (settings.rollout_rows, "rollout_rows"),
-    }.get(settings.learner, (1, ""))
+class _FirstUpdate(NamedTuple):
+    """The rows before the first update of a learner, and the setting that determines them."""
+
+    learner: str
+    rows: int
+    setting: str
+
+    @classmethod
+    def of(cls, settings: Settings, metrics: Mapping[str, float]) -> _FirstUpdate:
+        """Return those of a run with these metrics: a rollout of PPO follows its agents."""
+        first = math.ceil(1 / settings.updates_per_row)
+        rollout = int(metrics.get(ROLLOUT_ROWS, settings.rollout_rows))
+        rows, setting = {
+            "sac": (settings.memory_min_size + first, "memory_min_size"),
+            "ppo": (rollout, "rollout_rows"),
+        }.get(settings.learner, (1, ""))
+        return cls(settings.learner, rows, setting)
 
 
 def _deaths(run: RunInfo, info: RunInfo) -> int:

@@ -43,6 +43,9 @@ TRAINING_EPISODES = "time/episodes"
 LEARNER_ENDS = "hive/learner_ends"
 """Metric of a run: the number of its learners that ended and were replaced."""
 
+ROLLOUT_ROWS = "replay/rollout_rows"
+"""Metric of a run that learns by PPO: the rows of a rollout, which follow its agents."""
+
 EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 """Metrics of a run: 1 if all rewards were equal, and the features that had one value only."""
 

@@ -27,9 +27,9 @@ _ZLIB = b"\x78"  # the first byte of an entry, unless JAX finds Zstandard: Pytho
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
-def open_cache(jax: Any) -> Path | None:
+def open_cache(jax: Any, threads: str = "") -> Path | None:
     """
-    Have JAX keep its compiled programs, and return the directory of the entries.
+    Have JAX keep its programs for so many threads, and return the directory of the entries.
 
     All programs are kept, also programs that compile fast (decision 16). In a directory that cannot
     be written, such as a read-only home, existing entries are used. Without a directory that only
@@ -37,7 +37,7 @@ def open_cache(jax: Any) -> Path | None:
     returned.
     """
     try:
-        directory = cache_directory()
+        directory = cache_directory(threads)
         make_private(directory.parent)
         make_private(directory)
         clean(directory)
@@ -50,17 +50,17 @@ def open_cache(jax: Any) -> Path | None:
     return directory
 
 
-def cache_directory() -> Path:
+def cache_directory(threads: str = "") -> Path:
     """
-    Return the directory of the entries for these versions and this processor.
+    Return the directory of the entries for these versions, this processor and so many threads.
 
-    Machine code from another processor may crash, and JAX's own key does not have its features.
-    Another version of Python may not be able to decompress the entries. The directory lies below
-    $XDG_CACHE_HOME or ~/.cache.
+    Programs are divided among threads when they are compiled. Machine code from another processor
+    may crash, and JAX's own key does not have its features. Another version of Python may not be
+    able to decompress the entries. The directory lies below $XDG_CACHE_HOME or ~/.cache.
     """
     versions = [version("jax"), version("jaxlib"), RELEASE]
     python = ".".join(map(str, sys.version_info[:2]))
-    key = "\n".join([*versions, python, platform.machine(), processor()])
+    key = "\n".join([*versions, python, platform.machine(), processor(), threads])
     return cache_base() / f"jax-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 

@@ -39,16 +39,20 @@ class CompiledAlgorithm(ABC):
         self._compiled: list[CompiledAhead] = []
         self._template: PolicyTemplate | None = None
 
-    def compiled(self, load: Callable[[], Callable[..., Any]], *examples: Any) -> Any:
+    def compiled(
+        self, load: Callable[[], Callable[..., Any]], *examples: Any, wide: bool = False
+    ) -> Any:
         """
         Return a function that `prepare` begins to compile, or else its first call.
 
         Args:
             load: Imports JAX, and returns the function.
             examples: Arguments of the shapes that it takes.
+            wide: Whether it computes on all threads that the process has for it (`widen`). Arrays
+                of functions that are not wide cannot be used any more then.
 
         """
-        made = CompiledAhead(load, examples, self.device)
+        made = CompiledAhead(load, examples, self.device, wide=wide)
         self._compiled.append(made)
         return made
 

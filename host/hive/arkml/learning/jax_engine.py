@@ -7,6 +7,7 @@ import ctypes
 import importlib.util
 import os
 import pkgutil
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
@@ -18,6 +19,8 @@ from arkml.errors import InvalidSettings
 from arkml.learning.compilation_cache import open_cache
 
 _configuring = Lock()
+_THREADS = "PJRT_NPROC"
+_widest = 0
 _REASON = 200  # characters of JAX's own reason
 _PLUGINS = "jax_plugins"
 """The package in which JAX finds its devices beside the processor, and a group of entry points."""
@@ -27,13 +30,24 @@ def limit_threads(count: int) -> None:
     """
     Have JAX compute on `count` threads. Call it before JAX is imported for the first time.
 
-    XLA takes the size of its pools from PJRT_NPROC; without pools for Eigen a matrix product stays
-    on the thread that computes.
+    XLA takes the size of its pools from PJRT_NPROC when it opens the processor as a device; without
+    pools for Eigen a matrix product of one thread stays on the thread that computes.
     """
-    os.environ["PJRT_NPROC"] = str(count)
+    os.environ[_THREADS] = str(count)
     flags = os.environ.get("XLA_FLAGS", "")
     if count == 1:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+
+
+def widen(count: int) -> None:
+    """
+    Let programs that are compiled as wide ones compute on `count` threads from then on.
+
+    The first of them opens the processor anew: arrays of JAX that were made before cannot be used
+    any more, so this is for a process in which only one algorithm uses JAX.
+    """
+    global _widest
+    _widest = count
 
 
 def find_device(device: str) -> str:
@@ -65,12 +79,19 @@ class CompiledAhead:
 
     `load` imports and returns the function; `shapes` are examples of its arguments, numpy arrays in
     tuples and lists. The thread starts with `begin` or the first call; calls wait for it, and raise
-    the error of a compilation that fails.
+    the error of a compilation that fails. One that is `wide` computes on all threads of `widen`.
     """
 
-    def __init__(self, load: Callable[[], Callable[..., Any]], shapes: Any, device: str) -> None:
+    def __init__(
+        self,
+        load: Callable[[], Callable[..., Any]],
+        shapes: Any,
+        device: str,
+        *,
+        wide: bool = False,
+    ) -> None:
         self._compiled: Future[Callable[..., Any]] = Future()
-        self._arguments = (load, shapes, device)
+        self._arguments = (load, shapes, device, wide)
         self._has_begun = False
 
     def begin(self) -> None:
@@ -93,9 +114,11 @@ class CompiledAhead:
 
 
 def _compile(
-    load: Callable[[], Callable[..., Any]], shapes: Any, device: str
+    load: Callable[[], Callable[..., Any]], shapes: Any, device: str, wide: bool
 ) -> Callable[..., Any]:
     with _configuring:
+        if wide and device == "cpu":
+            _open_widely()
         jax = _configured(device)
     function = load()
     structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), shapes)
@@ -112,8 +135,20 @@ def _configured(device: str) -> Any:
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_default_matmul_precision", "float32")  # no TF32
-    open_cache(jax)
+    open_cache(jax, os.environ.get(_THREADS, ""))
     return jax
+
+
+def _open_widely() -> None:
+    """Have JAX open the processor with as many threads as `widen` allows, unless it has."""
+    if not _widest or os.environ.get(_THREADS) == str(_widest):
+        return
+    os.environ[_THREADS] = str(_widest)
+    if "jax" in sys.modules:
+        from jax.extend.backend import clear_backends
+
+        clear_backends()  # type: ignore[no-untyped-call]
+    _configured.cache_clear()
 
 
 def _trim_memory() -> None:

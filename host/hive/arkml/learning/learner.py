@@ -61,6 +61,7 @@ from arkml.learning.algorithm import Algorithm, MakeAlgorithm
 from arkml.learning.checkpoint_files import Checkpoint, CheckpointDamaged, shaping_settings
 from arkml.learning.experience import Experience
 from arkml.learning.normalizer import Normalizer
+from arkml.learning.rollout_buffer import RolloutBuffer
 from arkml.learning.run_directory import LogReader, PolicyFile, Publisher, RunDirectory
 
 GROUP = "arkml.learners"
@@ -139,6 +140,12 @@ class Learner:
     def updates(self) -> int:
         """Updates made in this run."""
         return self.algorithm.n_opts - self._origin
+
+    @property
+    def planned_settings(self) -> Settings:
+        """The settings that it learns by, which may follow the number of agents."""
+        buffer = self.algorithm.buffer
+        return buffer.settings if isinstance(buffer, RolloutBuffer) else self.settings
 
     @property
     def elapsed(self) -> float:

@@ -13,11 +13,12 @@ SPEED_SECONDS, RATIO_SECONDS = 10.0, 60.0
 
 
 class _Mark(NamedTuple):
-    """Rows and updates so far, at a time."""
+    """Rows, updates and samples so far, at a time."""
 
     at: float
     rows: int
     updates: int
+    samples: int
 
 
 class PaceFigures:
@@ -28,14 +29,13 @@ class PaceFigures:
     once in each epoch; any other algorithm wants `updates_per_row` batches for each row.
     """
 
-    def __init__(self, settings: Settings, now: float, updates: int, *, is_on_policy: bool) -> None:
-        self._batch = settings.batch_size
-        self._wanted = (
-            float(settings.epochs) if is_on_policy else settings.updates_per_row * self._batch
-        )
-        self._marks = deque([_Mark(now, 0, updates)])
+    def __init__(self, now: float, updates: int, *, is_on_policy: bool) -> None:
+        self._is_on_policy = is_on_policy
+        self._marks = deque([_Mark(now, 0, updates, 0)])
 
-    def points(self, now: float, new_rows: int, updates: int) -> Iterator[tuple[str, float]]:
+    def points(
+        self, now: float, new_rows: int, updates: int, settings: Settings
+    ) -> Iterator[tuple[str, float]]:
         """
         Yield the figures by tag.
 
@@ -43,10 +43,13 @@ class PaceFigures:
             now: The present time, in seconds of a monotonic clock.
             new_rows: Rows since the last call.
             updates: Updates so far.
+            settings: The settings of the updates since the last call.
 
         """
         marks = self._marks
-        marks.append(_Mark(now, marks[-1].rows + new_rows, updates))
+        rows, samples = marks[-1].rows + new_rows, marks[-1].samples
+        samples += (updates - marks[-1].updates) * settings.batch_size
+        marks.append(_Mark(now, rows, updates, samples))
         while len(marks) > 2 and now - marks[1].at >= RATIO_SECONDS:
             marks.popleft()
         recent = next(mark for mark in marks if now - mark.at <= SPEED_SECONDS)
@@ -54,8 +57,11 @@ class PaceFigures:
             recent = marks[-2]
         made = updates - recent.updates
         yield "pace/updates_per_second", made / max(now - recent.at, 1e-3)
-        yield "pace/samples_per_insert_wanted", self._wanted
-        rows = marks[-1].rows - marks[0].rows
+        wanted = settings.updates_per_row * settings.batch_size
+        yield (
+            "pace/samples_per_insert_wanted",
+            float(settings.epochs) if self._is_on_policy else wanted,
+        )
+        rows -= marks[0].rows
         if rows:
-            reached = (updates - marks[0].updates) * self._batch / rows
-            yield "pace/samples_per_insert_reached", reached
+            yield "pace/samples_per_insert_reached", (samples - marks[0].samples) / rows

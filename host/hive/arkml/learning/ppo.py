@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.arrays import Marks
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
@@ -25,13 +26,16 @@ from arkml.learning.ppo_batches import (
     generalized_advantages,
     spread_of_returns,
 )
+from arkml.learning.ppo_plan import is_for_throughput
 from arkml.learning.ppo_state import RolloutRows, SavedPpo, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Rollout, RolloutBuffer, RolloutPace
 from arkml.learning.tensors import Tensors
 
+log = SafeLogger(__name__)
+
 Doubles = npt.NDArray[np.float64]
 
-_CHUNK = 4_096
+_CHUNK = 8_192
 """Rows of one call that evaluates."""
 
 
@@ -182,17 +186,19 @@ class Ppo(CompiledAlgorithm):
     def __init__(self, settings: Settings, normalizer: Normalizer, *, lag: int = 1) -> None:
         """Build the networks. Raises InvalidSettings if there is no such device."""
         super().__init__(settings, normalizer, first_state(settings))
-        self.buffer = RolloutBuffer(settings, lag=lag)
-        self.pace = RolloutPace(settings, self.buffer)
+        self.buffer = RolloutBuffer(settings, lag=lag, on_plan=self._follow)
+        self.pace = RolloutPace(self.buffer)
         self._weights: Weights = self._state.weights
         self._before = self._weights
         self._exported = Actor(self._weights, normalizer.current)
         self._actors: dict[int, Actor] = {}
         self._stale_before = 0
-        self._chunk = min(_CHUNK, 2 * self.buffer.most)
-        per_epoch = count_minibatches(self.buffer.most, settings.batch_size)
-        self._most_minibatches = settings.epochs * per_epoch
-        self._evaluate, self._make_updates = self._compile()
+        self._size(self.buffer.settings)
+
+    def prepare(self) -> None:
+        """Begin to compile, unless the number of agents decides on what is to be compiled."""
+        if self.buffer.settings.pace != "auto" or self.buffer.agents:
+            super().prepare()
 
     @property
     def is_ready(self) -> bool:
@@ -268,6 +274,7 @@ class Ppo(CompiledAlgorithm):
         fill = min(1.0, self.buffer.transitions / self._settings.rollout_rows)
         return {
             "replay/fill": fill,
+            "replay/rollout_rows": float(self._settings.rollout_rows),
             "hive/stale_rows": float(self.buffer.stale_rows),
             "hive/excess_rows": float(self.buffer.excess_rows),
         }
@@ -282,6 +289,7 @@ class Ppo(CompiledAlgorithm):
             "newest": self._scalings(buffer.newest_versions),
             "before": self._scalings(buffer.versions_before),
             "learned_rows": buffer.learned_rows,
+            "agents": buffer.agents,
         }
 
     def _continue(self, saved: SavedPpo, facts: Mapping[str, Any]) -> None:
@@ -293,7 +301,8 @@ class Ppo(CompiledAlgorithm):
             }
             for part, weights in (("newest", saved.newest.weights), ("before", saved.before))
         )
-        self.buffer.restore(before, int(facts["learned_rows"]))
+        agents = int(facts.get("agents", 0))  # earlier releases did not count them
+        self.buffer.restore(before, int(facts["learned_rows"]), agents)
         for version in newest:
             self.buffer.published(version)
         self._state, self._before = saved
@@ -305,6 +314,31 @@ class Ppo(CompiledAlgorithm):
             str(version): self._actors[version].scaling.as_json() for version in sorted(versions)
         }
 
+    def _follow(self, settings: Settings) -> None:
+        """Learn by these settings from now on, which are those for the agents that play."""
+        if settings != self._settings:
+            if is_for_throughput(settings, self.buffer.agents):
+                log.info(
+                    "%s agents: PPO learns for throughput, from rollouts of %s rows, in %d epochs"
+                    " and minibatches of %s",
+                    f"{self.buffer.agents:,}",
+                    f"{settings.rollout_rows:,}",
+                    settings.epochs,
+                    f"{settings.batch_size:,}",
+                )
+            self._state = mapped(np.array, self._state)
+            self._size(settings)
+        super().prepare()
+
+    def _size(self, settings: Settings) -> None:
+        """Take settings, and the shapes of rollouts that follow from them."""
+        self._settings = settings
+        self._chunk = min(_CHUNK, 2 * self.buffer.most)
+        per_epoch = count_minibatches(self.buffer.most, settings.batch_size)
+        self._most_minibatches = settings.epochs * per_epoch
+        self._compiled.clear()
+        self._evaluate, self._make_updates = self._compile()
+
     def _compile(self) -> tuple[Any, Any]:
         settings, state = self._settings, self._state
         minibatches = np.zeros((self._most_minibatches, settings.batch_size), np.int32)
@@ -312,9 +346,11 @@ class Ppo(CompiledAlgorithm):
         arguments = (state, rows, minibatches, np.int32(0), rates_of(settings, 0))
         evaluated = (state.weights, *_empty_rows(settings, self._chunk)[:3])
         branches = settings.branches
+        # In lockstep the bits do not depend on the number of processors.
+        wide = is_for_throughput(settings, self.buffer.agents) and not settings.sync
         return (
-            self.compiled(partial(_load, "evaluate", branches), *evaluated),
-            self.compiled(partial(_load, "make_updates", branches), *arguments),
+            self.compiled(partial(_load, "evaluate", branches), *evaluated, wide=wide),
+            self.compiled(partial(_load, "make_updates", branches), *arguments, wide=wide),
         )
 
     def _begin_rollout(self) -> None:
@@ -367,10 +403,12 @@ class Ppo(CompiledAlgorithm):
         """
         log_probs, values = np.empty(len(features)), np.empty(len(features))
         for part in chunks(len(features), self._chunk):
-            columns = (
-                _padded(column[part], self._chunk) for column in (features, actions, allowed)
-            )
             count = len(features[part])
+            columns: Iterable[npt.NDArray[Any]] = (
+                column[part] for column in (features, actions, allowed)
+            )
+            if count < self._chunk or len(actions) < part.stop:
+                columns = (_padded(column, self._chunk) for column in columns)
             scored = self._evaluate(actor.weights, *columns)
             log_probs[part], values[part] = (np.asarray(each)[:count] for each in scored)
         return log_probs, values

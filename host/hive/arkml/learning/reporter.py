@@ -39,9 +39,7 @@ class Reporter:
         self._sent_at = self._recorded_at = now
         self._last_values: dict[str, tuple[float, float]] = {}
         self._turn_began: float | None = None
-        self._pace = PaceFigures(
-            learner.settings, now, learner.n_opts, is_on_policy=learner.algorithm.is_on_policy
-        )
+        self._pace = PaceFigures(now, learner.n_opts, is_on_policy=learner.algorithm.is_on_policy)
         self._cursor = learner.experience.log.cursor
         self._sent = self._recorded = self._present
 
@@ -165,7 +163,7 @@ class Reporter:
         yield "time/time_elapsed", learner.elapsed
         new_rows = experience.take_new_rows()
         yield "time/fps", new_rows / max(now - self._recorded_at, 1e-3)
-        yield from self._pace.points(now, new_rows, learner.n_opts)
+        yield from self._pace.points(now, new_rows, learner.n_opts, learner.planned_settings)
         ages = experience.policy_lag.take()
         if ages is not None:
             yield "hive/policy_age_versions", ages.versions

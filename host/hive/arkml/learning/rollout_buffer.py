@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,16 @@ from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.ppo_batches import count_minibatches
+from arkml.learning.ppo_plan import planned
 from arkml.learning.trajectories import SessionChains
 
 Places = npt.NDArray[np.int64]
 
-MOST_ROLLOUTS = 2
+_MOST_ROLLOUTS = 2
 """Rows that an update takes at most, as a multiple of `rollout_rows`."""
+
+_MOST_MORE = 16_384
+"""The most rows that an update takes beyond `rollout_rows`: its program has room for them."""
 
 _LEAST_ROOM = 1_024  # rows
 _REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotten
@@ -61,9 +65,23 @@ class RolloutBuffer:
     A row can be learned from when the row one step later is there, with its reward. With `lag` 1,
     rows of the policy before the newest one are learned from, too; with 0 they are not. Rows of
     older policies are counted, and not held unless they end a chain.
+
+    The size of a rollout follows the most agents that have played at a time (`ppo_plan`):
+    `settings` are those for `agents`, and `on_plan` is called with them when rows have changed
+    them, or when the first rows are there.
     """
 
-    def __init__(self, settings: Settings, *, lag: int = 1) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        lag: int = 1,
+        on_plan: Callable[[Settings], object] = lambda _: None,
+    ) -> None:
+        self.settings = planned(settings, 1)
+        """The settings for so many agents."""
+        self.agents = 0
+        """The most agents that have played at a time."""
         self.rows = 0
         """Rows added, including those that are not held any more."""
         self.transitions = 0
@@ -76,7 +94,9 @@ class RolloutBuffer:
         """Rows added before the newest update."""
         self.held = 0
         """Rows in the buffer."""
-        self._settings = settings
+        self._asked = settings
+        self._useful_rows = 0  # held, and learned from once the next row is there
+        self._on_plan = on_plan
         self._lag = lag
         self._newest: set[int] = set()
         self._before: set[int] = set()
@@ -91,12 +111,12 @@ class RolloutBuffer:
     @property
     def is_full(self) -> bool:
         """True if there are rows enough for an update."""
-        return self.transitions >= self._settings.rollout_rows
+        return self.transitions >= self.settings.rollout_rows
 
     @property
     def most(self) -> int:
         """Largest number of rows in a rollout."""
-        return MOST_ROLLOUTS * self._settings.rollout_rows
+        return most_rows(self.settings)
 
     @property
     def versions(self) -> frozenset[int]:
@@ -113,20 +133,21 @@ class RolloutBuffer:
         """The versions of the policy before the newest one, if their rows can be learned from."""
         return frozenset(self._before)
 
-    def restore(self, versions_before: Iterable[int], learned_rows: int) -> None:
+    def restore(self, versions_before: Iterable[int], learned_rows: int, agents: int) -> None:
         """
         Expect rows that were added before: the first `learned_rows` rows have been learned from.
 
         Rows of `versions_before` have been learned from as well, except the newest row of each
-        chain.
+        chain. `agents` have played at a time.
         """
+        self._plan(agents)
         if self._lag:
             self._before = set(versions_before)
         self.learned_rows = learned_rows
 
     def name_metrics(self, names: Sequence[str]) -> None:
         """Set the names of metrics, by number; names of masks say which choices they mask."""
-        branches = self._settings.branches
+        branches = self.settings.branches
         columns = [_mask_column(name, branches) for name in names]
         self._mask_columns = np.array(columns, np.int64)
 
@@ -148,6 +169,8 @@ class RolloutBuffer:
         before = self._places(extension.previous[follows])
         self._held["next"][before] = self._places(first + np.flatnonzero(follows))
         self.transitions += len(before)
+        self._useful_rows += int(useful[max(0, self.learned_rows - first) :].sum())
+        self._plan(self._useful_rows - self.transitions)  # the newest row of each agent
         self._chains.count(len(chains) - open_before, lambda _: self.rows - _REMEMBERED)
         return Added(extension.discounted[extension.previous >= 0], extension.episodes)
 
@@ -173,7 +196,7 @@ class RolloutBuffer:
             rows["version"].copy(),
             following,
             np.clip(held["reward"][after], *self._chains.reward_bounds),
-            terminal & self._settings.use_terminal_masking,
+            terminal & self.settings.use_terminal_masking,
         )
 
     def release(self) -> None:
@@ -190,12 +213,21 @@ class RolloutBuffer:
         kept = held["is_useful"] & (held["next"] < 0)
         kept &= np.isin(held["version"], sorted(self._before))
         self._room = held[kept]
-        self.held = len(self._room)
+        self.held = self._useful_rows = len(self._room)
         self.transitions = 0
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
         return HeldRows.of(self._held["hash"], self._held["session"])
+
+    def _plan(self, agents: int) -> None:
+        """Follow the settings for so many agents, if they are more than before."""
+        if agents <= self.agents:
+            return
+        before, is_first = self.settings, not self.agents
+        self.agents, self.settings = agents, planned(self._asked, agents)
+        if is_first or self.settings != before:
+            self._on_plan(self.settings)
 
     def _useful(self, kind: int, columns: RowColumns, first: int) -> Marks:
         """
@@ -268,7 +300,7 @@ class RolloutBuffer:
 
     def _allowed(self, columns: RowColumns) -> Marks:
         """Return the choices that are not masked: bool, [n, choices]."""
-        allowed = np.ones((len(columns), sum(self._settings.branches)), bool)
+        allowed = np.ones((len(columns), sum(self.settings.branches)), bool)
         meta = columns.meta[(columns.meta["row"] != NO_ROW) & (columns.meta["value"] != 0.0)]
         meta = meta[meta["name"] < len(self._mask_columns)]
         choices = self._mask_columns[meta["name"]]
@@ -285,7 +317,7 @@ class RolloutBuffer:
             larger = np.zeros(max(rows, 2 * room, _LEAST_ROOM), self._room.dtype)
         except MemoryError as error:
             raise MemoryError(
-                f"no memory for {rows:,} rows of {self._settings.features:,} features ({error}):"
+                f"no memory for {rows:,} rows of {self.settings.features:,} features ({error}):"
                 " set a smaller rollout_rows"
             ) from error
         larger[: self.held] = self._held
@@ -322,6 +354,12 @@ def _mask_column(name: str, branches: Sequence[int]) -> int:
     return -1 if masked is None else sum(branches[: masked[0]]) + masked[1]
 
 
+def most_rows(settings: Settings) -> int:
+    """Return the largest number of rows that an update takes."""
+    rows = settings.rollout_rows
+    return min(_MOST_ROLLOUTS * rows, rows + _MOST_MORE)
+
+
 class RolloutPace:
     """
     Admits the rows that a rollout lacks, and none from then until the next policy is published.
@@ -329,12 +367,11 @@ class RolloutPace:
     The due updates are the updates of all epochs.
     """
 
-    def __init__(self, settings: Settings, buffer: RolloutBuffer) -> None:
+    def __init__(self, buffer: RolloutBuffer) -> None:
         self.update_seconds = 0.0
         """Seconds of one update, a moving average; 0 before the first."""
         self.awaits_version = True
         """True from an update, or the start, until the newest policy is published."""
-        self._settings = settings
         self._buffer = buffer
         self._rows_before = 0  # rows of the run that this process does not read
 
@@ -360,14 +397,15 @@ class RolloutPace:
         rows = self._rows_before + self._buffer.rows
         if self.holds:
             return rows
-        return rows + self._settings.rollout_rows - self._buffer.transitions + LEAST_AHEAD
+        lacking = self._buffer.settings.rollout_rows - self._buffer.transitions
+        return rows + lacking + LEAST_AHEAD
 
     def due(self, rows: int, updates: int) -> int:
         """Return the updates of a full rollout, 0 before."""
         del rows, updates
         if not self._buffer.is_full:
             return 0
-        settings, buffer = self._settings, self._buffer
+        settings, buffer = self._buffer.settings, self._buffer
         rollout = min(buffer.transitions, buffer.most)
         return settings.epochs * count_minibatches(rollout, settings.batch_size)
 

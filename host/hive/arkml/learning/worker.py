@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from arkml.base.loggers import SafeLogger
 from arkml.base.parent_watch import watch_parent
+from arkml.base.processors import usable_processors
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.learner_messages import Message
-from arkml.learning.jax_engine import limit_threads
+from arkml.learning.jax_engine import limit_threads, widen
 from arkml.learning.server_connection import ServerConnection, ServerGone
 
 if TYPE_CHECKING:
@@ -48,10 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run_or_spare.add_argument(
         "--spare", action="store_true", help="warm up, then wait for a run to adopt"
     )
-    parser.add_argument("--threads", type=int, default=1, help="threads for JAX")
+    parser.add_argument(
+        "--threads", type=int, help="the most threads for JAX: all processors by default"
+    )
     options = parser.parse_args(arguments)
     os.nice(_NICE)  # for this thread, and all threads that it starts
-    limit_threads(options.threads)
+    limit_threads(1)
+    widen(options.threads or usable_processors())
     watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
     logging.basicConfig(level=logging.INFO, format="learner: %(levelname)s: %(message)s")

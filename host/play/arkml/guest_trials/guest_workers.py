@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 
 from arkml.base.closing import Closing
 from arkml.base.loggers import SafeLogger
+from arkml.base.processors import usable_processors
 from arkml.errors import GuestError
 from arkml.guest_trials.guest_trials_options import StandInActions, StandInPolicies
 from arkml.guest_trials.handover import Handover
@@ -268,7 +268,7 @@ class GuestWorker(Closing):
 
 def workers_by_default() -> int:
     """Return the number of threads: one for each core less one, and one at least."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+    return max(1, usable_processors() - 1)
 
 
 def _free(guest: TrialGuest) -> None:

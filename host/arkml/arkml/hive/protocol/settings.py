@@ -19,6 +19,8 @@ KEY = "arkml"
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[str, ...] = get_args(Device)
 
+Pace = Literal["auto", "efficient", "throughput"]
+
 MAX_SETTINGS_BYTES = 64 << 10
 """The most bytes that the settings of a run may take as JSON."""
 
@@ -45,6 +47,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         branches: Number of choices of each branch.
         algorithm: Name of a learner, such as "sac"; "auto" is "ppo" with branches and "sac"
             without.
+        pace: What PPO learns for: from few rows ("efficient"), or from many in little time
+            ("throughput"); "auto" decides by the number of agents.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
         learning_rate_steps: Updates from the first learning rate to the last, 0 for a constant
@@ -65,6 +69,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     actions: Annotated[int, Meta(ge=1, le=1 << 12)]
     branches: tuple[Annotated[int, Meta(ge=1, le=1 << 12)], ...] = ()
     algorithm: Annotated[str, Meta(min_length=1, max_length=64)] = "auto"
+    pace: Pace = "auto"
     hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"

@@ -1,0 +1,49 @@
+"""How PPO learns from few agents and from many: the sizes of rollouts and minibatches, and more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arkml.hive.protocol.settings import Settings
+
+MANY = 64
+"""Agents from which on a run with the pace "auto" learns for throughput."""
+
+STEPS = 64
+"""Steps of each agent in a rollout of many agents."""
+
+_LEAST, _MOST = 16_384, 131_072  # rows of such a rollout
+_LEAST_STEPS = 8  # of so many agents that they would fill the largest rollout with less
+_LARGEST = 1 << 20  # that the setting takes
+_MINIBATCHES = 8  # of an epoch, if none is larger than _MOST_BATCH
+_MOST_BATCH = 8_192
+_MOST_NUMBERS = 1 << 26  # features of all rows: 256 MiB
+_DEFAULTS = Settings(1, 1)
+
+
+def is_for_throughput(settings: Settings, agents: int) -> bool:
+    """Return whether a run of so many agents learns for throughput."""
+    return settings.pace == "throughput" or (settings.pace == "auto" and agents >= MANY)
+
+
+def planned(settings: Settings, agents: int) -> Settings:
+    """
+    Return the settings by which PPO learns from so many agents at a time.
+
+    For throughput, settings that have their defaults get values by the number of agents; all others
+    stay. docs/training_defaults.md has the table, and how the values were found.
+    """
+    if not is_for_throughput(settings, agents):
+        return settings
+    rows = 1 << (STEPS * agents - 1).bit_length()
+    fitting = max(settings.batch_size, _MOST_NUMBERS // settings.features)
+    rows = min(max(rows, _LEAST), max(_MOST, _LEAST_STEPS * agents), fitting, _LARGEST)
+    values: dict[str, Any] = {
+        "rollout_rows": rows,
+        "epochs": 3,
+        "batch_size": min(_MOST_BATCH, rows // _MINIBATCHES),
+        "entropy_coefficient": 0.01,
+    }
+    return settings.changed(
+        {n: v for n, v in values.items() if getattr(settings, n) == getattr(_DEFAULTS, n)}
+    )

@@ -1,0 +1,165 @@
+"""How PPO learns from few agents, and from many: the rule, and the rollouts that follow it."""
+
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from arkml.abi.codes import EpisodeState
+from arkml.errors import InvalidSettings
+from arkml.hive.protocol.rows import RowColumns, RowKind
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import State
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.ppo import Ppo
+from arkml.learning.ppo_plan import MANY, planned
+from arkml.learning.rollout_buffer import RolloutBuffer
+
+OF = Settings(3, 1, branches=(2,))
+
+
+def frame(agents, step, version=1, ended=()):
+    rows = RowColumns.empty(agents, 3, 1)
+    rows.agent[:], rows.step[:], rows.version[:] = np.arange(agents), step, version
+    rows.state[:] = EpisodeState.RUNNING if step else EpisodeState.INITIAL
+    rows.state[list(ended)] = EpisodeState.TERMINAL
+    rows.features[:] = np.arange(3 * agents).reshape(-1, 3) % 7
+    rows.action[:, 0] = np.arange(agents) % 2
+    rows.reward[:] = np.arange(agents) % 3
+    return rows
+
+
+def sizes(settings):
+    return settings.rollout_rows, settings.epochs, settings.batch_size
+
+
+@pytest.mark.parametrize("agents", [1, 16, MANY - 1])
+def test_few_agents_learn_by_the_settings_as_they_are(agents):
+    assert planned(OF, agents) is OF
+
+
+@pytest.mark.parametrize(
+    ("agents", "rows"),
+    [(64, 16_384), (256, 16_384), (300, 32_768), (1_024, 65_536), (4_096, 131_072),
+     (65_536, 524_288), (1 << 20, 1 << 20)],
+)  # fmt: skip
+def test_many_agents_have_rollouts_of_64_steps_within_bounds(agents, rows):
+    made = planned(OF, agents)
+
+    assert made.rollout_rows == rows
+    assert made.batch_size <= made.rollout_rows
+
+
+def test_a_pace_that_is_set_does_not_ask_for_agents():
+    fast = planned(OF.changed({"pace": "throughput"}), 1)
+
+    assert fast.rollout_rows == 16_384
+    assert sizes(planned(OF.changed({"pace": "efficient"}), 4_096)) == sizes(OF)
+    with pytest.raises(InvalidSettings, match="pace"):
+        OF.changed({"pace": "fast"})
+
+
+def test_settings_that_differ_from_their_defaults_stay():
+    asked = OF.changed({"epochs": 7, "batch_size": 512, "learning_rate_init": 2e-3, "gamma": 0.9})
+    made = planned(asked, 1_024)
+
+    assert (made.epochs, made.batch_size, made.learning_rate_init) == (7, 512, 2e-3)
+    assert (made.rollout_rows, made.gamma) == (65_536, 0.9)
+
+
+def test_rows_of_many_features_make_rollouts_that_fit_the_memory():
+    wide = Settings(16_384, 1, branches=(2,))
+
+    assert planned(wide, 1_024).rollout_rows == 4_096
+
+
+def test_agents_are_counted_by_the_rows_that_wait_for_their_next():
+    told = []
+    buffer = RolloutBuffer(OF, on_plan=told.append)
+    buffer.published(1)
+    for step in range(20):
+        buffer.add(0, RowKind.TRAINING, frame(16, step))
+    few = buffer.agents
+    for step in range(1, 40):  # episodes that end are no agents, however many there are
+        ended = np.arange(40, 56)
+        one = frame(56, step % 2 and 1, ended=ended if step % 2 else ())
+        buffer.add(1, RowKind.TRAINING, one.take(ended))
+    after = buffer.agents
+    buffer.add(2, RowKind.TRAINING, frame(100, 0))
+
+    assert (few, after) == (16, 32)
+    assert buffer.agents == 16 + 100
+    assert [sizes(settings) for settings in told] == [sizes(OF), sizes(planned(OF, 116))]
+    assert buffer.settings == planned(OF, 116)
+
+
+def test_a_rollout_of_many_agents_is_learned_from_when_it_is_full(caplog):
+    normalizer = Normalizer(3, active=True)
+    made = Ppo(OF.changed({"hidden": 8, "layers": 1}), normalizer)
+    made.policy()
+    made.published(1)
+    with caplog.at_level(logging.INFO):
+        for step in range(65):
+            before = made.is_ready
+            made.buffer.add(0, RowKind.TRAINING, frame(256, step))
+    rows = made.buffer.transitions
+    losses = made.train(made.pace.due(0, 0))
+
+    assert rows == 16_384
+    assert not before
+    assert made.metrics()["replay/rollout_rows"] == 16_384.0
+    assert losses["train/n_updates"] == 3 * 8
+    assert [record.getMessage() for record in caplog.records if "agents" in record.msg] == [
+        "256 agents: PPO learns for throughput, from rollouts of 16,384 rows, in 3 epochs and"
+        " minibatches of 2,048"
+    ]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_restart_goes_on_with_as_many_agents(is_known):
+    made = Ppo(OF, Normalizer(3, active=False))
+    made.policy()
+    made.published(1)
+    made.buffer.add(0, RowKind.TRAINING, frame(1_024, 0))
+    plain = json.loads(json.dumps(made.state().plain))
+    if not is_known:
+        del plain["agents"]  # in checkpoints of earlier releases
+    again = Ppo(OF, Normalizer(3, active=False))
+    again.restore(State(made.state().tensors, plain))
+
+    assert again.buffer.agents == (1_024 if is_known else 0)
+    assert again.buffer.settings.rollout_rows == (65_536 if is_known else 1_024)
+
+
+WIDER = """
+import os
+import numpy as np
+from arkml.learning.jax_engine import limit_threads, widen
+limit_threads(1)
+widen(3)
+from tests.unit.test_learning_ppo_plan import OF, Normalizer, Ppo, RowKind, frame
+
+made = Ppo(OF, Normalizer(3, active=True))
+made.policy()
+made.published(1)
+for step in range(70):
+    made.buffer.add(0, RowKind.TRAINING, frame(16, step))
+made.train(made.pace.due(0, 0))
+few, count = os.environ["PJRT_NPROC"], made.n_opts
+made.policy()
+made.published(2)
+for step in range(82):
+    made.buffer.add(1, RowKind.TRAINING, frame(200, step, version=2))
+made.train(made.pace.due(0, 0))
+print(few, os.environ["PJRT_NPROC"], count, made.n_opts - count)
+assert all(np.isfinite(tensor).all() for tensor in made.state().tensors.values())
+"""
+
+
+def test_updates_of_many_agents_use_the_threads_that_a_process_has_for_them():
+    ran = subprocess.run([sys.executable, "-c", WIDER], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split() == ["1", "3", "50", "24"]
