@@ -193,10 +193,12 @@ class Ppo(CompiledAlgorithm):
         self._exported = Actor(self._weights, normalizer.current)
         self._actors: dict[int, Actor] = {}
         self._stale_before = 0
+        self._is_preparing = False
         self._size(self.buffer.settings)
 
     def prepare(self) -> None:
-        """Begin to compile, unless the number of agents decides on what is to be compiled."""
+        """Begin to compile, with the first rows if the number of agents decides on what."""
+        self._is_preparing = True
         if self.buffer.settings.pace != "auto" or self.buffer.agents:
             super().prepare()
 
@@ -328,7 +330,8 @@ class Ppo(CompiledAlgorithm):
                 )
             self._state = mapped(np.array, self._state)
             self._size(settings)
-        super().prepare()
+        if self._is_preparing:
+            super().prepare()
 
     def _size(self, settings: Settings) -> None:
         """Take settings, and the shapes of rollouts that follow from them."""
