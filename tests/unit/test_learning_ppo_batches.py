@@ -83,7 +83,7 @@ def test_minibatches_have_each_row_once_an_epoch_and_two_at_least(rows, epochs, 
     drawn = draw_minibatches(np.random.default_rng(0), rows, epochs, size)
     counts = (drawn >= 0).sum(1)
 
-    assert drawn.shape == (epochs * count_minibatches(rows, size), size)
+    assert drawn.shape == (epochs * count_minibatches(rows, size), size, 1)
     assert 2 <= counts.min() <= counts.max() <= size
     assert counts.max() - counts.min() <= 1
     for epoch in np.split(drawn, epochs):

@@ -50,12 +50,12 @@ def forward(layers, x):
 
 
 def heads(made):
-    def answer(observations):
+    def answer(observations, memories=None):
         x = made.scaling.features(np.asarray(observations, np.float32)).astype(np.float64)
         outputs = forward(made.actor, x)
         continuous = len(made.log_std)
         values = made.scaling.reward * forward(made.critic, x)
-        return Heads(outputs[:, :continuous], outputs[:, continuous:], values)
+        return Heads(outputs[:, :continuous], outputs[:, continuous:], values, memories)
 
     return answer
 
@@ -201,8 +201,8 @@ def test_the_check_passes_what_answers_alike(branches, continuous):
 def test_the_check_refuses_what_answers_otherwise(part):
     made = weights((3,), 1)
 
-    def other(observations):
-        own = heads(made)(observations)
+    def other(observations, memories):
+        own = heads(made)(observations, memories)
         changed = getattr(own, part)[:, ::-1] + (np.arange(getattr(own, part).shape[1]) + 1)
         return own._replace(**{part: changed})
 

@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
+from arkml.learning.networks import Memory
 from arkml.learning.ppo_batches import draw_minibatches
 from arkml.learning.ppo_state import PpoState, RolloutRows, Weights, first_state, rates_of
 from arkml.learning.ppo_update import (
@@ -28,6 +29,7 @@ from arkml.learning.ppo_update import (
 
 FEATURES, ROWS = 3, 40
 MOST_ROWS, MOST_BATCHES, SIZE = 48, 10, 16
+STEPS = 4  # of a sequence, where there is memory
 GAMES = [(2, ()), (0, (4,)), (1, (2, 3))]
 SCORE = jax.jit(score, static_argnums=0)
 EVALUATE = jax.jit(evaluate, static_argnums=0)
@@ -67,9 +69,20 @@ def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
         actions[:, of.continuous + branch] = chosen
         first += choices
     features = normal(count, FEATURES)
-    log_probs, _ = EVALUATE(of.branches, state.weights, features, actions, allowed)
+    memories = normal(count, 2 * of.memory)
+    begins = random.random(count) < 0.2
+    begins[::STEPS] = True
+    log_probs, _ = EVALUATE(of.branches, state.weights, features, actions, allowed, memories)
     log_probs = np.asarray(log_probs) + moved * normal(count)
-    return RolloutRows(features, actions, allowed, log_probs, 2 + 3 * normal(count), normal(count))
+    targets = 2 + 3 * normal(count), normal(count)
+    return RolloutRows(features, actions, allowed, log_probs, *targets, memories, begins)
+
+
+def in_sequences(rows):
+    """Rows as the update of one minibatch takes them: step by step."""
+    order = np.arange(len(rows.begins)).reshape(-1, STEPS).T
+    columns = RolloutRows(*(column[order.reshape(-1)] for column in rows))
+    return columns._replace(memories=rows.memories[order], begins=rows.begins[order])
 
 
 def made_updates(of, state, rows, batches):
@@ -77,7 +90,7 @@ def made_updates(of, state, rows, batches):
     rates = rates_of(of, 0)
     rows = RolloutRows(*(filled(column, MOST_ROWS, 7) for column in rows))
     count = np.int32(len(batches))
-    batches = filled(filled(batches, MOST_BATCHES, 5).T, SIZE, -1).T
+    batches = filled(batches, MOST_BATCHES, 5)
     made = MAKE_UPDATES(of.branches, state, rows, batches.copy(), count, rates)
     return jax.block_until_ready(made)
 
@@ -91,8 +104,15 @@ def doubled(weights):
     def network(layers):
         return [Layer(*(np.asarray(x, np.float64) for x in layer)) for layer in layers]
 
+    def memory(one):
+        return Memory(*network(one[:2]), np.asarray(one.angles, np.float64)) if one else []
+
     return Weights(
-        network(weights.actor), weights.log_std.astype(np.float64), network(weights.critic)
+        network(weights.actor),
+        weights.log_std.astype(np.float64),
+        network(weights.critic),
+        memory(weights.actor_memory),
+        memory(weights.critic_memory),
     )
 
 
@@ -102,8 +122,34 @@ def forward_64(network, inputs):
     return inputs @ network[-1].weight + network[-1].bias
 
 
+def heads_64(weights, rows):
+    """The outputs of actor and critic, row by row where there is memory."""
+    networks = [(weights.actor, weights.actor_memory), (weights.critic, weights.critic_memory)]
+    inputs, found = rows.features.astype(np.float64), []
+    width = rows.memories.shape[-1]
+    for number, (network, memory) in enumerate(networks):
+        if not memory:
+            found.append(forward_64(network, inputs))
+            continue
+        part, outputs = width // 4, []
+        for row, features in enumerate(inputs):
+            if rows.begins[row]:
+                real, imaginary = np.split(rows.memories[row], 2)
+                own = slice(number * part, (number + 1) * part)
+                state = real[own] + 1j * imaginary[own]
+            first = np.maximum(features @ network[0].weight + network[0].bias, 0.0)
+            gate = 1 / (1 + np.exp(-(first @ memory.gates.weight + memory.gates.bias)))
+            new = np.tanh(first @ memory.taken.weight + memory.taken.bias)
+            turned = (1 - gate) * np.exp(1j * memory.angles) * state
+            state = turned + gate * (new[:part] + 1j * new[part:])
+            joined = np.concatenate([first, state.real, state.imag])
+            outputs.append(forward_64(network[1:], joined[None])[0])
+        found.append(np.array(outputs))
+    return found
+
+
 def score_64(branches, weights, rows):
-    outputs = forward_64(weights.actor, rows.features.astype(np.float64))
+    outputs, _ = heads_64(weights, rows)
     continuous = len(weights.log_std)
     std = np.exp(weights.log_std)
     z = (rows.actions[:, :continuous] - outputs[:, :continuous]) / std
@@ -132,7 +178,7 @@ def loss_64(branches, weights, rows, rates):
     clip = float(rates.clip_range)
     clipped = np.clip(ratio, 1 - clip, 1 + clip)
     policy = -np.minimum(advantages * ratio, advantages * clipped).mean()
-    value = ((rows.returns - forward_64(weights.critic, rows.features)[:, 0]) ** 2).mean()
+    value = ((rows.returns - heads_64(weights, rows)[1][:, 0]) ** 2).mean()
     entropy = -entropies.mean()
     coefficients = (1.0, float(rates.entropy_coefficient), float(rates.value_coefficient))
     return np.dot(coefficients, (policy, entropy, value)), policy, value, entropy
@@ -159,20 +205,24 @@ def test_log_probabilities_and_entropies_are_those_of_numpy(continuous, branches
     of = made_settings(continuous, branches)
     made = made_state(of)
     rows = made_rows(of, made)
-    log_probs, entropies = SCORE(branches, made.weights, rows.features, rows.actions, rows.allowed)
+    outputs = forward_64(made.weights.actor, rows.features).astype(np.float32)
+    log_probs, entropies = SCORE(
+        branches, made.weights.log_std, outputs, rows.actions, rows.allowed
+    )
     expected = score_64(branches, doubled(made.weights), rows)
 
     np.testing.assert_allclose(log_probs, expected[0], atol=1e-4)
     np.testing.assert_allclose(entropies, expected[1], atol=1e-5)
 
 
+@pytest.mark.parametrize("memory", [0, 4])
 @pytest.mark.parametrize(("continuous", "branches"), GAMES)
-def test_the_loss_and_its_gradient_are_those_of_numpy(continuous, branches):
-    of = made_settings(continuous, branches)
+def test_the_loss_and_its_gradient_are_those_of_numpy(continuous, branches, memory):
+    of = made_settings(continuous, branches, memory=memory)
     made, rates = made_state(of), rates_of(of, 0)
     rows = made_rows(of, made)
     counts = np.ones(ROWS, bool)
-    (loss, parts), gradients = GRADIENT(made.weights, branches, rows, counts, rates)
+    (loss, parts), gradients = GRADIENT(made.weights, branches, in_sequences(rows), counts, rates)
     weights = doubled(made.weights)
     numpy = lambda: loss_64(branches, weights, rows, rates)  # noqa: E731
 
@@ -191,7 +241,9 @@ def test_rows_that_only_fill_a_minibatch_change_nothing():
     made, rates = made_state(of), rates_of(of, 0)
     rows = made_rows(of, made)
     rows.features[25:], rows.advantages[25:], rows.returns[25:] = 9.0, 1e6, -1e6
-    loss, parts = losses_of(made.weights, of.branches, rows, np.arange(ROWS) < 25, rates)
+    counts = np.arange(ROWS) < 25
+    ordered = counts.reshape(-1, STEPS).T.reshape(-1)
+    loss, parts = losses_of(made.weights, of.branches, in_sequences(rows), ordered, rates)
     counted = RolloutRows(*(column[:25] for column in rows))
     expected = loss_64(of.branches, doubled(made.weights), counted, rates)
 
@@ -202,7 +254,8 @@ def test_rows_that_only_fill_a_minibatch_change_nothing():
 def test_gradients_are_clipped_by_their_norm():
     of = made_settings(max_gradient_norm=1e-9)
     made = made_state(of)
-    after, _ = UPDATE(of.branches, made, made_rows(of, made), np.ones(ROWS, bool), rates_of(of, 0))
+    rows = in_sequences(made_rows(of, made))
+    after, _ = UPDATE(of.branches, made, rows, np.ones(ROWS, bool), rates_of(of, 0))
     norm = np.sqrt(sum(np.square(leaf / 0.1).sum() for leaf in jax.tree.leaves(after.first)))
 
     assert norm == pytest.approx(1e-9, rel=1e-2)

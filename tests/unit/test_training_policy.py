@@ -449,3 +449,72 @@ def test_a_model_of_other_branches_is_refused():
 
     with pytest.raises(InvalidArguments, match="takes masks of 3 choices, the agents have 4"):
         world.library.load_version(chooser(), other)
+
+
+def remembering(added, width=2):
+    """What is remembered grows by `added` with each row, and is the action."""
+    nodes = [
+        helper.make_node("Add", ["h_in", "added"], ["h_out"]),
+        helper.make_node("Slice", ["h_out", "start", "end", "axis"], ["kept"]),
+        helper.make_node("Mul", ["features", "nothing"], ["none"]),
+        helper.make_node("Add", ["kept", "none"], ["actions"]),
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(np.array(value), name)
+        for name, value in (
+            ("added", np.float32(added)),
+            ("nothing", np.float32(0.0)),
+            ("start", np.array([0], np.int64)),
+            ("end", np.array([2], np.int64)),
+            ("axis", np.array([1], np.int64)),
+        )
+    ]
+    ports = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", columns])
+        for name, columns in (
+            ("features", 2), ("h_in", width), ("actions", 2), ("h_out", width),
+        )
+    }  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "policy", [ports["features"], ports["h_in"]],
+        [ports["actions"], ports["h_out"]], constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return model.SerializeToString()
+
+
+class Remembering(World):
+    def offer(self, number, added, width=2):
+        loaded = self.library.load_version(remembering(added, width), self.policy)
+        self.policy.offer(PolicyVersion(number, loaded))
+
+    def answers(self, *pushed):
+        return self.submit(*pushed).actions[:, 0].tolist()
+
+
+def test_agents_keep_what_they_remember_when_a_new_version_acts():
+    world = Remembering(scale=0.25)
+    first = world.answers((7, INITIAL), (8, INITIAL)), world.answers((8, RUNNING), (7, RUNNING))
+    world.offer(2, 0.125)
+    then = world.answers((7, RUNNING), (9, INITIAL)), world.answers((8, TERMINAL), (9, RUNNING))
+    world.offer(3, 0.0625)
+
+    assert first == ([0.25, 0.25], [0.5, 0.5])
+    assert then == ([0.625, 0.125], [0.0, 0.25])
+    assert world.answers((7, RUNNING), (10, INITIAL), (9, RUNNING)) == [0.6875, 0.0625, 0.3125]
+
+
+def test_agents_that_act_several_times_in_a_submit_remember_each():
+    world = Remembering(scale=0.25)
+
+    assert world.answers((7, INITIAL), (7, RUNNING), (8, INITIAL)) == [0.25, 0.5, 0.25]
+
+
+def test_a_version_that_remembers_another_number_is_refused_and_the_one_before_acts_on():
+    world = Remembering(scale=0.25)
+    world.answers((7, INITIAL))
+
+    with pytest.raises(ModelRejected, match="4 numbers of recurrent state, and agents have 2"):
+        world.offer(2, 0.125, width=4)
+    assert world.answers((7, RUNNING)) == [0.5]
+    assert world.policy.version == 1

@@ -147,7 +147,16 @@ def command(
         typer.Option(
             metavar="auto|sac|ppo|NAME",
             help="The learning algorithm, or one of another package by its name; auto is ppo for"
-            " discrete actions, else sac.",
+            " discrete actions and with --memory, else sac.",
+            rich_help_panel=_LEARNING,
+        ),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--memory", 0),
+            help="Numbers that each agent remembers, for games that do not show all; by ppo.",
             rich_help_panel=_LEARNING,
         ),
     ] = None,
@@ -236,7 +245,7 @@ def command(
 
     directory = Path("training") / guest.stem if out is None else out
     settings = {} if config is None else read_settings(config)
-    given = {"algorithm": algorithm, "device": device, "sync": sync or None}
+    given = {"algorithm": algorithm, "memory": memory, "device": device, "sync": sync or None}
     settings |= {name: value for name, value in given.items() if value is not None}
     training = TrainingOptions(
         name=guest.name,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.errors import Unavailable
+from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.noise import Words, mix
 from arkml.policies.pages import zeros
 from arkml.policies.workspace import PolicyWorkspace
@@ -104,6 +104,24 @@ class AgentTable:
 
     def __len__(self) -> int:
         return len(self._hashes)
+
+    def widen(self, state_width: int) -> None:
+        """
+        Hold so many floats of state for each agent, zeros for those that there are.
+
+        Nothing changes if it is as wide already. Raises ModelRejected for a table that holds states
+        of another width: these are no states of the same model.
+        """
+        width = self._state.shape[1]
+        if width == state_width:
+            return
+        if width:
+            raise ModelRejected(
+                f"the model has {state_width} numbers of recurrent state, and agents have {width}"
+            )
+        self._entry_bytes += 4 * state_width
+        self._limit = min(self._limit, STATE_BYTES // (4 * state_width))
+        self._state = zeros((len(self._keys), state_width))
 
     def held(self, guest: int) -> int:
         """Return the bytes kept for the agents of one guest."""

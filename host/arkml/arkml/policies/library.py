@@ -203,7 +203,8 @@ class PolicyLibrary:
         """
         Return one version of a run's policy, an ONNX file, to act for `policy`.
 
-        Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
+        Agents keep what they remember of the version before. Raises ModelRejected,
+        SnapshotTooLarge or InvalidArguments.
         """
         if len(data) > self._limits.snapshot_bytes:
             raise SnapshotTooLarge(
@@ -218,8 +219,7 @@ class PolicyLibrary:
             raw=True,
         )
         signature = self._signature_of_version(file, wanted)
-        if signature.roles.recurrent:
-            raise ModelRejected("the policy of a run has recurrent inputs")
+        policy.agents.widen(sum(source.width for source, _ in signature.roles.recurrent))
         return OnnxPolicy(
             file.load(signature.outputs),
             signature,

@@ -85,7 +85,7 @@ class ModelRunner:
 
     Args:
         deterministic: True makes the noise zero.
-        agents: A table that outlives the model, which must then have no recurrent inputs.
+        agents: A table that outlives the model, as wide as its recurrent inputs.
         snapshot: Digest of the snapshot that a guest brought.
         taken: Turns the actions into the actions that are fed back.
 

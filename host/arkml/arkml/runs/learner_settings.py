@@ -23,6 +23,7 @@ class LearnerSettings(TypedDict, total=False):
     pace: Literal["auto", "efficient", "throughput"]
     hidden: int
     layers: int
+    memory: int
     alpha: float | Literal["auto"]
     target_entropy: float
     use_terminal_masking: bool

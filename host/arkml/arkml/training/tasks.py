@@ -160,10 +160,10 @@ def period_doubt(module: CompiledModule) -> str:
 
 
 def require_learner(module: CompiledModule, settings: LearnerSettings) -> None:
-    """Raise InvalidSettings if the learner can take no agent's actions, as SAC no branches."""
+    """Raise InvalidSettings if the learner does without branches or memory, as SAC does."""
     from arkml.hive.protocol.settings import Settings
     from arkml.sessions.branches import DeclaredBranches
 
-    if branches := DeclaredBranches(module.info.spec).discrete:
-        algorithm = settings.get("algorithm", "auto")
-        Settings(1, len(branches), branches).changed({"algorithm": algorithm})
+    branches = DeclaredBranches(module.info.spec).discrete
+    asked = {name: value for name, value in settings.items() if name in ("algorithm", "memory")}
+    Settings(1, max(1, len(branches)), branches).changed(asked)

@@ -185,7 +185,7 @@ def shaping_settings(settings: Settings) -> dict[str, Any]:
         "branches": list(settings.branches),
         "hidden": settings.hidden,
         "layers": settings.layers,
-    }
+    } | ({"memory": settings.memory} if settings.memory else {})
 
 
 def read_checkpoint(path: Path, settings: Settings | None = None) -> Checkpoint:

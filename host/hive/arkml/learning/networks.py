@@ -15,6 +15,11 @@ from arkml.learning.algorithm import Layer
 Network = list[Layer]
 """Layers in order; there is a ReLU between two of them, and none after the last."""
 
+MEMORY_STEPS = 200.0
+"""Steps for which the slowest number of a new memory is kept."""
+
+_WIDEST_ANGLE = np.pi / 2
+
 _HIDDEN_GAIN = float(np.sqrt(2.0))
 
 
@@ -77,6 +82,66 @@ def orthogonal_network(random: np.random.Generator, widths: Sequence[int], gain:
         Layer(_orthogonal(random, inputs, outputs, each), np.zeros(outputs, np.float32))
         for (inputs, outputs), each in zip(pairwise(widths), gains, strict=True)
     ]
+
+
+class Memory(NamedTuple):
+    """
+    A gated linear recurrent unit: `memory` / 2 complex numbers, of which each step keeps a share.
+
+    A step turns each number by its angle, keeps the share 1 - g of it, and adds g times what it
+    takes in; g, between 0 and 1, is the gate of this step, as in a minimal GRU (arXiv:2410.01201).
+    Numbers that turn tell by their angles how long ago something was, as in a linear recurrent unit
+    (arXiv:2303.06349).
+
+    Attributes:
+        gates: The layer whose sigmoids are the gates: [hidden, memory / 2].
+        taken: The layer whose hyperbolic tangents are taken in: [hidden, memory].
+        angles: In radians, float32, [memory / 2].
+
+    """
+
+    gates: Layer
+    taken: Layer
+    angles: Any
+
+
+def make_memory(random: np.random.Generator, inputs: int, memory: int) -> Memory | list[Any]:
+    """
+    Return a memory of so many numbers, an empty list for 0.
+
+    The numbers are forgotten after 1 to MEMORY_STEPS steps, evenly by the logarithm (chrono
+    initialization, arXiv:1804.11188); half of them turn.
+    """
+    if not memory:
+        return []
+    half = memory // 2
+    steps = np.exp(random.uniform(0.0, np.log(MEMORY_STEPS), half)).astype(np.float32)
+    angles = random.uniform(0.0, _WIDEST_ANGLE, half) * (np.arange(half) % 2)
+    return Memory(
+        Layer(_orthogonal(random, inputs, half, 1.0), -np.log(steps)),
+        Layer(_orthogonal(random, inputs, memory, 1.0), np.zeros(memory, np.float32)),
+        angles.astype(np.float32),
+    )
+
+
+def remembered(
+    network: Sequence[Layer], memory: Memory, inputs: Floats, before: Floats
+) -> tuple[Floats, Floats]:
+    """
+    Return the outputs of a network with a memory, and what it remembers then.
+
+    inputs: float32, [n, inputs]. before: float32, [n, memory], what was remembered before: real
+    parts, and then imaginary ones.
+    """
+    first = np.maximum(inputs @ network[0].weight + network[0].bias, 0.0)
+    gates, taken = (first @ layer.weight + layer.bias for layer in (memory.gates, memory.taken))
+    opened = (1.0 / (1.0 + np.exp(-gates))).astype(np.float32)
+    real, imaginary = np.split(before, 2, axis=1)
+    cosine, sine = np.cos(memory.angles), np.sin(memory.angles)
+    turned = [cosine * real - sine * imaginary, sine * real + cosine * imaginary]
+    kept = np.tile(1.0 - opened, 2) * np.concatenate(turned, axis=1)
+    after = kept + np.tile(opened, 2) * np.tanh(taken)
+    return answer(network[1:], np.concatenate([first, after], axis=1)), after
 
 
 def stacked(networks: Sequence[Network]) -> Network:

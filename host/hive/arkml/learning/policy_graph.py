@@ -124,22 +124,59 @@ class PolicyGraph:
             "Gemm", [source, self.weight(f"{name}_weight"), self.weight(f"{name}_bias")]
         )
 
-    def layers(self, source: str, name: str, *, last: bool = False) -> str:
+    def remembered(
+        self, source: str, name: str, before: Sequence[str]
+    ) -> tuple[str, Sequence[str]]:
+        """
+        Add a network with a memory after its first layer; without memory it is `layers`.
+
+        Args:
+            source: The name of the input: float32, [n, width].
+            name: The name of the network in `tensors_of`, and of its memory.
+            before: The names of the real and imaginary parts of what was remembered before:
+                float32, [n, memory / 2]. None without memory.
+
+        Returns:
+            The names of the output, and of the parts of what is remembered then.
+
+        """
+        if not before:
+            return self.layers(source, name), ()
+        first = self.node("Relu", [self.linear(source, f"{name}_0")])
+        opened = self.node("Sigmoid", [self.linear(first, f"{name}_gates")])
+        new = self.node("Tanh", [self.linear(first, f"{name}_taken")])
+        half = len(self._weights[f"{name}_cosine"])
+        kept = self.node("Sub", [self.constant(f"{name}_one", 1.0), opened])
+        cosine, sine = (self.weight(f"{name}_{part}") for part in ("cosine", "sine"))
+        (real, imaginary), after = before, []
+        for (kind, left, right), taken in zip(
+            (("Sub", real, imaginary), ("Add", imaginary, real)),
+            self.columns(new, (half, half)),
+            strict=True,
+        ):
+            along, across = self.node("Mul", [left, cosine]), self.node("Mul", [right, sine])
+            turned = self.node("Mul", [kept, self.node(kind, [along, across])])
+            after.append(self.node("Add", [turned, self.node("Mul", [opened, taken])]))
+        joined = self.node("Concat", [first, *after], axis=1)
+        return self.layers(joined, name, first=1), after
+
+    def layers(self, source: str, name: str, *, first: int = 0, last: bool = False) -> str:
         """
         Add the linear layers of a network with a ReLU between them.
 
         Args:
             source: The name of the input: float32, [n, width].
             name: The name of the network in `tensors_of`.
+            first: The number of the first layer to add.
             last: Whether a ReLU also follows the last layer.
 
         Returns:
             The name of the output.
 
         """
-        number = 0
+        number = first
         while f"{name}_{number}_weight" in self._weights:
-            if number:
+            if number > first:
                 source = self.node("Relu", [source])
             source = self.linear(source, f"{name}_{number}")
             number += 1
@@ -191,9 +228,13 @@ def tensors_of(scaling: Scaling, networks: Mapping[str, Sequence[Layer]]) -> Ten
     }
     for name, layers in networks.items():
         for number, layer in enumerate(layers):
-            tensors[f"{name}_{number}_weight"] = layer.weight
-            tensors[f"{name}_{number}_bias"] = layer.bias
+            tensors |= layer_tensors(f"{name}_{number}", layer)
     return tensors
+
+
+def layer_tensors(name: str, layer: Layer) -> Tensors:
+    """Return the weights of a layer, for `PolicyGraph.linear`."""
+    return {f"{name}_weight": layer.weight, f"{name}_bias": layer.bias}
 
 
 def samples(scaling: Scaling, actions: int) -> tuple[Floats, Floats]:

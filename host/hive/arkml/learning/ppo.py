@@ -17,23 +17,33 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
-from arkml.learning.networks import answer, magnitude, mapped
+from arkml.learning.networks import Memory, answer, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
-from arkml.learning.policy_graph import PolicyGraph, require_close, run, samples, tensors_of
+from arkml.learning.policy_graph import (
+    PolicyGraph,
+    layer_tensors,
+    require_close,
+    run,
+    samples,
+    tensors_of,
+)
 from arkml.learning.ppo_batches import (
+    Chains,
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
+    sequence_steps,
     spread_of_returns,
 )
 from arkml.learning.ppo_plan import is_for_throughput
-from arkml.learning.ppo_state import RolloutRows, SavedPpo, Weights, first_state, rates_of
+from arkml.learning.ppo_state import Intake, RolloutRows, SavedPpo, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Rollout, RolloutBuffer, RolloutPace
 from arkml.learning.tensors import Tensors
 
 log = SafeLogger(__name__)
 
 Doubles = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
 
 _CHUNK = 8_192
 """Rows of one call that evaluates."""
@@ -44,16 +54,21 @@ class Heads(NamedTuple):
     The outputs of the networks for a batch.
 
     mean: float32, [n, C]. logits: float32, [n, choices of all branches], without masks. values:
-    float32, [n, 1], in the guest's units of reward.
+    float32, [n, 1], in the guest's units of reward. memories: float32, [n, 2 * memory], what is
+    remembered then.
     """
 
     mean: Floats
     logits: Floats
     values: Floats
+    memories: Floats
 
 
-ReferenceHeads = Callable[[Floats], Heads]
-"""Computes the outputs of the networks for observations, float32, [n, F]."""
+ReferenceHeads = Callable[[Floats, Floats], Heads]
+"""
+Computes the outputs of the networks for observations, float32, [n, F], and memories, float32, [n, 2
+* memory].
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,7 @@ class PpoWeights:
         actor: The layers whose outputs are the means of the continuous actions, and then the logits
             of all branches, one after another.
         critic: The layers whose one output is the value, in scaled rewards.
+        actor_memory, critic_memory: Their memories, None without.
         log_std: The logarithms of the deviations of the continuous actions: float32, [C].
         branches: The number of choices of each branch.
 
@@ -78,22 +94,47 @@ class PpoWeights:
     critic: tuple[Layer, ...]
     log_std: Floats
     branches: tuple[int, ...]
+    actor_memory: Memory | None = None
+    critic_memory: Memory | None = None
+
+    @property
+    def memory(self) -> int:
+        """Number of all numbers that an agent remembers."""
+        return 2 * len(self.actor_memory.taken.bias) if self.actor_memory else 0
 
     @property
     def actions(self) -> int:
         """Number of actions: all continuous ones, and one for each branch."""
         return len(self.log_std) + len(self.branches)
 
-    def heads(self, observations: Floats) -> Heads:
-        """Return the outputs of the networks in numpy. observations: float32, [n, F]."""
-        inputs = self.scaling.features(observations)
-        mean, logits = np.split(answer(self.actor, inputs), [len(self.log_std)], axis=1)
-        values = answer(self.critic, inputs) * np.float32(self.scaling.reward)
-        return Heads(mean, logits, values)
+    def heads(self, observations: Floats, memories: Floats) -> Heads:
+        """
+        Return the outputs of the networks in numpy.
+
+        observations: float32, [n, F]. memories: float32, [n, 2 * memory], before these rows.
+        """
+        inputs, after = self.scaling.features(observations), memories
+        if self.actor_memory is None or self.critic_memory is None:
+            outputs, values = answer(self.actor, inputs), answer(self.critic, inputs)
+        else:
+            parts = np.split(memories, 4, axis=1)
+            own, of_critic = (np.concatenate(parts[part::2], axis=1) for part in (0, 1))
+            outputs, own = remembered(self.actor, self.actor_memory, inputs, own)
+            values, of_critic = remembered(self.critic, self.critic_memory, inputs, of_critic)
+            halves = (*np.split(own, 2, axis=1), *np.split(of_critic, 2, axis=1))
+            after = np.concatenate([halves[part] for part in (0, 2, 1, 3)], axis=1)
+        mean, logits = np.split(outputs, [len(self.log_std)], axis=1)
+        return Heads(mean, logits, values * np.float32(self.scaling.reward), after)
 
     def tensors(self) -> Tensors:
         """Return the weights that the graph reads."""
         tensors = tensors_of(self.scaling, {"actor": self.actor, "critic": self.critic})
+        for name, memory in (("actor", self.actor_memory), ("critic", self.critic_memory)):
+            if memory is not None:
+                tensors |= layer_tensors(f"{name}_gates", memory.gates)
+                tensors |= layer_tensors(f"{name}_taken", memory.taken)
+                tensors[f"{name}_cosine"] = np.cos(memory.angles)
+                tensors[f"{name}_sine"] = np.sin(memory.angles)
         return tensors | {"deviation": np.exp(self.log_std)}
 
     def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -101,11 +142,12 @@ class PpoWeights:
         Add the nodes of the policy, with its normalization.
 
         Inputs, float32: `observations`, [N, F]; `epsilon`, [N, A], standard normal numbers or
-        zeros; and with branches `action_masks`, [N, choices of all branches], 1 for a choice that
-        is allowed and 0 for any other. Outputs, float32: `raw_actions`, [N, A], continuous actions
-        mean + deviation * epsilon and then the number of the choice in each branch; `actions`,
-        [N, A], with the continuous ones clipped to [-1, 1]; and `values`, [N, 1], in the guest's
-        units of reward.
+        zeros; with branches `action_masks`, [N, choices of all branches], 1 for a choice that is
+        allowed and 0 for any other; and with memory `h_in`, [N, 2 * memory], the `h_out` of the
+        agent's row before, zeros where an episode begins. Outputs, float32: `raw_actions`, [N, A],
+        continuous actions mean + deviation * epsilon and then the number of the choice in each
+        branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1]; `values`, [N, 1], in
+        the guest's units of reward; and `h_out`.
 
         The choice of a branch is the first whose cumulative probability is above the normal
         distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed
@@ -113,7 +155,9 @@ class PpoWeights:
         """
         continuous, branches = len(self.log_std), self.branches
         inputs = graph.normalized("observations")
-        mean, logits = graph.columns(graph.layers(inputs, "actor"), (continuous, sum(branches)))
+        before = graph.columns("h_in", (self.memory // 4,) * 4) if self.memory else ()
+        outputs, own = graph.remembered(inputs, "actor", before[::2])
+        mean, logits = graph.columns(outputs, (continuous, sum(branches)))
         noise, ranks = graph.columns("epsilon", (continuous, len(branches)))
         raw, clipped = [], []
         if continuous:
@@ -126,11 +170,17 @@ class PpoWeights:
             raw, clipped = [*raw, choices], [*clipped, choices]
         graph.node("Concat", raw, "raw_actions", axis=1)
         graph.node("Concat", clipped, "actions", axis=1)
-        graph.values(graph.layers(inputs, "critic"))
+        values, of_critic = graph.remembered(inputs, "critic", before[1::2])
+        graph.values(values)
         widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
+        given = {"actions": self.actions, "raw_actions": self.actions, "values": 1}
         if branches:
             widths["action_masks"] = sum(branches)
-        return widths, {"actions": self.actions, "raw_actions": self.actions, "values": 1}
+        if self.memory:
+            after = [own[0], of_critic[0], own[1], of_critic[1]]
+            graph.node("Concat", after, "h_out", axis=1)
+            widths["h_in"] = given["h_out"] = self.memory
+        return widths, given
 
     def check(self, model: bytes, reference: ReferenceHeads | None = None) -> None:
         """
@@ -141,18 +191,24 @@ class PpoWeights:
         """
         continuous = len(self.log_std)
         observations, epsilon = samples(self.scaling, self.actions)
-        heads = (reference or self.heads)(observations)
+        shape = (len(observations), self.memory)
+        memories = np.asarray(np.random.default_rng(2).uniform(-1.0, 1.0, shape), np.float32)
+        heads = (reference or self.heads)(observations, memories)
         inputs = {"observations": observations, "epsilon": epsilon}
+        scaled = self.scaling.features(observations)
         masks = np.ones((len(observations), sum(self.branches)), np.float32)
         if self.branches:
             masks[2:] = np.random.default_rng(1).random(masks[2:].shape) < 0.5
             inputs["action_masks"] = masks
+        if self.memory:
+            inputs["h_in"] = memories
+            (after,) = run(model, inputs, ["h_out"])
+            require_close("memories", after, heads.memories, magnitude(self.actor[:1], scaled))
         actions, raw, values = run(model, inputs, ["actions", "raw_actions", "values"])
         deviation = np.exp(self.log_std)
         drawn = np.asarray(heads.mean + deviation * epsilon[:, :continuous], np.float32)
-        scaled = self.scaling.features(observations)
-        largest = max(float(np.abs(drawn).max(initial=0.0)), magnitude(self.actor, scaled))
-        value_scale = magnitude(self.critic, scaled) * float(self.scaling.reward)
+        largest = max(float(np.abs(drawn).max(initial=0.0)), self._magnitude(self.actor, scaled))
+        value_scale = self._magnitude(self.critic, scaled) * float(self.scaling.reward)
         require_close("raw actions", raw[:, :continuous], drawn, largest)
         require_close("actions", actions[:, :continuous], drawn.clip(-1.0, 1.0), largest)
         require_close("choices", actions[:, continuous:], raw[:, continuous:], 0.0)
@@ -164,6 +220,16 @@ class PpoWeights:
             masks,
             epsilon[:, continuous:],
         )
+
+    def _magnitude(self, network: Sequence[Layer], inputs: Floats) -> float:
+        """Return the scale of rounding errors of a network, also with memories within 1 of 0."""
+        if not self.memory:
+            return magnitude(network, inputs)
+        (weight, bias), *rest = network
+        first = np.maximum(inputs @ weight + bias, 0.0)
+        beside = np.ones((len(first), self.memory // 2), np.float32)
+        later = magnitude(rest, np.concatenate([first, beside], axis=1))
+        return max(magnitude(network[:1], inputs), later)
 
 
 class Actor(NamedTuple):
@@ -222,7 +288,11 @@ class Ppo(CompiledAlgorithm):
         rows, explained = self._prepare(rollout)
         random = self._random.bit_generator.state
         minibatches = draw_minibatches(
-            self._random, len(rollout.following), settings.epochs, settings.batch_size
+            self._random,
+            len(rollout.following),
+            settings.epochs,
+            settings.batch_size,
+            steps=sequence_steps(settings),
         )
         rates = rates_of(settings, self.n_opts)
         outcome = self._make_updates(
@@ -259,6 +329,8 @@ class Ppo(CompiledAlgorithm):
             tuple(weights.critic),
             weights.log_std,
             self._settings.branches,
+            weights.actor_memory or None,
+            weights.critic_memory or None,
         )
 
     def published(self, version: int) -> None:
@@ -337,22 +409,34 @@ class Ppo(CompiledAlgorithm):
         """Take settings, and the shapes of rollouts that follow from them."""
         self._settings = settings
         self._chunk = min(_CHUNK, 2 * self.buffer.most)
-        per_epoch = count_minibatches(self.buffer.most, settings.batch_size)
+        per_epoch = count_minibatches(
+            self.buffer.most, settings.batch_size, steps=sequence_steps(settings)
+        )
         self._most_minibatches = settings.epochs * per_epoch
         self._compiled.clear()
-        self._evaluate, self._make_updates = self._compile()
+        self._evaluate, self._gates, self._make_updates = self._compile()
 
-    def _compile(self) -> tuple[Any, Any]:
+    @property
+    def _is_wide(self) -> bool:
+        """True if updates use all processors; in lockstep bits do not depend on their number."""
+        settings = self._settings
+        return is_for_throughput(settings, self.buffer.agents) and not settings.sync
+
+    def _compile(self) -> tuple[Any, Any, Any]:
         settings, state = self._settings, self._state
-        minibatches = np.zeros((self._most_minibatches, settings.batch_size), np.int32)
+        steps = sequence_steps(settings)
+        shape = (self._most_minibatches, settings.batch_size // steps, steps)
+        minibatches = np.zeros(shape, np.int32)
         rows = _empty_rows(settings, self.buffer.most)
         arguments = (state, rows, minibatches, np.int32(0), rates_of(settings, 0))
-        evaluated = (state.weights, *_empty_rows(settings, self._chunk)[:3])
-        branches = settings.branches
-        # In lockstep the bits do not depend on the number of processors.
-        wide = is_for_throughput(settings, self.buffer.agents) and not settings.sync
+        chunk = _empty_rows(settings, self._chunk)
+        evaluated = (state.weights, *chunk[:3], chunk.memories)
+        branches, wide = settings.branches, self._is_wide
         return (
             self.compiled(partial(_load, "evaluate", branches), *evaluated, wide=wide),
+            self.compiled(partial(_load, "take_in", branches), *evaluated[:2], wide=wide)
+            if settings.memory
+            else None,
             self.compiled(partial(_load, "make_updates", branches), *arguments, wide=wide),
         )
 
@@ -363,20 +447,37 @@ class Ppo(CompiledAlgorithm):
         self.pace.awaits_version = True
 
     def _prepare(self, rollout: Rollout) -> tuple[RolloutRows, float | None]:
-        """Return the rows to learn from, and the explained variance of their returns."""
+        """
+        Return the rows to learn from, and the explained variance of their returns.
+
+        With memory the rows are in the order of their chains.
+        """
         settings, scaling = self._settings, self._normalizer.current
         count = len(rollout.following)
         features = scaling.features(rollout.features)
         present = Actor(self._weights, scaling)
-        log_probs, values = self._score(present, features, rollout.actions, rollout.allowed)
+        others = {}  # the rows of other policies, and their features as these took them
         for version in np.unique(rollout.versions).tolist():
             actor = self._actors[version]
             if actor.weights is present.weights and actor.scaling is present.scaling:
                 continue
-            acted = rollout.versions == version
-            scaled = actor.scaling.features(rollout.features[:count][acted])
-            log_probs[:count][acted], _ = self._score(
-                actor, scaled, rollout.actions[acted], rollout.allowed[acted]
+            acted = np.flatnonzero(rollout.versions == version)
+            others[version] = acted, actor.scaling.features(rollout.features[acted])
+        chains = Chains.of(rollout.following, len(features))
+        memories = rollout.memories
+        if settings.memory:
+            memories = self._recall(chains, features, memories, present, others)
+            self.buffer.remember(memories[count:])
+        log_probs, values = self._score(
+            present, features, rollout.actions, rollout.allowed, memories
+        )
+        for version, (acted, scaled) in others.items():
+            log_probs[acted], _ = self._score(
+                self._actors[version],
+                scaled,
+                rollout.actions[acted],
+                rollout.allowed[acted],
+                memories[acted],
             )
         rewards = scaling.rewards(rollout.rewards) / spread_of_returns(settings)
         advantages = generalized_advantages(
@@ -392,23 +493,66 @@ class Ppo(CompiledAlgorithm):
             log_probs[:count].astype(np.float32),
             advantages.astype(np.float32),
             returns.astype(np.float32),
+            memories[:count],
+            chains.begins[:count],
         )
+        if settings.memory:
+            order = chains.order[chains.order < count]
+            rows = RolloutRows(*(column[order] for column in rows))
+            rows.begins[:: sequence_steps(settings)] = True
         return rows, explained
 
+    def _recall(
+        self,
+        chains: Chains,
+        features: Floats,
+        first: Floats,
+        present: Actor,
+        others: Mapping[int, tuple[Places, Floats]],
+    ) -> Floats:
+        """
+        Return what each agent remembered before each row: float32, [n, 2 * memory].
+
+        Args:
+            chains: The chains of the rows.
+            features: Normalized for the present policy: float32, [n, F].
+            first: What agents remembered where their chains begin: float32, [n, 2 * memory].
+            present: The policy of all rows but those of `others`.
+            others: The rows of other policies by version, and their features.
+
+        """
+        intake = self._take_in(present, features)
+        for version, (acted, scaled) in others.items():
+            other = self._take_in(self._actors[version], scaled)
+            for column, part in zip(intake, other, strict=True):
+                column[acted] = part
+        return chains.recalled(intake, first)
+
+    def _take_in(self, actor: Actor, features: Floats) -> Intake:
+        """Return what rows do to memories. features: float32, [n, F], normalized for the actor."""
+        shape = (len(features), self._settings.memory)
+        intake = Intake(*(np.empty(shape, np.float32) for _ in Intake._fields))
+        for part in chunks(len(features), self._chunk):
+            rows = features[part]
+            outcome = self._gates(actor.weights, _padded(rows, self._chunk))
+            for column, each in zip(intake, outcome, strict=True):
+                column[part] = np.asarray(each)[: len(rows)]
+        return intake
+
     def _score(
-        self, actor: Actor, features: Floats, actions: Floats, allowed: Marks
+        self, actor: Actor, features: Floats, actions: Floats, allowed: Marks, memories: Floats
     ) -> tuple[Doubles, Doubles]:
         """
         Return log-probabilities and values: float64, [n] both.
 
-        features: float32, [n, F], normalized. `actions` and `allowed` may have fewer rows than
-        `features`; the remaining log-probabilities are meaningless.
+        features: float32, [n, F], normalized. memories: float32, [n, 2 * memory]. `actions` and
+        `allowed` may have fewer rows; the remaining log-probabilities are meaningless.
         """
         log_probs, values = np.empty(len(features)), np.empty(len(features))
         for part in chunks(len(features), self._chunk):
             count = len(features[part])
             columns: Iterable[npt.NDArray[Any]] = (
-                column[part] for column in (features, actions, allowed)
+                column[part] for column in (features, actions, allowed, memories)
             )
             if count < self._chunk or len(actions) < part.stop:
                 columns = (_padded(column, self._chunk) for column in columns)
@@ -448,6 +592,8 @@ def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
         zeros(rows),
         zeros(rows),
         zeros(rows),
+        zeros((rows, 2 * settings.memory)),
+        np.zeros(rows, bool),
     )
 
 

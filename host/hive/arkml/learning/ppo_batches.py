@@ -2,17 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.arrays import Marks
+from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import SPREAD
+from arkml.learning.ppo_state import Intake
 
 Doubles = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
+
+
+SEQUENCE_STEPS = 64
+"""Rows of a sequence by which a memory is learned."""
+
+
+class Chains(NamedTuple):
+    """
+    The chains of n rows, each row with the one that follows.
+
+    order: int64, [n], the rows chain after chain, in the order of their steps. begins: bool, [n],
+    the rows that follow on none. places: int64, [n], the number of rows before each in its chain.
+    """
+
+    order: Places
+    begins: npt.NDArray[np.bool_]
+    places: Places
+
+    @classmethod
+    def of(cls, following: Places, count: int) -> Chains:
+        """
+        Return the chains of `count` rows.
+
+        following: int64, [n], the row after each of the first n rows, which comes later than all of
+        its chain before.
+        """
+        before = np.full(count, -1)
+        before[following] = np.arange(len(following))
+        begins = before < 0
+        roots = np.where(begins, np.arange(count), before)
+        places = np.where(begins, 0, 1)
+        while not begins[roots].all():  # each pass doubles the rows that are passed over
+            places = places + places[roots]
+            roots = roots[roots]
+        return cls(np.argsort(roots, kind="stable"), begins, places)
+
+    def recalled(self, intake: Intake, first: Floats) -> Floats:
+        """
+        Return what is remembered before each row: float32, [n, width].
+
+        Args:
+            intake: What each row does to it.
+            first: What is remembered where a chain begins: float32, [n, width].
+
+        """
+        memories = first.copy()
+        before = np.zeros(len(first), np.int64)
+        before[self.order[1:]] = self.order[:-1]
+        by_place = np.argsort(self.places, kind="stable")
+        ends = np.cumsum(np.bincount(self.places))
+        for rows in np.split(by_place, ends[:-1])[1:]:
+            left = before[rows]
+            part = Intake(*(column[left] for column in intake))
+            halves = part.following(*np.split(memories[left], 2, axis=1))
+            memories[rows] = np.concatenate(halves, axis=1)
+        return memories
+
+
+def sequence_steps(settings: Settings) -> int:
+    """Return the rows of a sequence in a minibatch: 1 without memory."""
+    return min(SEQUENCE_STEPS, settings.batch_size) if settings.memory else 1
 
 
 def spread_of_returns(settings: Settings) -> float:
@@ -61,27 +124,33 @@ def generalized_advantages(
     return sums
 
 
-def count_minibatches(rows: int, size: int) -> int:
-    """Return the number of minibatches of 2 to `size` rows in an epoch."""
+def count_minibatches(rows: int, size: int, *, steps: int = 1) -> int:
+    """Return the number of minibatches in an epoch. Arguments as of `draw_minibatches`."""
+    if steps > 1:
+        return -(-rows // (steps * max(1, size // steps)))
     return min(-(-rows // size), rows // 2)
 
 
 def draw_minibatches(
-    random: np.random.Generator, rows: int, epochs: int, size: int
+    random: np.random.Generator, rows: int, epochs: int, size: int, *, steps: int = 1
 ) -> npt.NDArray[np.int32]:
     """
-    Return indices of rows in random order: int32, [epochs * minibatches, size], -1 for padding.
+    Return indices of rows in random order: int32, [epochs * minibatches, sequences, steps].
 
-    The minibatches of an epoch differ by one row at most; an epoch has each row once, or all rows
-    but one if `size` is 2 and `rows` odd.
+    Padding is -1. The minibatches of an epoch differ by one row at most; an epoch has each row
+    once, or all rows but one if `size` is 2 and `rows` odd. With `steps` above 1, minibatches are
+    made of whole sequences.
 
     Args:
         random: The generator of the order.
         rows: The number of rows.
         epochs: The number of passes over all rows.
         size: The largest number of rows of a minibatch.
+        steps: The rows of a sequence, which stay together in their order; the last may be shorter.
 
     """
+    if steps > 1:
+        return _draw_sequences(random, rows, epochs, size, steps)
     count = count_minibatches(rows, size)
     layout = np.full((count, size), -1)
     parts = np.array_split(np.arange(min(rows, count * size)), count)
@@ -89,4 +158,20 @@ def draw_minibatches(
         layout[number, : len(part)] = part
     order = random.permuted(np.tile(np.arange(rows, dtype=np.int32), (epochs, 1)), axis=1)
     drawn = np.where(layout >= 0, order[:, np.maximum(layout, 0)], np.int32(-1))
-    return drawn.reshape(epochs * count, size)
+    return drawn.reshape(epochs * count, size, 1)
+
+
+def _draw_sequences(
+    random: np.random.Generator, rows: int, epochs: int, size: int, steps: int
+) -> npt.NDArray[np.int32]:
+    """Return minibatches of whole sequences. Arguments and result as of `draw_minibatches`."""
+    sequences, each = -(-rows // steps), max(1, size // steps)
+    count = count_minibatches(rows, size, steps=steps)
+    layout = np.full((count, each), sequences)  # that of padding alone
+    for number, part in enumerate(np.array_split(np.arange(sequences), count)):
+        layout[number, : len(part)] = part
+    order = random.permuted(np.tile(np.arange(sequences), (epochs, 1)), axis=1)
+    order = np.concatenate([order, np.full((epochs, 1), sequences)], axis=1)
+    drawn = order[:, layout][..., None] * steps + np.arange(steps)
+    drawn = np.where(drawn < rows, drawn, -1)
+    return drawn.reshape(epochs * count, each, steps).astype(np.int32)

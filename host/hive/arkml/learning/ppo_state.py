@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.networks import learning_rate, no_moments, orthogonal_network
+from arkml.learning.networks import (
+    Network,
+    learning_rate,
+    make_memory,
+    no_moments,
+    orthogonal_network,
+)
 
 _ACTOR_GAIN = 0.01  # the first policy is the same everywhere, as in stable-baselines3
 _CRITIC_GAIN = 1.0
@@ -19,12 +25,15 @@ class Weights(NamedTuple):
 
     The outputs of `actor` are the means of the continuous actions, then the logits of the branches
     side by side. log_std: [continuous], the same at every row. `critic` has one output, in units of
-    scaled rewards.
+    scaled rewards. `actor_memory` and `critic_memory` follow on the first layers; they are empty
+    lists without memory.
     """
 
     actor: Any
     log_std: Any
     critic: Any
+    actor_memory: Any
+    critic_memory: Any
 
 
 class PpoState(NamedTuple):
@@ -54,6 +63,8 @@ class RolloutRows(NamedTuple):
         log_probs: float32, [rows], under the policy that acted.
         advantages: float32, [rows], in units of scaled rewards.
         returns: float32, [rows], in units of scaled rewards.
+        memories: float32, [rows, 2 * memory], what the agents remembered before each row.
+        begins: bool, [rows], True where `memories` is not what the row before has left.
 
     """
 
@@ -63,6 +74,33 @@ class RolloutRows(NamedTuple):
     log_probs: Any
     advantages: Any
     returns: Any
+    memories: Any
+    begins: Any
+
+
+class Intake(NamedTuple):
+    """
+    What rows do to memories, those of the actor beside those of the critic.
+
+    Attributes:
+        along: The share that is kept, times the cosine of the angle: float32, [n, memory].
+        across: The same with the sine: float32, [n, memory].
+        real: What is added to the real parts: float32, [n, memory].
+        imaginary: What is added to the imaginary parts: float32, [n, memory].
+
+    """
+
+    along: Any
+    across: Any
+    real: Any
+    imaginary: Any
+
+    def following(self, real: Any, imaginary: Any) -> tuple[Any, Any]:
+        """Return the parts of what is remembered after the rows, by those before: [n, memory]."""
+        return (
+            self.along * real - self.across * imaginary + self.real,
+            self.across * real + self.along * imaginary + self.imaginary,
+        )
 
 
 class PpoRates(NamedTuple):
@@ -78,14 +116,24 @@ class PpoRates(NamedTuple):
 def first_state(settings: Settings) -> PpoState:
     """Return the state before the first update, in numpy; the seed determines it."""
     random = np.random.default_rng(settings.seed)
-    hidden = [settings.hidden] * settings.layers
     outputs = settings.continuous + sum(settings.branches)
     weights = Weights(
-        orthogonal_network(random, [settings.features, *hidden, outputs], _ACTOR_GAIN),
+        _network(random, settings, outputs, _ACTOR_GAIN),
         np.zeros(settings.continuous, np.float32),
-        orthogonal_network(random, [settings.features, *hidden, 1], _CRITIC_GAIN),
+        _network(random, settings, 1, _CRITIC_GAIN),
+        *(make_memory(random, settings.hidden, settings.memory) for _ in range(2)),
     )
     return PpoState(weights, *no_moments(weights), np.int32(0))
+
+
+def _network(random: np.random.Generator, settings: Settings, outputs: int, gain: float) -> Network:
+    """Return a network whose second layer has the memory among its inputs."""
+    hidden = [settings.hidden] * settings.layers
+    if not settings.memory:
+        return orthogonal_network(random, [settings.features, *hidden, outputs], gain)
+    (first,) = orthogonal_network(random, [settings.features, settings.hidden], np.sqrt(2.0))
+    rest = [settings.hidden + settings.memory, *hidden[1:], outputs]
+    return [first, *orthogonal_network(random, rest, gain)]
 
 
 def rates_of(settings: Settings, n_opts: int) -> PpoRates:

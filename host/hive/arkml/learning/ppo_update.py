@@ -7,14 +7,23 @@ The number of minibatches is an argument of the loop, so one program serves any 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from arkml.learning.algorithm import Layer
 from arkml.learning.networks import AdamMoments
-from arkml.learning.ppo_state import PpoRates, PpoState, RolloutRows, Weights
+from arkml.learning.ppo_state import (
+    Intake,
+    PpoRates,
+    PpoState,
+    RolloutRows,
+    Weights,
+)
 from arkml.learning.updates import Updated, forward, repeat, step
 
 MASKED = -1e9
@@ -39,11 +48,36 @@ class PpoLosses(NamedTuple):
 
 
 def evaluate(
-    branches: tuple[int, ...], weights: Weights, features: Any, actions: Any, allowed: Any
+    branches: tuple[int, ...],
+    weights: Weights,
+    features: Any,
+    actions: Any,
+    allowed: Any,
+    memories: Any,
 ) -> tuple[Any, Any]:
     """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
-    log_probs, _ = score(branches, weights, features, actions, allowed)
-    return log_probs, forward(weights.critic, features)[:, 0]
+    outputs, values = heads(
+        weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
+    )
+    log_probs, _ = score(branches, weights.log_std, outputs, actions, allowed)
+    return log_probs, values
+
+
+def take_in(branches: tuple[int, ...], weights: Weights, features: Any) -> Intake:
+    """
+    Return what each row does to memories, whatever is remembered.
+
+    Rows of any version are computed beside others thus.
+    """
+    del branches
+    found: list[Intake] = []
+
+    def note(intake: Intake) -> Any:
+        found.append(intake)
+        return intake.real, intake.imaginary
+
+    heads(weights, features, note)
+    return found[0]
 
 
 def make_updates(
@@ -61,15 +95,20 @@ def make_updates(
         branches: The number of choices of each branch.
         state: The state before.
         rows: The rows of the rollout.
-        minibatches: Indices of rows, -1 for padding: int32, [at least count, B].
+        minibatches: Indices of rows, -1 for padding: int32, [at least count, sequences, steps].
         count: The number of minibatches: int32.
         rates: The rates of this call, such as the learning rate.
 
     """
 
     def make_update(number: Any, state: PpoState) -> tuple[PpoState, PpoLosses, tuple[()]]:
-        places = minibatches[number]
+        sequences = minibatches[number].T  # so that the rows of a step lie side by side
+        places = sequences.reshape(-1)
         chosen = RolloutRows(*(column[jnp.maximum(places, 0)] for column in rows))
+        in_sequences = jnp.maximum(sequences, 0)
+        chosen = chosen._replace(
+            memories=rows.memories[in_sequences], begins=rows.begins[in_sequences]
+        )
         return *update(branches, state, chosen, places >= 0, rates), ()
 
     return repeat(make_update, state, count, PpoLosses, ())[0]
@@ -101,8 +140,9 @@ def losses_of(
     Args:
         weights: The networks.
         branches: The number of choices of each branch.
-        rows: The rows of the minibatch.
-        counts: False for padding: bool, [B]. At least two rows count.
+        rows: The rows of the minibatch, by the steps of sequences: of memories and beginnings the
+            first two axes are steps and sequences.
+        counts: False for padding: bool, [B].
         rates: The coefficients of the parts.
 
     """
@@ -112,14 +152,15 @@ def losses_of(
         return jnp.where(counts, values, 0.0).sum() / number
 
     centered = rows.advantages - mean(rows.advantages)
-    variance = jnp.where(counts, jnp.square(centered), 0.0).sum() / (number - 1)
+    variance = jnp.where(counts, jnp.square(centered), 0.0).sum() / jnp.maximum(number - 1, 1)
     advantages = centered / (jnp.sqrt(variance) + _SMALLEST)
-    log_probs, entropies = score(branches, weights, rows.features, rows.actions, rows.allowed)
+    outputs, values = heads(weights, rows.features, partial(_in_sequences, rows))
+    log_probs, entropies = score(branches, weights.log_std, outputs, rows.actions, rows.allowed)
     change = log_probs - rows.log_probs
     ratio = jnp.exp(change)
     clipped = jnp.clip(ratio, 1.0 - rates.clip_range, 1.0 + rates.clip_range)
     policy = -mean(jnp.minimum(advantages * ratio, advantages * clipped))
-    value = mean(jnp.square(rows.returns - forward(weights.critic, rows.features)[:, 0]))
+    value = mean(jnp.square(rows.returns - values))
     entropy = -mean(entropies)
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
     approx_kl = mean(ratio - 1.0 - change)
@@ -128,8 +169,62 @@ def losses_of(
     return total, PpoLosses(policy, value, entropy, total, approx_kl, clip_fraction, no_norm)
 
 
+def heads(weights: Weights, features: Any, remember: Callable[[Intake], Any]) -> tuple[Any, Any]:
+    """
+    Return the outputs of the actor, [n, outputs], and values, [n].
+
+    Where there is memory, `remember` returns the real and the imaginary parts of what is remembered
+    after each row, [n, memory], by what rows do to memories.
+    """
+    if not weights.actor_memory:
+        return forward(weights.actor, features), forward(weights.critic, features)[:, 0]
+    networks = (weights.actor, weights.critic)
+    firsts = [jax.nn.relu(linear(one[0], features)) for one in networks]
+    memories = (weights.actor_memory, weights.critic_memory)
+    gates, taken = (
+        [linear(one[part], first) for one, first in zip(memories, firsts, strict=True)]
+        for part in (0, 1)
+    )
+    opened = jax.nn.sigmoid(jnp.concatenate(gates, -1))
+    halves = zip(*(jnp.split(jnp.tanh(one), 2, -1) for one in taken), strict=True)
+    real, imaginary = (opened * jnp.concatenate(half, -1) for half in halves)
+    angles = jnp.concatenate([one.angles for one in memories])
+    keep = 1.0 - opened
+    after = remember(Intake(keep * jnp.cos(angles), keep * jnp.sin(angles), real, imaginary))
+    parts = zip(*(jnp.split(part, 2, -1) for part in after), strict=True)
+    outputs, values = (
+        forward(network[1:], jnp.concatenate([first, *own], -1))
+        for network, first, own in zip(networks, firsts, parts, strict=True)
+    )
+    return outputs, values[:, 0]
+
+
+def linear(layer: Layer, inputs: Any) -> Any:
+    """Return the outputs of a layer."""
+    return inputs @ layer.weight + layer.bias
+
+
+def _in_sequences(rows: RolloutRows, intake: Intake) -> tuple[Any, Any]:
+    """Return the parts of what is remembered after each row of sequences: float32, [n, memory]."""
+
+    def follow(left: tuple[Any, Any], row: Any) -> tuple[Any, Any]:
+        begins, before, taken = row
+        after = taken.following(
+            *(jnp.where(begins, *two) for two in zip(before, left, strict=True))
+        )
+        return after, after
+
+    steps, sequences = rows.begins.shape
+    by_step = Intake(*(part.reshape(steps, sequences, -1) for part in intake))
+    before = tuple(jnp.split(rows.memories, 2, -1))
+    nothing = (jnp.zeros_like(before[0][0]),) * 2
+    _, after = jax.lax.scan(follow, nothing, (rows.begins[..., None], before, by_step))
+    real, imaginary = (part.reshape(steps * sequences, -1) for part in after)
+    return real, imaginary
+
+
 def score(
-    branches: tuple[int, ...], weights: Weights, features: Any, actions: Any, allowed: Any
+    branches: tuple[int, ...], log_std: Any, outputs: Any, actions: Any, allowed: Any
 ) -> tuple[Any, Any]:
     """
     Return log-probabilities of actions, [n], and entropies of their distributions, [n].
@@ -137,12 +232,11 @@ def score(
     The distribution is a Gaussian for each continuous action and a categorical one for each branch,
     all independent of each other.
     """
-    outputs = forward(weights.actor, features)
-    continuous = len(weights.log_std)
-    deviations = (actions[:, :continuous] - outputs[:, :continuous]) * jnp.exp(-weights.log_std)
-    each = -0.5 * (jnp.square(deviations) + _LOG_OF_2_PI) - weights.log_std
+    continuous = len(log_std)
+    deviations = (actions[:, :continuous] - outputs[:, :continuous]) * jnp.exp(-log_std)
+    each = -0.5 * (jnp.square(deviations) + _LOG_OF_2_PI) - log_std
     log_probs = each.sum(-1)
-    entropies = jnp.full_like(log_probs, (0.5 * (1.0 + _LOG_OF_2_PI) + weights.log_std).sum())
+    entropies = jnp.full_like(log_probs, (0.5 * (1.0 + _LOG_OF_2_PI) + log_std).sum())
     first = 0
     for branch, choices in enumerate(branches):
         span = slice(first, first + choices)

@@ -17,7 +17,7 @@ from arkml.hive.protocol.rows import NO_ROW, RowColumns, RowKind
 from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
-from arkml.learning.ppo_batches import count_minibatches
+from arkml.learning.ppo_batches import count_minibatches, sequence_steps
 from arkml.learning.ppo_plan import planned
 from arkml.learning.trajectories import SessionChains
 
@@ -46,6 +46,8 @@ class Rollout(NamedTuple):
             int64, [n].
         rewards: The rewards that led to the next row: float32, [n].
         dones: True where nothing follows the next row: bool, [n].
+        memories: What each agent remembered before the row, where its chain begins: float32,
+            [n + m, 2 * memory].
 
     """
 
@@ -56,6 +58,7 @@ class Rollout(NamedTuple):
     following: Places
     rewards: Floats
     dones: Marks
+    memories: Floats
 
 
 class RolloutBuffer:
@@ -197,7 +200,21 @@ class RolloutBuffer:
             following,
             np.clip(held["reward"][after], *self._chains.reward_bounds),
             terminal & self.settings.use_terminal_masking,
+            np.concatenate([rows["memory"], held["memory"][after[is_end]]]),
         )
+
+    def remember(self, memories: Floats) -> None:
+        """
+        Set what agents remembered before the m rows at the ends of chains, in the order of `take`.
+
+        memories: float32, [m, 2 * memory]. The rows that stay are among them.
+        """
+        held = self._held
+        places = np.flatnonzero(held["next"] >= 0)[: self.most]
+        after = held["next"][places]
+        is_end = np.ones(len(held), bool)
+        is_end[places] = False
+        held["memory"][after[is_end[after]]] = memories
 
     def release(self) -> None:
         """
@@ -295,6 +312,7 @@ class RolloutBuffer:
         added["is_useful"] = useful[kept]
         added["session"] = session
         added["hash"] = row_hashes(session, kind, columns) if is_audited() else 0
+        added["memory"] = 0.0
         added["next"] = -1
         self.held += len(numbers)
 
@@ -342,6 +360,7 @@ def _row(settings: Settings) -> np.dtype[Any]:
             ("features", np.float32, (settings.features,)),
             ("action", np.float32, (settings.actions,)),
             ("allowed", np.bool_, (sum(settings.branches),)),
+            ("memory", np.float32, (2 * settings.memory,)),
             ("state", np.uint8),
             ("is_useful", np.bool_),
         ]
@@ -407,7 +426,8 @@ class RolloutPace:
             return 0
         settings, buffer = self._buffer.settings, self._buffer
         rollout = min(buffer.transitions, buffer.most)
-        return settings.epochs * count_minibatches(rollout, settings.batch_size)
+        per_epoch = count_minibatches(rollout, settings.batch_size, steps=sequence_steps(settings))
+        return settings.epochs * per_epoch
 
     def turn(self, due: int) -> int:
         """Return `due`: all epochs of a rollout are one call."""

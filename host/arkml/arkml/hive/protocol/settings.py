@@ -45,10 +45,11 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         features: Number of features of a row.
         actions: Number of continuous actions, plus one for each branch.
         branches: Number of choices of each branch.
-        algorithm: Name of a learner, such as "sac"; "auto" is "ppo" with branches and "sac"
-            without.
+        algorithm: Name of a learner, such as "sac"; "auto" is "ppo" with branches or memory and
+            "sac" without.
         pace: What PPO learns for: from few rows ("efficient"), or from many in little time
             ("throughput"); "auto" decides by the number of agents.
+        memory: Numbers that each agent remembers for its actions, and as many for its values.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
         learning_rate_steps: Updates from the first learning rate to the last, 0 for a constant
@@ -72,6 +73,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     pace: Pace = "auto"
     hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
+    memory: Annotated[int, Meta(ge=0, le=1_024, multiple_of=2)] = 0
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     target_entropy: Annotated[float, Meta(ge=-20.0, le=0.6)] = 0.0
     use_terminal_masking: bool = True
@@ -130,12 +132,17 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
                 f' branches of {", ".join(map(str, self.branches))} choices; use "ppo"'
             )
 
+        if self.memory and self.learner == "sac":
+            raise InvalidSettings(
+                f'memory is {self.memory}, and algorithm is "sac", which learns without: use "ppo"'
+            )
+
     @property
     def learner(self) -> str:
         """The name of the learner, with "auto" resolved."""
         if self.algorithm != "auto":
             return self.algorithm
-        return "ppo" if self.branches else "sac"
+        return "ppo" if self.branches or self.memory else "sac"
 
     @property
     def continuous(self) -> int:

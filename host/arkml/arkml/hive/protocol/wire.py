@@ -166,8 +166,8 @@ def _container(kind: inspect.Type) -> inspect.Type:
 def _expected(kind: inspect.Type) -> str:
     """Return the values that a type takes in words, such as "a whole number from 0 to 9"."""
     match kind:
-        case inspect.IntType(ge=least, le=most):
-            return "a whole number" + _range(least, most)
+        case inspect.IntType(ge=least, le=most, multiple_of=factor):
+            return f"a{'n even' if factor == 2 else ''} whole number" + _range(least, most)
         case inspect.FloatType(ge=least, le=most):
             return "a number" + _range(least, most)
         case inspect.BoolType():
