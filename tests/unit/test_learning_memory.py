@@ -120,7 +120,7 @@ def test_what_is_remembered_is_what_the_policy_that_acted_remembered():
         player.frame()
     rollout = player.ppo.buffer.take()
     keys = player.keys()
-    rows, _ = player.ppo._prepare(rollout)
+    rows, _, _ = player.ppo._prepare(rollout)
     order = Chains.of(rollout.following, len(rollout.features)).order
     learned = [keys[row] for row in order if row < len(rollout.following)]
 
@@ -215,7 +215,7 @@ def test_sequences_begin_with_what_was_remembered_before_them():
     player.learn()
     for _ in range(50):
         player.frame()
-    rows, _ = player.ppo._prepare(player.ppo.buffer.take())
+    rows, _, _ = player.ppo._prepare(player.ppo.buffer.take())
     sequences = set(range(0, 5 * 50, SEQUENCE_STEPS))
 
     assert set(np.flatnonzero(rows.begins)) == sequences | {50 * agent for agent in range(AGENTS)}

@@ -158,6 +158,33 @@ def test_one_program_evaluates_and_one_updates_whatever_the_rows(programs):
     assert first == len(programs) == 2
 
 
+def test_the_learning_rate_follows_how_far_updates_move_the_policy():
+    made, _ = ppo(target_kl=0.02)
+    rates = []
+    for divergence in (0.05, 0.05, 0.03, 0.005, 0.005, 0.005, *(1.0,) * 40):
+        made._adapt(divergence)
+        rates.append(made._rate_share)
+
+    assert rates[:6] == pytest.approx([1 / 1.5, 1 / 1.5**2, 1 / 1.5**2, 1 / 1.5, 1.0, 1.0])
+    assert rates[-1] == 0.01
+
+
+def test_a_rate_that_was_lowered_is_the_one_of_the_next_updates_and_survives_a_restart():
+    player = Player(*ppo(target_kl=1e-9, learning_rate_init=1e-2, learning_rate_end=1e-2))
+    first, second = player.learn(), player.learn()
+    state = player.ppo.state()
+    again, _ = ppo()
+    again.restore(State(state.tensors, json.loads(json.dumps(state.plain))))
+    kept, _ = ppo(target_kl=0.0)
+    kept._adapt(1.0)
+
+    assert first["train/learning_rate"] == pytest.approx(1e-2)
+    assert second["train/learning_rate"] == pytest.approx(1e-2 / 1.5)
+    assert again._rate_share == pytest.approx(1.5**-2)
+    assert again._advantages == player.ppo._advantages
+    assert kept._rate_share == 1.0
+
+
 def test_losses_have_the_tags_of_stable_baselines3():
     player = Player(*ppo())
     losses = player.learn()
@@ -213,7 +240,7 @@ def test_log_probabilities_are_those_of_the_version_that_acted():
     player.play(9)
     normalizer.adopt()
     rollout = made.buffer.take()
-    rows, _ = made._prepare(rollout)
+    rows, _, _ = made._prepare(rollout)
 
     assert at < second
     assert np.unique(rollout.versions).tolist() == [acting[2], new[2]]

@@ -13,6 +13,7 @@ from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import SPREAD
 from arkml.learning.ppo_batches import (
+    AdvantageScale,
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
@@ -89,6 +90,31 @@ def test_minibatches_have_each_row_once_an_epoch_and_two_at_least(rows, epochs, 
     for epoch in np.split(drawn, epochs):
         used = epoch[epoch >= 0]
         assert len(np.unique(used)) == len(used) == rows - (size == 2 and rows % 2)
+
+
+def test_advantages_are_divided_by_their_deviation():
+    drawn = np.random.default_rng(0).normal(3.0, 5.0, 4_096)
+    first = AdvantageScale().after(drawn)
+
+    assert (first.scaled(drawn).mean(), first.scaled(drawn).std()) == pytest.approx((0.0, 1.0))
+    assert AdvantageScale().after(np.ones(8)).scaled(np.ones(8)).tolist() == [0.0] * 8
+
+
+def test_small_advantages_after_large_ones_stay_small():
+    large, small = np.array([-1.0, 1.0] * 50), np.array([-0.01, 0.01] * 50)
+    scale = AdvantageScale()
+    for _ in range(3):
+        scale = scale.after(large)
+    for rollouts in (1, 20, 120):
+        later = scale
+        for _ in range(rollouts):
+            later = later.after(small)
+        expected = 1.0 - 0.9**3, 1.0 - 0.9 ** (3 + rollouts)
+        of_late = 0.9**rollouts * expected[0] + (expected[1] - 0.9**rollouts * expected[0]) * 1e-4
+
+        assert later.scaled(small).std() == pytest.approx(0.01 / np.sqrt(of_late / expected[1]))
+    assert later.scaled(small).std() > 0.9  # in the end they are all that there is
+    assert later.after(large).scaled(large).std() == pytest.approx(1.0)  # never more than that
 
 
 def test_every_epoch_has_an_order_of_its_own():

@@ -85,13 +85,13 @@ def in_sequences(rows):
     return columns._replace(memories=rows.memories[order], begins=rows.begins[order])
 
 
-def made_updates(of, state, rows, batches):
+def made_updates(of, state, rows, batches, epochs=1):
     """Updates in one shape for all tests, complete before numpy's arrays change."""
     rates = rates_of(of, 0)
     rows = RolloutRows(*(filled(column, MOST_ROWS, 7) for column in rows))
     count = np.int32(len(batches))
     batches = filled(batches, MOST_BATCHES, 5)
-    made = MAKE_UPDATES(of.branches, state, rows, batches.copy(), count, rates)
+    made = MAKE_UPDATES(of.branches, state, rows, batches.copy(), count, np.int32(epochs), rates)
     return jax.block_until_ready(made)
 
 
@@ -172,8 +172,7 @@ def score_64(branches, weights, rows):
 
 def loss_64(branches, weights, rows, rates):
     log_probs, entropies = score_64(branches, weights, rows)
-    raw = rows.advantages.astype(np.float64)
-    advantages = (raw - raw.mean()) / (raw.std(ddof=1) + 1e-8)
+    advantages = rows.advantages.astype(np.float64)
     ratio = np.exp(log_probs - rows.log_probs)
     clip = float(rates.clip_range)
     clipped = np.clip(ratio, 1 - clip, 1 + clip)
@@ -339,7 +338,7 @@ def test_updates_are_those_of_stable_baselines3(
     monkeypatch.setattr(np.random, "permutation", lambda _: next(remaining))
     theirs.train()
     batches = np.concatenate([order.reshape(-1, size) for order in orders]).astype(np.int32)
-    ours = made_updates(of, made, rows, batches)
+    ours = made_updates(of, made, rows, batches[..., None])
 
     policy, weights = theirs.policy, ours.state.weights
     for networks, network in (
@@ -368,6 +367,7 @@ def their_ppo(of, weights, rows, size, epochs):
     count = len(rows.features)
     made = PPO(
         "MlpPolicy", DummyVecEnv([lambda: Still(space)]), n_steps=count, batch_size=size,
+        normalize_advantage=False,
         n_epochs=epochs, learning_rate=of.learning_rate_init, ent_coef=0.01, device="cpu",
         policy_kwargs={"net_arch": [8, 8], "activation_fn": torch.nn.ReLU},
     )  # fmt: skip

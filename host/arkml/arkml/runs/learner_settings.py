@@ -42,6 +42,7 @@ class LearnerSettings(TypedDict, total=False):
     rollout_rows: int
     epochs: int
     clip_range: float
+    target_kl: float
     gae_lambda: float
     entropy_coefficient: float
     value_coefficient: float

@@ -28,6 +28,7 @@ from arkml.learning.policy_graph import (
     tensors_of,
 )
 from arkml.learning.ppo_batches import (
+    AdvantageScale,
     Chains,
     count_minibatches,
     draw_minibatches,
@@ -44,6 +45,8 @@ log = SafeLogger(__name__)
 
 Doubles = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
+
+_RATE_STEP, _LEAST_SHARE = 1.5, 0.01  # of the learning rate
 
 _CHUNK = 8_192
 """Rows of one call that evaluates."""
@@ -258,6 +261,8 @@ class Ppo(CompiledAlgorithm):
         self._before = self._weights
         self._exported = Actor(self._weights, normalizer.current)
         self._actors: dict[int, Actor] = {}
+        self._advantages = AdvantageScale()
+        self._rate_share = 1.0
         self._stale_before = 0
         self._is_preparing = False
         self._size(self.buffer.settings)
@@ -285,7 +290,7 @@ class Ppo(CompiledAlgorithm):
         stale = self.buffer.stale_rows - self._stale_before
         self._stale_before = self.buffer.stale_rows
         stale_share = stale / (stale + len(rollout.following))
-        rows, explained = self._prepare(rollout)
+        rows, explained, scale = self._prepare(rollout)
         random = self._random.bit_generator.state
         minibatches = draw_minibatches(
             self._random,
@@ -294,12 +299,13 @@ class Ppo(CompiledAlgorithm):
             settings.batch_size,
             steps=sequence_steps(settings),
         )
-        rates = rates_of(settings, self.n_opts)
+        rates = rates_of(settings, self.n_opts, self._rate_share)
         outcome = self._make_updates(
             self._state,
             RolloutRows(*(_padded(column, self.buffer.most) for column in rows)),
             _padded(minibatches, self._most_minibatches),
             np.int32(len(minibatches)),
+            np.int32(settings.epochs),
             rates,
         )
         try:
@@ -307,6 +313,8 @@ class Ppo(CompiledAlgorithm):
         except Diverged:
             self._random.bit_generator.state = random
             raise
+        self._advantages = scale
+        self._adapt(float(outcome.losses.last_kl))
         self._begin_rollout()
         return self._tagged(outcome.losses, explained) | {
             "train/learning_rate": float(rates.learning_rate),
@@ -364,6 +372,8 @@ class Ppo(CompiledAlgorithm):
             "before": self._scalings(buffer.versions_before),
             "learned_rows": buffer.learned_rows,
             "agents": buffer.agents,
+            "rate_share": self._rate_share,
+            "advantages": [self._advantages.variance, self._advantages.weight],
         }
 
     def _continue(self, saved: SavedPpo, facts: Mapping[str, Any]) -> None:
@@ -375,7 +385,10 @@ class Ppo(CompiledAlgorithm):
             }
             for part, weights in (("newest", saved.newest.weights), ("before", saved.before))
         )
-        agents = int(facts.get("agents", 0))  # earlier releases did not count them
+        # Checkpoints of earlier releases have neither of these.
+        agents = int(facts.get("agents", 0))
+        self._rate_share = float(facts.get("rate_share", 1.0))
+        self._advantages = AdvantageScale(*map(float, facts.get("advantages", ())))
         self.buffer.restore(before, int(facts["learned_rows"]), agents)
         for version in newest:
             self.buffer.published(version)
@@ -428,7 +441,7 @@ class Ppo(CompiledAlgorithm):
         shape = (self._most_minibatches, settings.batch_size // steps, steps)
         minibatches = np.zeros(shape, np.int32)
         rows = _empty_rows(settings, self.buffer.most)
-        arguments = (state, rows, minibatches, np.int32(0), rates_of(settings, 0))
+        arguments = (state, rows, minibatches, np.int32(0), np.int32(1), rates_of(settings, 0))
         chunk = _empty_rows(settings, self._chunk)
         evaluated = (state.weights, *chunk[:3], chunk.memories)
         branches, wide = settings.branches, self._is_wide
@@ -440,15 +453,30 @@ class Ppo(CompiledAlgorithm):
             self.compiled(partial(_load, "make_updates", branches), *arguments, wide=wide),
         )
 
+    def _adapt(self, divergence: float) -> None:
+        """
+        Lower the learning rate after updates that moved the policy far, and raise it after others.
+
+        That is the rule of rl_games and RSL-RL, once for each rollout. The rate that is set is the
+        highest.
+        """
+        target = self._settings.target_kl
+        if not target:
+            self._rate_share = 1.0
+        elif divergence > 2.0 * target:
+            self._rate_share = max(self._rate_share / _RATE_STEP, _LEAST_SHARE)
+        elif divergence < target / 2.0:
+            self._rate_share = min(self._rate_share * _RATE_STEP, 1.0)
+
     def _begin_rollout(self) -> None:
         self._before, self._weights = self._weights, mapped(np.array, self._state.weights)
         self.buffer.release()
         self._actors = {v: a for v, a in self._actors.items() if v in self.buffer.versions}
         self.pace.awaits_version = True
 
-    def _prepare(self, rollout: Rollout) -> tuple[RolloutRows, float | None]:
+    def _prepare(self, rollout: Rollout) -> tuple[RolloutRows, float | None, AdvantageScale]:
         """
-        Return the rows to learn from, and the explained variance of their returns.
+        Return the rows to learn from, the explained variance of their returns, and their scale.
 
         With memory the rows are in the order of their chains.
         """
@@ -484,6 +512,7 @@ class Ppo(CompiledAlgorithm):
             rewards, values, rollout.following, rollout.dones, settings.gamma, settings.gae_lambda
         )
         returns = advantages + values[:count]
+        scale = self._advantages.after(advantages)
         variance = float(returns.var())
         explained = 1.0 - float(advantages.var()) / variance if variance > 0.0 else None
         rows = RolloutRows(
@@ -491,7 +520,7 @@ class Ppo(CompiledAlgorithm):
             rollout.actions,
             rollout.allowed,
             log_probs[:count].astype(np.float32),
-            advantages.astype(np.float32),
+            scale.scaled(advantages).astype(np.float32),
             returns.astype(np.float32),
             memories[:count],
             chains.begins[:count],
@@ -500,7 +529,7 @@ class Ppo(CompiledAlgorithm):
             order = chains.order[chains.order < count]
             rows = RolloutRows(*(column[order] for column in rows))
             rows.begins[:: sequence_steps(settings)] = True
-        return rows, explained
+        return rows, explained, scale
 
     def _recall(
         self,

@@ -21,6 +21,10 @@ SEQUENCE_STEPS = 64
 """Rows of a sequence by which a memory is learned."""
 
 
+_KEPT = 0.9  # share of the variances before that a rollout leaves
+_SMALLEST = 1e-8  # added to the deviation of advantages, as in stable-baselines3
+
+
 class Chains(NamedTuple):
     """
     The chains of n rows, each row with the one that follows.
@@ -86,6 +90,37 @@ def spread_of_returns(settings: Settings) -> float:
     added, and their gradients bounded together.
     """
     return SPREAD if settings.normalize else 1.0
+
+
+class AdvantageScale(NamedTuple):
+    """
+    The number that advantages are divided by: the larger of their deviation now and of late.
+
+    A rollout in which nothing is better than expected has small advantages, which are noise.
+    Divided by their own deviation they would be as large as those of any other, and a policy that
+    has learned would unlearn by them.
+
+    Attributes:
+        variance: The mean variance of the rollouts so far, of which each counts 0.9 times as much
+            as the next.
+        weight: The sum of their weights, 0 before the first, 1 after many.
+
+    """
+
+    variance: float = 0.0
+    weight: float = 0.0
+
+    def after(self, advantages: Doubles) -> AdvantageScale:
+        """Return the scale for a rollout with these advantages, [n], and the next ones."""
+        new = 1.0 - _KEPT
+        variance = self.variance + new * (float(advantages.var()) - self.variance)
+        return AdvantageScale(variance, self.weight + new * (1.0 - self.weight))
+
+    def scaled(self, advantages: Doubles) -> Doubles:
+        """Return the advantages of the newest rollout, centered and divided: float64, [n]."""
+        largest = max(float(advantages.var()), self.variance / self.weight)
+        scaled: Doubles = (advantages - advantages.mean()) / (np.sqrt(largest) + _SMALLEST)
+        return scaled
 
 
 def generalized_advantages(

@@ -12,11 +12,13 @@ MANY = 64
 STEPS = 64
 """Steps of each agent in a rollout of many agents."""
 
+_FEW_BATCH = 512
+_RATE = 3e-3  # of large minibatches
 _LEAST, _MOST = 16_384, 131_072  # rows of such a rollout
 _LEAST_STEPS = 8  # of so many agents that they would fill the largest rollout with less
 _LARGEST = 1 << 20  # that the setting takes
 _MINIBATCHES = 8  # of an epoch, if none is larger than _MOST_BATCH
-_MOST_BATCH = 8_192
+_MOST_BATCH = 4_096
 _MOST_NUMBERS = 1 << 26  # features of all rows: 256 MiB
 _DEFAULTS = Settings(1, 1)
 
@@ -30,20 +32,27 @@ def planned(settings: Settings, agents: int) -> Settings:
     """
     Return the settings by which PPO learns from so many agents at a time.
 
-    For throughput, settings that have their defaults get values by the number of agents; all others
-    stay. docs/training_defaults.md has the table, and how the values were found.
+    Settings that have their defaults get values by the number of agents; all others stay.
+    docs/training_defaults.md has the table, and how the values were found.
     """
-    if not is_for_throughput(settings, agents):
-        return settings
-    rows = 1 << (STEPS * agents - 1).bit_length()
-    fitting = max(settings.batch_size, _MOST_NUMBERS // settings.features)
-    rows = min(max(rows, _LEAST), max(_MOST, _LEAST_STEPS * agents), fitting, _LARGEST)
-    values: dict[str, Any] = {
-        "rollout_rows": rows,
-        "epochs": 3,
-        "batch_size": min(_MOST_BATCH, rows // _MINIBATCHES),
-        "entropy_coefficient": 0.01,
-    }
+    values: dict[str, Any] = {"entropy_coefficient": 0.01} if settings.branches else {}
+    if is_for_throughput(settings, agents):
+        values |= _for_throughput(settings, agents)
+    else:
+        values["batch_size"] = _FEW_BATCH
     return settings.changed(
         {n: v for n, v in values.items() if getattr(settings, n) == getattr(_DEFAULTS, n)}
     )
+
+
+def _for_throughput(settings: Settings, agents: int) -> dict[str, Any]:
+    rows = 1 << (STEPS * agents - 1).bit_length()
+    fitting = max(settings.batch_size, _MOST_NUMBERS // settings.features)
+    rows = min(max(rows, _LEAST), max(_MOST, _LEAST_STEPS * agents), fitting, _LARGEST)
+    return {
+        "rollout_rows": rows,
+        "epochs": 2,
+        "batch_size": min(_MOST_BATCH, rows // _MINIBATCHES),
+        "learning_rate_init": _RATE,
+        "learning_rate_end": _RATE,
+    }

@@ -61,7 +61,7 @@ class RolloutRows(NamedTuple):
         actions: float32, [rows, A], continuous ones unclipped, then the indices of choices.
         allowed: bool, [rows, choices].
         log_probs: float32, [rows], under the policy that acted.
-        advantages: float32, [rows], in units of scaled rewards.
+        advantages: float32, [rows], centered and scaled.
         returns: float32, [rows], in units of scaled rewards.
         memories: float32, [rows, 2 * memory], what the agents remembered before each row.
         begins: bool, [rows], True where `memories` is not what the row before has left.
@@ -136,10 +136,14 @@ def _network(random: np.random.Generator, settings: Settings, outputs: int, gain
     return [first, *orthogonal_network(random, rest, gain)]
 
 
-def rates_of(settings: Settings, n_opts: int) -> PpoRates:
-    """Return the numbers of the updates that follow on `n_opts` updates, in numpy."""
+def rates_of(settings: Settings, n_opts: int, share: float = 1.0) -> PpoRates:
+    """
+    Return the numbers of the updates that follow on `n_opts` updates, in numpy.
+
+    `share` is that of the learning rate which is taken.
+    """
     numbers = (
-        learning_rate(settings, n_opts),
+        share * learning_rate(settings, n_opts),
         settings.clip_range,
         settings.entropy_coefficient,
         settings.value_coefficient,

@@ -30,13 +30,16 @@ MASKED = -1e9
 """Logit of a choice that an agent cannot take: its probability is exactly 0 in float32."""
 
 _ADAM = optax.scale_by_adam(eps=1e-5)  # as in stable-baselines3's PPO
-_SMALLEST = 1e-8  # added to the deviation of advantages, as in stable-baselines3
 _NORM_EPSILON = 1e-6  # added to the norm of gradients, as in torch
 _LOG_OF_2_PI = 1.8378770664093453
 
 
 class PpoLosses(NamedTuple):
-    """Losses and measures of one minibatch, or means over several: float32 scalars."""
+    """
+    Losses and measures of one minibatch, or means over several: float32 scalars.
+
+    `last_kl` is the mean of `approx_kl` over the last epoch.
+    """
 
     policy: Any
     value: Any
@@ -45,6 +48,7 @@ class PpoLosses(NamedTuple):
     approx_kl: Any
     clip_fraction: Any
     gradient_norm: Any
+    last_kl: Any
 
 
 def evaluate(
@@ -86,6 +90,7 @@ def make_updates(
     rows: RolloutRows,
     minibatches: Any,
     count: Any,
+    epochs: Any,
     rates: PpoRates,
 ) -> Updated:
     """
@@ -97,6 +102,7 @@ def make_updates(
         rows: The rows of the rollout.
         minibatches: Indices of rows, -1 for padding: int32, [at least count, sequences, steps].
         count: The number of minibatches: int32.
+        epochs: The number of epochs that they make: int32.
         rates: The rates of this call, such as the learning rate.
 
     """
@@ -109,7 +115,10 @@ def make_updates(
         chosen = chosen._replace(
             memories=rows.memories[in_sequences], begins=rows.begins[in_sequences]
         )
-        return *update(branches, state, chosen, places >= 0, rates), ()
+        state, losses = update(branches, state, chosen, places >= 0, rates)
+        is_last = number >= count - count // epochs
+        losses = losses._replace(last_kl=jnp.where(is_last, epochs * losses.approx_kl, 0.0))
+        return state, losses, ()
 
     return repeat(make_update, state, count, PpoLosses, ())[0]
 
@@ -135,7 +144,7 @@ def losses_of(
     weights: Weights, branches: tuple[int, ...], rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[Any, PpoLosses]:
     """
-    Return the loss of a minibatch, and its parts; the norm of gradients among them is 0 here.
+    Return the loss of a minibatch, and its parts; gradient_norm and last_kl among them are 0 here.
 
     Args:
         weights: The networks.
@@ -151,9 +160,7 @@ def losses_of(
     def mean(values: Any) -> Any:
         return jnp.where(counts, values, 0.0).sum() / number
 
-    centered = rows.advantages - mean(rows.advantages)
-    variance = jnp.where(counts, jnp.square(centered), 0.0).sum() / jnp.maximum(number - 1, 1)
-    advantages = centered / (jnp.sqrt(variance) + _SMALLEST)
+    advantages = rows.advantages
     outputs, values = heads(weights, rows.features, partial(_in_sequences, rows))
     log_probs, entropies = score(branches, weights.log_std, outputs, rows.actions, rows.allowed)
     change = log_probs - rows.log_probs
@@ -165,8 +172,10 @@ def losses_of(
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
     approx_kl = mean(ratio - 1.0 - change)
     clip_fraction = mean(jnp.abs(ratio - 1.0) > rates.clip_range)
-    no_norm = jnp.zeros((), jnp.float32)
-    return total, PpoLosses(policy, value, entropy, total, approx_kl, clip_fraction, no_norm)
+    unknown = jnp.zeros((), jnp.float32)
+    return total, PpoLosses(
+        policy, value, entropy, total, approx_kl, clip_fraction, unknown, unknown
+    )
 
 
 def heads(weights: Weights, features: Any, remember: Callable[[Intake], Any]) -> tuple[Any, Any]:

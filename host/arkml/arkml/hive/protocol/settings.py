@@ -59,6 +59,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         updates_per_row: Largest number of updates for each row.
         rollout_rows: Rows of one version that PPO learns from at a time.
         epochs: Number of passes of PPO over these rows, in minibatches of `batch_size`.
+        target_kl: Divergence of the policy within the last epoch of a rollout by which PPO adapts
+            its learning rate, 0 for a rate as it is set.
         sync: True runs in lockstep with one host.
         max_episode_steps: Steps after which the hosts cut episodes off, 0 for no limit; hosts set
             it.
@@ -89,9 +91,10 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     normalize: bool = True
     demo_fraction: _Share = 0.25
     updates_per_row: Annotated[float, Meta(ge=1e-6, le=1e3)] = 1.0
-    rollout_rows: Annotated[int, Meta(ge=2, le=1 << 20)] = 1_024
+    rollout_rows: Annotated[int, Meta(ge=2, le=1 << 20)] = 2_048
     epochs: Annotated[int, Meta(ge=1, le=1_000)] = 10
     clip_range: Annotated[float, Meta(gt=0.0, le=10.0)] = 0.2
+    target_kl: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.01
     gae_lambda: _Share = 0.95
     entropy_coefficient: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.0
     value_coefficient: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.5
