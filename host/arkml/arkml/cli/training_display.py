@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_TERMINAL = 1.0
 _INTERVAL = 10.0  # seconds between two lines where there is no terminal
+_EXPONENT = 100  # from which on two digits would need one
 
 
 class TrainingDisplay(Closing):
@@ -117,7 +118,9 @@ def shown(evaluation: Evaluation) -> str:
 
 def _mean(mean: float, error: float | None) -> str:
     """Return a mean with its standard error, if that is known: `212 ± 2.7`."""
-    return f"{mean:,.4g}" if error is None else f"{mean:,.4g} ± {error:,.2g}"
+    if error is None:
+        return f"{mean:,.4g}"
+    return f"{mean:,.4g} ± {error:,.2g}" if error < _EXPONENT else f"{mean:,.4g} ± {error:,.0f}"
 
 
 def pace_of(metrics: Mapping[str, float]) -> str:

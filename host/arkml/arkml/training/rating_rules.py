@@ -17,9 +17,19 @@ LEAST_EPISODES = 20
 FIRST_AFTER = 5.0
 """Seconds of learning before the first evaluation, if no return is waited for."""
 
-_TIMES = 4.0  # the length of a rating: evaluations then take a fifth of a processor
-_TIMES_GOAL = 1.0  # half of one
 _FAILURES = 3
+_SHARE = 0.01  # of the time of learning: as many ratings in the last hour as in a minute before
+
+
+class _Pause(NamedTuple):
+    """A pause after a rating: `times` its length, and so many `seconds` at least."""
+
+    times: float
+    seconds: float
+
+
+_PAUSE = _Pause(4.0, 2.0)  # evaluations take a fifth of a processor
+_PAUSE_GOAL = _Pause(1.0, 0.25)  # half of one
 
 
 class RatingRule(NamedTuple):
@@ -58,10 +68,11 @@ class RatingPace:
     When the newest version is rated, if the user gives no number of frames.
 
     A rating is followed by a pause of four times its length, and of its length only if a return
-    ends the training (`has_goal`), which waits for the ratings then. The first rating is of a
-    version after the first one that there was, which has learned nothing: at once with a goal, else
-    five seconds later. Nothing is rated any more (`is_over`) after a failure before the first
-    rating, after three in a row, or after `give_up`.
+    ends the training (`has_goal`), which waits for the ratings then; and of a hundredth of the time
+    of learning, so that long trainings have hundreds of ratings and not ten thousands. The first
+    rating is of a version after the first one that there was, which has learned nothing: at once
+    with a goal, else five seconds later. Nothing is rated any more (`is_over`) after a failure
+    before the first rating, after three in a row, or after `give_up`.
 
     Attributes:
         is_over: True once nothing is rated any more.
@@ -72,10 +83,11 @@ class RatingPace:
     def __init__(self, *, has_goal: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.is_over = False
         self.version: int | None = None
-        self._times = _TIMES_GOAL if has_goal else _TIMES
+        self._pause = _PAUSE_GOAL if has_goal else _PAUSE
         self._first_after = 0.0 if has_goal else FIRST_AFTER
         self._clock = clock
         self._unlearned: int | None = None
+        self._learning_since = 0.0
         self._due_at: float | None = None
         self._began = 0.0
         self._is_rating = False
@@ -96,7 +108,8 @@ class RatingPace:
         if self.is_over or self._is_rating or version in (self._unlearned, self.version):
             return False
         if self._due_at is None:
-            self._due_at = self._clock() + self._first_after
+            self._learning_since = self._clock()
+            self._due_at = self._learning_since + self._first_after
         return self._clock() >= self._due_at
 
     def begin(self, version: int) -> None:
@@ -111,7 +124,11 @@ class RatingPace:
         self.is_over = self.is_over or (
             not is_rated and (not self._has_rated or self._failures >= _FAILURES)
         )
-        self._due_at = now + self._times * (now - self._began)
+        self._due_at = now + max(
+            self._pause.times * (now - self._began),
+            self._pause.seconds,
+            _SHARE * (now - self._learning_since),
+        )
         self._is_rating = False
 
     def give_up(self) -> None:
