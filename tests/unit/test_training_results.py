@@ -114,6 +114,8 @@ def test_the_table_says_by_what_the_best_policy_is_rated(capsys, best, sentence)
 
     assert sentence in text
     assert "last evaluation 150 (1 episode)" in text
+    assert "while training 1 -> 2 " in text
+    assert "while training" not in shown(RESULT, capsys)
 
 
 def test_the_line_and_the_document_have_the_error_of_a_rating():

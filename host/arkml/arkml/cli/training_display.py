@@ -140,7 +140,7 @@ def document_of(
     is_evaluated = len(result.evaluation_curve) > 0
     rated, rated_by = result.best_evaluation, result.best.rated_by
     is_rated_so = is_evaluated if rated_by is None else rated_by == "evaluation"
-    returns = result.learning_curve.pairs()
+    returns, training = result.learning_curve.pairs(), result.training_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
     is_idle = any(isinstance(error, NothingLearned) for error in result.errors)
     play = command_to_play(guest, policy or "", options, infers=infers(module))
@@ -158,6 +158,10 @@ def document_of(
             "first": returns[0][1] if returns else None,
             "last": returns[-1][1] if returns else None,
             "series": returns,
+        },
+        "training_return": {
+            "first": training[0][1] if training else None,
+            "last": training[-1][1] if training else None,
         },
         "evaluations": [
             {
@@ -253,6 +257,9 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
         span = f"{means['first']:,.4g} -> {means['last']:,.4g} ({means['of']})"
         rows += [("mean return", span), ("", sparkline([value for _, value in means["series"]]))]
     if document["evaluations"]:
+        trained = document["training_return"]
+        if trained["first"] is not None:  # evaluations begin when much may be learned already
+            rows.append(("while training", f"{trained['first']:,.4g} -> {trained['last']:,.4g}"))
         last = document["evaluations"][-1]
         rate = last["success_rate"]
         text = _mean(last["mean"], last["standard_error"])
