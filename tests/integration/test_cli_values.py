@@ -13,6 +13,7 @@ from arkml.cli.units import counted, duration, size
 from arkml.cli.values import (
     LAST_PORT,
     check_words,
+    evaluation_interval,
     read_directory,
     read_limits,
     read_numbers,
@@ -199,3 +200,52 @@ def test_each_command_comes_alone_and_the_help_has_all():
     for name in everything:
         assert set(typer.main.get_command(application([name, "--help"])).commands) == {name}
     assert set(typer.main.get_command(application(["rnu"])).commands) == everything
+
+
+def job_of(*words):
+    """What a command line would run."""
+    return application(words)(args=list(words), prog_name="arkml", standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "interval"),
+    [
+        ([], "auto"),
+        (["--eval-every", "auto"], "auto"),
+        (["--eval-every", "never"], None),
+        (["--eval-every", "300"], 300),
+    ],
+)
+def test_a_training_is_evaluated_every_so_many_frames_at_a_pace_or_never(words, interval):
+    _, options, _ = job_of("train", __file__, *words).args
+
+    assert options.eval_every == interval
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "2.5", "always", "", "None"])
+def test_an_interval_of_evaluations_is_nothing_else(text):
+    with pytest.raises(UsageError, match=r"--eval-every .*whole number from 1, auto or never"):
+        evaluation_interval(text)
+
+
+def evaluation_words(options):
+    """The words of `arkml train` for the evaluations of several trainings."""
+    return [word for word in options.words if word.startswith("--eval")]
+
+
+@pytest.mark.parametrize(
+    ("words", "shared"),
+    [([], "--eval-every=never"), (["--eval-every", "300"], "--eval-every=300")],
+)
+def test_trials_of_a_sweep_are_all_rated_alike(tmp_path, words, shared):
+    (options,) = job_of("sweep", __file__, "--space", __file__, "-o", tmp_path, *words).args
+
+    assert evaluation_words(options) == [shared]
+
+
+@pytest.mark.parametrize("interval", ["never", "auto", "300"])
+def test_trainings_with_several_seeds_have_the_interval_of_the_command(tmp_path, interval):
+    words = ("--seeds", "2", "--out", tmp_path, "--eval-every", interval)
+    (options,) = job_of("train", __file__, *words).args
+
+    assert evaluation_words(options) == [f"--eval-every={interval}"]

@@ -82,7 +82,7 @@ def test_a_version_of_a_training_is_rated_by_the_actions_that_its_agents_take(ho
     ports = [port("features", "N", 2)], [port("actions", "N", 1)]
     version = model(steps, *ports, [weight("none", [[0], [0]]), weight("seven", [7])])
     task = EvaluationTask("walkers", None, Limits(), False, 3, 100, STEPS)
-    played = EpisodePlayer(host, task, WALKERS.read_bytes()).play("red", 1, version)
+    played = EpisodePlayer(host, task, WALKERS.read_bytes()).play("red", 1, 3, version)
 
     assert sorted(played["returns"]) == pytest.approx(sorted(returned([1.0] * STEPS)))
 

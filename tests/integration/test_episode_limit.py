@@ -151,7 +151,7 @@ def test_a_training_with_a_limit_prefers_neither_short_nor_long_episodes(tmp_pat
 def test_the_workers_of_a_training_have_the_limit(tmp_path):
     result = arkml.train(
         REACH, frames=150, actors=2, instances=2, max_episode_steps=LIMIT, settings=QUICK,
-        directory=tmp_path,
+        eval_every=None, directory=tmp_path,
     )  # fmt: skip
 
     assert min(one.rows for one in result.workers) > AGENTS * LIMIT

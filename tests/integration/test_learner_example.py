@@ -37,6 +37,7 @@ def test_a_learner_of_an_installed_package_trains_a_guest(tmp_path):
         REACH,
         minutes=4,
         until_return=-24.0,
+        eval_every=None,
         settings={"algorithm": "evolution"},
         directory=tmp_path / "out",
         seed=1,

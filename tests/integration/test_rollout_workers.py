@@ -344,7 +344,7 @@ def until_all_play(monkeypatch):
 @pytest.mark.learns
 def test_a_training_with_actors_counts_every_row_once(tmp_path, until_all_play):
     result = train(
-        REACH, frames=100, actors=3, settings=QUICK, progress=until_all_play,
+        REACH, frames=100, actors=3, eval_every=None, settings=QUICK, progress=until_all_play,
         directory=tmp_path / "out",
     )  # fmt: skip
     rows = [one.rows for one in result.workers]
@@ -378,7 +378,7 @@ def test_workers_of_a_training_play_different_episodes_and_those_of_the_last_tim
     for name, seed in (("first", 7), ("again", 7), ("another", 8)):
         result = train(
             SEEDED_REACH, minutes=10, progress=is_beginning, actors=3, seed=seed, settings=QUICK,
-            directory=tmp_path / name,
+            eval_every=None, directory=tmp_path / name,
         )  # fmt: skip
         warnings += result.warnings
         begun.append(first_features(tmp_path / name))

@@ -134,3 +134,15 @@ def test_the_evaluations_of_a_training_rate_its_own_agents(tmp_path, module):
 
     assert {value for one in result.evaluations for value in one.returns} == {float(LENGTH)}
     assert [one for one in result.warnings if "evaluations play picker" in one]
+
+
+@pytest.mark.learns
+def test_a_training_of_several_runs_goes_by_its_episodes_unless_evaluations_are_asked_for(tmp_path):
+    result = arkml.train(
+        SAME, minutes=5, until_return=-1e9, settings={"memory_min_size": 20, "batch_size": 8},
+        directory=tmp_path,
+    )  # fmt: skip
+
+    zeros_instead = "in evaluations of picker agents of hunter would get zeros"
+    assert (result.end_reason, result.evaluations) == ("return", ())
+    assert len([one for one in result.warnings if zeros_instead in one]) == 1

@@ -38,12 +38,15 @@ def config(tmp_path):
 
 
 class Training:
-    """A process that trains; what it says is read as it comes."""
+    """A process that trains without evaluations; what it says is read as it comes."""
 
     def __init__(self, config, out, *words, ignored=(), **options):
         names = " ".join(signal.Signals(number).name[3:] for number in ignored)
         trap = f"trap '' {names}; " if names else ""
-        command = [sys.executable, "-m", "arkml", "train", REACH, "--config", config, "--out", out]
+        command = [
+            sys.executable, "-m", "arkml", "train", REACH, "--config", config, "--out", out,
+            "--eval-every", "never",
+        ]  # fmt: skip
         self.out = out
         self.err = ""
         self.process = subprocess.Popen(

@@ -27,6 +27,7 @@ from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluat
 REACH = GUESTS / "c_reach.wasm"
 COIN = GUESTS / "c_coin.wasm"
 QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
+EVALUATOR = "arkml.training.evaluations"
 AGENTS, STEPS, FEATURES, ACTIONS = 64, 50, 4, 2
 
 
@@ -235,7 +236,7 @@ def policy(tmp_path_factory):
 
 def test_versions_are_rated_one_after_the_other_and_the_newest_waits(policy):
     client = Client()
-    with PeriodicEvaluation(task(), REACH.read_bytes(), success_return=-1e9) as evaluation:
+    with PeriodicEvaluation(task(), REACH.read_bytes(), goal=-1e9) as evaluation:
         for version in (3, 4, 5):
             evaluation.begin(client, "r", version, policy)
         evaluation.wait()
@@ -288,6 +289,81 @@ def test_a_version_that_seems_the_best_is_rated_by_twice_the_episodes(policy):
     assert [len(report.returns) for _, report in client.reports] == [kept, 2 * kept, kept]
 
 
+def test_a_version_that_seems_at_the_goal_plays_a_hundred_episodes(policy):
+    client = Client()
+    with PeriodicEvaluation(task(episodes=8), REACH.read_bytes(), goal=-1e9) as evaluation:
+        evaluation.begin(client, "r", 1, policy)
+        evaluation.wait()
+
+    assert [len(report.returns) for _, report in client.reports] == [100]
+    assert set(client.reports[0][1].lengths) == {STEPS}
+
+
+@pytest.mark.learns
+@pytest.mark.parametrize(
+    ("guest", "goal", "end"), [("c_coin", 60, "return"), ("c_coin_costs", -50, "stopped")]
+)
+def test_a_goal_prefers_neither_short_nor_long_episodes(tmp_path, guest, goal, end):
+    """The means are 105 and -105, with a standard error of 9.5 in a hundred episodes."""
+    result = arkml.train(
+        GUESTS / f"{guest}.wasm", until_return=goal, minutes=5, settings=QUICK, directory=tmp_path,
+        progress=lambda state: state.evaluation_return is None or end == "return",
+    )  # fmt: skip
+    last = result.evaluations[-1]
+
+    assert (result.end_reason, result.warnings) == (end, ())
+    assert result.best.rated_by == "evaluation"
+    assert result.best_evaluation in result.evaluations
+    if end == "return":
+        assert len(last.returns) == len(result.evaluation_returns) == 100
+        assert last.mean_return == pytest.approx(105, abs=45)
+
+
+@pytest.mark.learns
+def test_a_training_goes_on_where_its_evaluations_fail(tmp_path):
+    with process_that("raise SystemExit(7)"):
+        result = arkml.train(
+            REACH, until_return=-1e6, minutes=5, settings=QUICK, directory=tmp_path
+        )
+
+    assert (result.end_reason, result.evaluations) == ("return", ())
+    assert result.warnings == (
+        "the process that evaluates c_reach.wasm ended with status 7; no further evaluations are"
+        " played, and episodes of training decide",
+    )
+    assert result.best.rated_by in ("training", None)
+
+
+@pytest.mark.learns
+def test_a_process_that_is_killed_is_replaced_and_that_is_said_once(tmp_path):
+    start, started, killed = subprocess.Popen, [], []
+
+    def note(words, **options):
+        process = start(words, **options)
+        if EVALUATOR in words:
+            started.append(process)
+        return process
+
+    def goes_on(state):
+        if state.evaluations and not killed:
+            started[0].kill()
+            killed.append(state.evaluations[-1].version)
+        return not (state.evaluations and len(started) > 1)
+
+    with patch("arkml.training.periodic_evaluation.subprocess.Popen", note):
+        result = arkml.train(
+            REACH, until_return=1e9, minutes=5, settings=QUICK, progress=goes_on,
+            directory=tmp_path,
+        )  # fmt: skip
+
+    assert (result.end_reason, len(started)) == ("stopped", 2)
+    assert result.evaluations[-1].version > killed[0]
+    assert result.warnings == (
+        "the process that evaluates c_reach.wasm ended with status -9; the training goes on, and a"
+        " new process plays the next one",
+    )
+
+
 def test_a_training_is_told_which_versions_cannot_be_rated(policy):
     client, told = Client(), []
     with PeriodicEvaluation(task(frames=3), REACH.read_bytes()) as evaluation:
@@ -305,7 +381,7 @@ def test_a_training_is_told_once_that_agents_vanish(policy):
     answer = {"returns": [1.0], "lengths": [2], "successes": None, "shortfall": "", "vanished": 3}
     with PeriodicEvaluation(task(), b"") as evaluation:
         evaluation.warn = told.append
-        evaluation._play = lambda _: dict(answer)
+        evaluation._play = lambda *_: dict(answer)
         for version in (1, 2):
             evaluation.begin(client, "r", version, policy)
             evaluation.wait()
@@ -355,10 +431,11 @@ def test_closing_ends_an_evaluation_that_plays(policy):
 def process_that(program):
     """Have the next evaluations started as another Python program, which inherits the pipes."""
     start = subprocess.Popen
-    return patch(
-        "arkml.training.periodic_evaluation.subprocess.Popen",
-        lambda _, **options: start([sys.executable, "-c", program], **options),
-    )
+
+    def begin(words, **options):
+        return start([sys.executable, "-c", program] if EVALUATOR in words else words, **options)
+
+    return patch("arkml.training.periodic_evaluation.subprocess.Popen", begin)
 
 
 def is_full(pipe):
@@ -413,9 +490,10 @@ def test_the_process_ends_with_its_standard_input(policy):
     )  # fmt: skip
     with process:
         write_message(process.stdin, task().message(REACH.read_bytes()))
-        write_message(process.stdin, EvaluatorMessage({"behavior": "", "version": 2}, policy))
+        wanted = {"behavior": "", "version": 2, "episodes": 1}
+        write_message(process.stdin, EvaluatorMessage(wanted, policy))
         answer = json.loads(process.stdout.readline())
-        write_message(process.stdin, task(frames=10**9, episodes=10**9).message(REACH.read_bytes()))
+        write_message(process.stdin, EvaluatorMessage(wanted | {"episodes": 10**9}, policy))
         process.stdin.close()
 
         assert process.wait(300) == 0

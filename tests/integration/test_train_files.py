@@ -120,6 +120,7 @@ def test_the_best_policy_comes_with_the_mean_return_that_it_is_rated_by(grounded
         rated, unrated = (gather(one(RUN), RUN, guest, monitor) for one in (Rated, Ended))
 
     assert (rated.kind, rated.score, unrated.score) == ("best", 7.5, None)
+    assert (rated.rated_by, unrated.rated_by) == ("training", None)
 
 
 @pytest.mark.parametrize(

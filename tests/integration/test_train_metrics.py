@@ -37,7 +37,7 @@ def learned(request, tmp_path_factory):
 
     result = arkml.train(
         GUESTS / f"{PLAYED[learner]}.wasm", minutes=MINUTES, settings=QUICK[learner],
-        progress=observe, directory=directory,
+        eval_every=None, progress=observe, directory=directory,
     )  # fmt: skip
     return learner, branches, directory / "hive", result.run_id
 

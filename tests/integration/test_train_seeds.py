@@ -12,6 +12,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.learns
 
 REACH, PENDULUM = GUESTS / "c_reach.wasm", GUESTS / "c_pendulum.wasm"
+TRAIN = ("train", REACH, "--minutes", "5", "--eval-every", "never")
 QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 
 
@@ -24,7 +25,7 @@ def config(tmp_path):
 
 def test_each_seed_has_its_directory_and_all_of_them_a_curve(tmp_path, config):
     out = tmp_path / "out"
-    words = ("train", REACH, "--config", config, "--minutes", "5", "--out", out)
+    words = (*TRAIN, "--config", config, "--out", out)
     with start(
         *words, "--seeds", "2", "--seed", "3", "--until-return", "-1e6", "--json"
     ) as process:
@@ -52,7 +53,7 @@ def test_each_seed_has_its_directory_and_all_of_them_a_curve(tmp_path, config):
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_all_seeds_have_learned(tmp_path, config):
     out = tmp_path / "out"
-    words = ("train", REACH, "--config", config, "--minutes", "5", "--out", out, "--json")
+    words = (*TRAIN, "--config", config, "--out", out, "--json")
     with start(*words, "--seeds", "3", "--jobs", "2") as process:
         for seed in (0, 1):
             eventually(lambda s=seed: list(out.glob(f"seed-{s}/hive/runs/*/policies/*3.onnx")))
@@ -71,7 +72,7 @@ def test_an_interrupt_keeps_what_all_seeds_have_learned(tmp_path, config):
 
 def test_trainings_end_with_the_process_that_started_them(tmp_path, config):
     out = tmp_path / "out"
-    words = ("train", REACH, "--config", config, "--minutes", "5", "--out", out, "--json")
+    words = (*TRAIN, "--config", config, "--out", out, "--json")
     with start(*words, "--seeds", "1") as process:
         eventually(lambda: list(out.glob("seed-0/hive/runs/*/policies/*1.onnx")))
         process.kill()

@@ -43,6 +43,18 @@ def done(value):
     return future
 
 
+class Ratings:
+    """Ratings that are noted for each frame, and reach a goal after so many."""
+
+    def __init__(self, *, decides=True, reached_after=10**9):
+        self.decides, self.is_reached, self.frames = decides, False, []
+        self._reached_after = reached_after
+
+    def after_frame(self, frames):
+        self.frames.append(frames)
+        self.is_reached = frames >= self._reached_after
+
+
 def monitor_of(answer, *, is_own=False):
     hives = SimpleNamespace(
         started=[(Client(answer), RUN)], failure=None, is_training=True, page="", silence="",
@@ -147,7 +159,7 @@ def test_a_guest_that_joins_its_run_again_goes_on(monkeypatch):
 
 
 def test_frames_after_a_session_has_failed_are_neither_counted_nor_evaluated():
-    evaluated, steps = [], []
+    ratings, steps = Ratings(), []
     with monitor_of(replace(RUN, rows=5)) as monitor:
         monitor.session_failure = lambda: "it was refused" if len(steps) > 4 else ""
         goal = Goal(None, 60.0, None)
@@ -159,19 +171,20 @@ def test_frames_after_a_session_has_failed_are_neither_counted_nor_evaluated():
                 monitor.verdict = RunGone("it was stopped")
 
         with pytest.raises(RunGone, match="it was stopped"):
-            loop.run(lambda: None, step, lambda: evaluated.append(loop.frames), 1)
+            loop.run(lambda: None, step, ratings)
 
     assert loop.frames == 4
-    assert evaluated == [1, 2, 3, 4]
+    assert ratings.frames == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("ratings", [None, Ratings(decides=False)])
 @pytest.mark.parametrize(("episodes", "ended"), [(19, "frames"), (20, "return")])
-def test_the_first_few_episodes_of_training_reach_no_goal(episodes, ended):
+def test_the_first_few_episodes_of_training_reach_no_goal(episodes, ended, ratings):
     with monitor_of(replace(RUN, rows=5)) as monitor:
         monitor.close()
         monitor.metrics = {"rollout/ep_rew_mean": -10.0, "time/episodes": float(episodes)}
         loop = TrainingLoop(Goal(9, None, -50.0), None, monitor, is_once=False, cancel=print)
-        loop.run(lambda: None, lambda: None, None, None)
+        loop.run(lambda: None, lambda: None, ratings)
 
     assert loop.ended == ended
 
@@ -181,8 +194,7 @@ def test_where_policies_are_evaluated_episodes_of_training_reach_no_goal():
         monitor.close()
         monitor.metrics = {"rollout/ep_rew_mean": -10.0, "time/episodes": 500.0}
         loop = TrainingLoop(Goal(9, None, -50.0), None, monitor, is_once=False, cancel=print)
-        returns = iter([-105.0, 1e3])
-        loop.run(lambda: None, lambda: None, lambda: loop.keep_returns([next(returns)]), 3)
+        loop.run(lambda: None, lambda: None, Ratings(reached_after=6))
 
     assert (loop.frames, loop.ended) == (6, "return")
 

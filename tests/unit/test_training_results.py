@@ -1,5 +1,6 @@
 """What the result of a training says of its rows, and how it is shown."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 from arkml.cli.training_display import document_of, show
+from arkml.cli.training_display import shown as evaluation_line
 from arkml.errors import NothingLearned, RunAborted
 from arkml.guests.counts import Statistics
 from arkml.runtime.module.description import describe
@@ -83,6 +85,54 @@ def test_a_policy_that_was_rated_is_not_called_unrated(episodes, evaluated):
     rated = replace(RESULT, training_curve=NONE, evaluation_curve=evaluated, metrics=episodes)
 
     assert rated.health == ()
+
+
+EVALUATED = replace(
+    RESULT,
+    evaluation_curve=CURVE,
+    evaluations=tuple(
+        Evaluation(version, 9, returns, (3,) * len(returns), None)
+        for version, returns in ((3, (100.0, 300.0)), (4, (100.0, 280.0) * 10), (5, (150.0,)))
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("best", "sentence"),
+    [
+        (("evaluation", 190.0), "(by evaluations: 190 ± 21 in 20 episodes)"),
+        (("evaluation", 150.0), "(by evaluations: 150 in 1 episode)"),
+        (("evaluation", 250.0), "(by evaluations)"),
+        (("training", 190.0), "(by training episodes that began under it, or beside it)"),
+        ((None, None), "(by evaluations)"),
+    ],
+)
+def test_the_table_says_by_what_the_best_policy_is_rated(capsys, best, sentence):
+    rated_by, score = best
+    policy = TrainedPolicy("best", b"", None, score, rated_by)
+    text = " ".join(shown(replace(EVALUATED, best=policy), capsys).split())
+
+    assert sentence in text
+    assert "last evaluation 150 (1 episode)" in text
+    assert "while training 1 -> 2 " in text
+    assert "while training" not in shown(RESULT, capsys)
+
+
+def test_the_line_and_the_document_have_the_error_of_a_rating():
+    policy = TrainedPolicy("best", b"", None, math.nextafter(190.0, 0.0), "evaluation")
+    result = replace(EVALUATED, best=policy)
+    options = TrainingOptions(directory=Path("out"), name="pole.wasm")
+    document = document_of(Path("pole.wasm"), MODULE, options, result)
+    lines = [evaluation_line(one) for one in result.evaluations]
+    error = 90 / 19**0.5
+
+    assert lines == ["200 ± 100 (2 episodes)", "190 ± 21 (20 episodes)", "150 (1 episode)"]
+    assert document["policy"]["rated_by"] == "evaluations"
+    assert document["policy"]["episodes"] == 20
+    assert document["policy"]["score_error"] == pytest.approx(error)
+    assert [one["standard_error"] for one in document["evaluations"]] == [
+        100.0, pytest.approx(error), None,
+    ]  # fmt: skip
 
 
 def test_episodes_that_end_in_evaluations_only_are_told():

@@ -115,7 +115,8 @@ def command(
         typer.Option(
             metavar="N",
             parser=whole_number("--eval-every", 1),
-            help="Every N frames, rate the policy without noise: such returns count then.",
+            help="Every N frames, rate the policy without noise: such returns count then, and"
+            " without it those of training.",
         ),
     ] = None,
     max_episode_steps: options.MaxEpisodeSteps = None,
@@ -137,7 +138,10 @@ def command(
     """Search for good settings, in many trainings."""
     from arkml.cli.train_command import read_settings
 
-    del frames, minutes, eval_every, max_episode_steps, instances, cmdlet  # they are in `words`
+    words = words_of(context, _OF_SWEEP)
+    if eval_every is None:  # the pace of `auto` differs from trial to trial
+        words.append("--eval-every=never")
+    del frames, minutes, max_episode_steps, instances, cmdlet  # they are in `words`
     del demonstrations, limit, debug
     return partial(
         sweep,
@@ -148,7 +152,7 @@ def command(
             trials=trials,
             jobs=default_jobs() if jobs is None else jobs,
             seed=seed,
-            words=words_of(context, _OF_SWEEP),
+            words=words,
             settings={} if config is None else read_settings(config),
             as_json=as_json,
         ),

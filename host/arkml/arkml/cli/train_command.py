@@ -19,7 +19,7 @@ from arkml.cli.logs import LogOptions
 from arkml.cli.seeds_command import SeedOptions, train_seeds, words_of
 from arkml.cli.signals import SIGNALS
 from arkml.cli.training_process import default_jobs
-from arkml.cli.values import rate, read_limits, whole_number
+from arkml.cli.values import evaluation_interval, rate, read_limits, whole_number
 from arkml.errors import (
     HiveUnreachable,
     NotFound,
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from arkml.training.guest_trainer import GuestTrainer
     from arkml.training.results import TrainingResult
     from arkml.training.tracker_clients import TrackerName
-    from arkml.training.training_options import TrainingOptions
+    from arkml.training.training_options import EvaluationInterval, TrainingOptions
     from arkml.workers.placement import RunnerName
 
 _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2",
-    "arkml train walker.wasm --fps 60 --until-return 250 --eval-every 3000",
+    "arkml train walker.wasm --fps 60 --until-return 250",
     "arkml train pendulum.wasm --minutes 2 --resume",
     "arkml train pendulum.wasm --until-return -200 --minutes 5 --seeds 5",
     "arkml train walker.wasm --from checkpoints/000000012000.safetensors",
@@ -82,8 +82,8 @@ def command(
         float | None,
         typer.Option(
             metavar="X",
-            help="Train until the mean return of the last 100 evaluation episodes is X; without"
-            " --eval-every of the last 100 training episodes, of which 20 must have ended.",
+            help="Train until the mean return of 100 evaluation episodes of one version is X;"
+            " without evaluations, of the last 100 training episodes, of which 20 must have ended.",
         ),
     ] = None,
     fps: Annotated[
@@ -96,13 +96,14 @@ def command(
     ] = None,
     instances: options.Instances = 1,
     eval_every: Annotated[
-        int | None,
+        str,
         typer.Option(
-            metavar="N",
-            parser=whole_number("--eval-every", 1),
-            help="Every N frames, rate the policy without noise in another guest.",
+            metavar="N|auto|never",
+            parser=evaluation_interval,
+            help="Every N frames, rate the policy without noise in another guest; auto does so at a"
+            " pace that takes little of the processor.",
         ),
-    ] = None,
+    ] = "auto",
     evaluate_episodes: Annotated[
         int,
         typer.Option(
@@ -261,7 +262,7 @@ def command(
         arguments=cmdlet,
         fps=fps,
         instances=instances,
-        eval_every=eval_every,
+        eval_every=_interval(eval_every),
         evaluate_episodes=evaluate_episodes,
         max_episode_steps=max_episode_steps,
         seed=seed,
@@ -285,6 +286,13 @@ def command(
         raise UsageError("--jobs is for --seeds")
     logs = LogOptions(log_level, verbose, debug)
     return partial(train, guest, training, logs, as_json=as_json)
+
+
+def _interval(text: str) -> EvaluationInterval:
+    """Return the frames between two evaluations that `evaluation_interval` has read."""
+    if text == "never":
+        return None
+    return "auto" if text == "auto" else int(text)
 
 
 def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: bool) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_TERMINAL = 1.0
 _INTERVAL = 10.0  # seconds between two lines where there is no terminal
+_EXPONENT = 100  # from which on two digits would need one
 
 
 class TrainingDisplay(Closing):
@@ -108,10 +109,18 @@ def rates_of(workers: Sequence[WorkerProgress]) -> str:
 
 
 def shown(evaluation: Evaluation) -> str:
-    """Return an evaluation as text, for example `212 ± 8.4, 90% success`."""
-    text = f"{evaluation.mean_return:,.4g} ± {evaluation.standard_deviation:,.2g}"
+    """Return an evaluation as text, such as `212 ± 2.7, 90% success (10 episodes)`."""
     rate = evaluation.success_rate
-    return text if rate is None else f"{text}, {rate:.0%} success"
+    text = _mean(evaluation.mean_return, evaluation.standard_error)
+    text += "" if rate is None else f", {rate:.0%} success"
+    return f"{text} ({counted(len(evaluation.returns), 'episode')})"
+
+
+def _mean(mean: float, error: float | None) -> str:
+    """Return a mean with its standard error, if that is known: `212 ± 2.7`."""
+    if error is None:
+        return f"{mean:,.4g}"
+    return f"{mean:,.4g} ± {error:,.2g}" if error < _EXPONENT else f"{mean:,.4g} ± {error:,.0f}"
 
 
 def pace_of(metrics: Mapping[str, float]) -> str:
@@ -129,7 +138,9 @@ def document_of(
     """Return the result of a training of a guest's module as the object of `--json`."""
     files = {name: str(path) for name, path in result.files.items()}
     is_evaluated = len(result.evaluation_curve) > 0
-    returns = result.learning_curve.pairs()
+    rated, rated_by = result.best_evaluation, result.best.rated_by
+    is_rated_so = is_evaluated if rated_by is None else rated_by == "evaluation"
+    returns, training = result.learning_curve.pairs(), result.training_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
     is_idle = any(isinstance(error, NothingLearned) for error in result.errors)
     play = command_to_play(guest, policy or "", options, infers=infers(module))
@@ -148,6 +159,10 @@ def document_of(
             "last": returns[-1][1] if returns else None,
             "series": returns,
         },
+        "training_return": {
+            "first": training[0][1] if training else None,
+            "last": training[-1][1] if training else None,
+        },
         "evaluations": [
             {
                 "version": one.version,
@@ -155,6 +170,7 @@ def document_of(
                 "episodes": len(one.returns),
                 "mean": one.mean_return,
                 "standard_deviation": one.standard_deviation,
+                "standard_error": one.standard_error,
                 "success_rate": one.success_rate,
             }
             for one in result.evaluations
@@ -162,8 +178,10 @@ def document_of(
         "policy": {
             "which": result.best.kind,
             "score": result.best.score,
+            "score_error": None if rated is None else rated.standard_error,
+            "episodes": None if rated is None else len(rated.returns),
             "rated_by": "evaluations"
-            if is_evaluated
+            if is_rated_so
             else "training episodes that began under it, or beside it",
             "onnx": files.get("onnx"),
             "crvo": files.get("crvo"),
@@ -239,18 +257,21 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
         span = f"{means['first']:,.4g} -> {means['last']:,.4g} ({means['of']})"
         rows += [("mean return", span), ("", sparkline([value for _, value in means["series"]]))]
     if document["evaluations"]:
+        trained = document["training_return"]
+        if trained["first"] is not None:  # evaluations begin when much may be learned already
+            rows.append(("while training", f"{trained['first']:,.4g} -> {trained['last']:,.4g}"))
         last = document["evaluations"][-1]
         rate = last["success_rate"]
-        text = f"{last['mean']:,.4g} ± {last['standard_deviation']:,.2g}"
+        text = _mean(last["mean"], last["standard_error"])
         text += "" if rate is None else f", {rate:.0%} success"
-        rows.append(("last evaluation", f"{text} ({last['episodes']} episodes)"))
+        rows.append(("last evaluation", f"{text} ({counted(last['episodes'], 'episode')})"))
     for one in document["workers"]:
         text = f"{one['rows']:,} rows, {one['rows_per_second']:,.0f}/s"
         text += f", replaced {one['replaced']:,} times" if one["replaced"] else ""
         rows.append((f"worker {one['worker']}", text))
     rows += [*tables.refusal_rows(document["refusals"])]
     rows += [("beware", sentence) for sentence in document["health"]]
-    best = f" (by {policy['rated_by']})" if policy["which"] == "best" else ""
+    best = f" (by {_rating(policy)})" if policy["which"] == "best" else ""
     label = "policy at hand" if policy["which"] == "held" else f"{policy['which']} policy"
     files = ", ".join(filter(None, (policy["onnx"], policy["crvo"]))) or "not written"
     rows += [(label, files + best)]
@@ -261,6 +282,14 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
     if document["play"]:
         rows.append(("play it", document["play"]))
     tables.show(f"{document['guest']}: {document['name']}", tables.facts(rows))
+
+
+def _rating(policy: Mapping[str, Any]) -> str:
+    """Return what the best policy is rated by, such as `evaluations: 212 ± 2.7 in 20 episodes`."""
+    if policy["episodes"] is None:
+        return str(policy["rated_by"])
+    score = _mean(policy["score"], policy["score_error"])
+    return f"{policy['rated_by']}: {score} in {counted(policy['episodes'], 'episode')}"
 
 
 def _updates(document: Mapping[str, Any], *, is_new: bool) -> str:

@@ -97,6 +97,16 @@ def thread_count(text: object) -> str:
         ) from None
 
 
+def evaluation_interval(text: object) -> str:
+    """Read a number of frames from 1, "auto" or "never". Raises UsageError."""
+    if text in ("auto", "never"):
+        return str(text)
+    try:
+        return str(whole_number("--eval-every", 1)(text))
+    except UsageError as error:
+        raise UsageError(f"{error}, auto or never") from None
+
+
 def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:
     """Return a reader of an option that takes one of these words; it raises UsageError."""
 

@@ -45,9 +45,9 @@ class EvaluationTask(NamedTuple):
     The first message: the guest that plays, and for how long.
 
     `arguments` are for a cmdlet, None for the entry point that the exports suggest. With
-    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends when its
-    chosen `episodes` have ended, or after `frames`, such as 5,000. An episode is cut off after
-    `max_episode_steps`.
+    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation of `episodes`
+    ends when the chosen ones have ended, or after `frames`, such as 5,000; one of more episodes
+    after as many more. An episode is cut off after `max_episode_steps`.
     """
 
     name: str
@@ -67,6 +67,10 @@ class EvaluationTask(NamedTuple):
         """Return the task in the values of a message."""
         return cls(**{**values, "limits": Limits(**values["limits"])})
 
+    def frames_for(self, episodes: int) -> int:
+        """Return the frames after which an evaluation of any number of episodes ends."""
+        return -(-self.frames * max(episodes, self.episodes) // self.episodes)
+
 
 class EpisodePlayer:
     """A guest that plays episodes with one policy version after the other, in this process."""
@@ -82,7 +86,7 @@ class EpisodePlayer:
         self._task = task
         self._is_initialized = False
 
-    def play(self, behavior: str, version: int, policy: bytes) -> dict[str, Any]:
+    def play(self, behavior: str, version: int, episodes: int, policy: bytes) -> dict[str, Any]:
         """
         Play the agents of a behavior with a version.
 
@@ -92,8 +96,8 @@ class EpisodePlayer:
         self._gateway.offer(version, policy)
         begin = None if self._is_initialized else self._runner.initialize
         self._is_initialized = True
-        task, gateway, step = self._task, self._gateway, self._runner.step
-        played = play_episodes(gateway, step, task.episodes, task.frames, begin=begin)
+        gateway, step, frames = self._gateway, self._runner.step, self._task.frames_for(episodes)
+        played = play_episodes(gateway, step, episodes, frames, begin=begin)
         if gateway.failure is not None and not played.returns:
             raise gateway.failure
         return played._asdict()
@@ -166,7 +170,9 @@ def main() -> int:
             values, policy = messages.get()
             try:
                 player = player or EpisodePlayer(host, task, first.data)
-                answer = player.play(values["behavior"], int(values["version"]), policy)
+                answer = player.play(
+                    values["behavior"], int(values["version"]), int(values["episodes"]), policy
+                )
             except ArkmlError as error:
                 answer = {"error": str(error), "type": type(error).__name__}
             answers.write(json.dumps(answer) + "\n")

@@ -23,13 +23,10 @@ from arkml.policies.step_limit import StepLimit
 from arkml.runs.demonstrations import DemonstrationFeed
 from arkml.runs.hive_access import EMBEDDED
 from arkml.training.actors import RolloutWorkers, placement_of
-from arkml.training.evaluations import EvaluationTask
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
-from arkml.training.outcome import RunOutcome, gather, held_policy, membership_of
-from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
+from arkml.training.outcome import RunOutcome, gather, membership_of
 from arkml.training.results import (
-    Evaluation,
     ProgressFunction,
     TrainedPolicy,
     TrainingEnd,
@@ -42,21 +39,30 @@ from arkml.training.task_runner import Renewal, make_runner
 from arkml.training.tasks import (
     SEED,
     compile_module,
-    fill_seed,
     find_task,
     period_doubt,
     require_learner,
 )
 from arkml.training.tracker_clients import TrackerName
 from arkml.training.tracking import Tracking
+from arkml.training.training_evaluations import TrainingEvaluations
 from arkml.training.training_files import write_files
-from arkml.training.training_options import EPISODES, Goal, PageOption, TrainingOptions, page_port
+from arkml.training.training_options import (
+    EPISODES,
+    Goal,
+    PageOption,
+    TrainingOptions,
+    page_port,
+)
 from arkml.training.training_record import TrainingRecord
 from arkml.workers.placement import RunnerName
 
 if TYPE_CHECKING:
     from arkml.hive.protocol.runs import RunInfo
     from arkml.runs.learner_settings import LearnerSettings
+
+_RETURNS = 100
+"""Returns of evaluation episodes in a result."""
 
 _BY_WISH = ("stopped", "interrupted")
 """Ends that the user has asked for, even if nothing was learned."""
@@ -76,7 +82,7 @@ def train(
     settings: LearnerSettings | None = None,
     fps: float | None = None,
     instances: int = 1,
-    eval_every: int | None = None,
+    eval_every: int | Literal["auto"] | None = "auto",
     evaluate_episodes: int = EPISODES,
     max_episode_steps: int | None = None,
     cmdlet: str | None = None,
@@ -112,8 +118,9 @@ def train(
         minutes: Length of the training, counted from its first policy, or from its start while
             there is no policy.
         frames: Number of frames, counted from the first policy.
-        until_return: Mean return that ends the training: of the last 100 evaluation episodes or,
-            without `eval_every`, of the last 100 training episodes, with 20 at least.
+        until_return: Mean return that ends the training: of 100 evaluation episodes of one version
+            of the policy, which plays them all if its first `evaluate_episodes` reach that mean.
+            Without evaluations it is that of the last 100 training episodes, with 20 at least.
         directory: Directory of policies, curve, rows and checkpoints; by default `training/NAME`,
             where NAME is the file name of the module without its suffix.
         resume: True continues the training in `directory`, with its own settings and limit of
@@ -127,12 +134,17 @@ def train(
         fps: Frames per second. Paced frames never wait for the learner. None steps as fast as the
             learner's pace admits.
         instances: Number of guests; more than one are stepped as a fleet.
-        eval_every: Frames between two evaluations, such as 3,000, which play in a process of their
-            own. If one is still playing when the next is due, the newest version waits for it. None
-            evaluates never.
-        evaluate_episodes: Episodes of each evaluation, played without noise. An episode is a
-            success by the metadata "success" of the guest or, without it, by a return of
-            `until_return` at least.
+        eval_every: Evaluations play in a process of their own, and choose the best policy. "auto"
+            rates the newest version again and again, with pauses so that this takes a fifth of a
+            processor, or half of one with `until_return`; without that the first begins after five
+            seconds of learning. It evaluates the frames of applets, where the guest starts one run
+            and `sync` is not set, and the training goes on without evaluations that fail. A number,
+            such as 3,000, evaluates every so many frames: if one is still playing when the next is
+            due, the newest version waits for it. With None, as without evaluations, the best policy
+            is the best by episodes of training.
+        evaluate_episodes: Episodes of each evaluation, played without noise; twice as many of a
+            version that seems to be the best. An episode is a success by the metadata "success" of
+            the guest or, without it, by a return of `until_return` at least.
         max_episode_steps: Steps after which an episode is cut off, in training and in evaluations:
             the agents of its guest are truncated, not terminated, and a new guest with another seed
             replaces it. None sets no limit.
@@ -178,7 +190,6 @@ def train(
         result = arkml.train(
             "walker.wasm",
             minutes=10,
-            eval_every=3_000,
             settings={"gamma": 0.995},
             progress=lambda state: print(state.frames, state.mean_return),
         )
@@ -252,19 +263,6 @@ class GuestTrainer(Closing):
         self._progress = self._tracking.observing(progress)
         self._monitor: RunMonitor | None = None
         self._loop: TrainingLoop | None = None
-        self._evaluation = PeriodicEvaluation(
-            EvaluationTask(
-                options.name,
-                fill_seed(options.arguments, options.environment_seed),
-                options.limits,
-                options.budgets_every_call,
-                options.evaluate_episodes,
-                frames_of(options.evaluate_episodes),
-                options.max_episode_steps,
-            ),
-            data,
-            success_return=options.goal.mean_return,
-        )
         self._end_reason: TrainingEnd | None = None
         self._actors: RolloutWorkers | None = None
         with ExitStack() as stack:
@@ -295,6 +293,9 @@ class GuestTrainer(Closing):
                 renewal=renewal,
             )
             self._goal, self._is_repeatable = options.goal.of(task), task.is_repeatable
+            self._evaluations = TrainingEvaluations(
+                data, options, task, hives, lambda: self._runner.subject
+            )
             if options.demonstrations is not None:
                 hives.feed = DemonstrationFeed(
                     read_demonstrations(path_of(options.demonstrations, "demonstrations"))
@@ -339,29 +340,21 @@ class GuestTrainer(Closing):
         )
         if self._hives.feed is not None:
             self._hives.feed.report(monitor.warnings.append)
-        evaluation = self._evaluation
-        evaluation.on_lost = monitor.keep_evaluation
-        evaluation.warn = self._warn
-        evaluation.earlier = monitor.highest_evaluation
-
-        def take(evaluated: Evaluation) -> None:
-            loop.keep_returns(evaluated.returns)
-            monitor.add_evaluation(evaluated)
-
-        evaluation.on_evaluation = take
+        evaluations = self._evaluations
+        evaluations.begin(monitor, loop.is_due)
         self._end_reason = "interrupted"
         try:
             begin = partial(runner.initialize, self.options.environment_seed)
-            loop.run(begin, runner.step, self._evaluate, self.options.eval_every)
+            loop.run(begin, runner.step, evaluations)
             self._stop_actors()
             if loop.ended not in ("return", "stopped"):
-                evaluation.wait(lambda: monitor.is_stopped)
+                evaluations.finish(loop.seconds)
             self._end_reason = loop.ended or "failed"
         except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
             self.error, self._end_reason = monitor.cause_of(error), "failed"
         finally:
             self._stop_actors()
-            evaluation.close()  # one that still plays would be in a part of the result only
+            evaluations.close()  # one that still plays would be in a part of the result only
             monitor.close()
 
     def finish(self, is_hurried: Callable[[], bool] = lambda: False) -> TrainingResult:
@@ -371,7 +364,7 @@ class GuestTrainer(Closing):
         `is_hurried` is called ten times a second while a hive is waited for, and ends the wait.
         Raises `error`, or NotFound, if there is no policy to keep.
         """
-        monitor, evaluation, hives = self._monitor, self._evaluation, self._hives
+        monitor, hives = self._monitor, self._hives
         assert monitor is not None
         self._stop_actors()  # if an interrupt has kept `play` from it
         if self._actors is not None:
@@ -380,7 +373,7 @@ class GuestTrainer(Closing):
         if not hives.started:
             raise self.error or NotFound(self._no_run())
         client, run = hives.started[0]
-        subject, reports = self._runner.subject, list(evaluation.reports)
+        subject, reports = self._runner.subject, list(self._evaluations.reports)
         try:
             wants_update = self.error is None and self._end_reason not in _BY_WISH
             outcome = gather(
@@ -400,7 +393,7 @@ class GuestTrainer(Closing):
         """End the run's monitor and free the host. Safe to call twice."""
         with ExitStack() as stack:
             stack.callback(self._host.close)
-            stack.callback(self._evaluation.close)
+            stack.callback(self._evaluations.close)
             stack.callback(self._tracking.close)
             if self._actors is not None:
                 stack.callback(self._actors.close)
@@ -427,10 +420,6 @@ class GuestTrainer(Closing):
         if self._monitor is not None:
             self._monitor.warnings.append(warning)
 
-    def _warn_once(self, warning: str) -> None:
-        if self._monitor is not None and warning not in self._monitor.warnings:
-            self._monitor.warnings.append(warning)
-
     def _warn_unseedable(self) -> None:
         """Warn about a guest that takes no seed if several instances would begin alike."""
         options, begun = self.options, []
@@ -447,23 +436,6 @@ class GuestTrainer(Closing):
                 f"{options.name} takes no seed: it exports no {SEED_EXPORT}, and {SEED} is not"
                 f" among its arguments; {' and '.join(begun)} may begin alike"
             )
-
-    def _evaluate(self) -> None:
-        """Begin to rate the newest version; in lockstep wait until that is done."""
-        started, held = self._hives.started, held_policy(self._runner.subject)
-        if not started or held is None:
-            return
-        client, run = started[0]
-        self._evaluation.behavior, *others = self._hives.names
-        if others:
-            self._warn_once(
-                f"evaluations play {self._evaluation.behavior}: in them agents of"
-                f" {', '.join(others)} get zeros"
-            )
-        self._evaluation.begin(client, run.id, *held)
-        if self.options.settings.get("sync", False):
-            assert self._loop is not None
-            self._evaluation.wait(self._loop.is_due)
 
     def _has_stopped(self) -> bool:
         """Return whether the guest itself has stopped its run, or left it."""
@@ -494,16 +466,19 @@ class GuestTrainer(Closing):
         assert self._end_reason is not None
         # The hive's values may lack the last evaluation, or have an earlier one for the same rows.
         newest = metrics_of(monitor.evaluations[-1]) if monitor.evaluations else {}
+        returns = [value for one in monitor.evaluations for value in one.returns]
         return TrainingResult(
             run_id=outcome.info.id,
             run_name=outcome.info.name,
             directory=self.options.directory,
             end_reason=self._end_reason,
-            best=TrainedPolicy(outcome.kind, outcome.best, files.get("onnx"), outcome.score),
+            best=TrainedPolicy(
+                outcome.kind, outcome.best, files.get("onnx"), outcome.score, outcome.rated_by
+            ),
             last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
             training_curve=curve_of(outcome.training),
             evaluation_curve=curve_of(outcome.evaluations),
-            evaluation_returns=np.array(loop.evaluated, np.float64),
+            evaluation_returns=np.array(returns[-_RETURNS:], np.float64),
             evaluations=tuple(monitor.evaluations),
             frames=loop.frames,
             seconds=loop.seconds,

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Protocol
 
 from arkml.errors import GuestCancelled
 from arkml.training.monitor import RunMonitor
 from arkml.training.pacer import Pacer
+from arkml.training.rating_rules import LEAST_EPISODES
 from arkml.training.results import TrainingEnd
 from arkml.training.training_options import Goal
 
 _IDLE = 0.005  # seconds between two frames before there is a run
 _NO_RUN = 90.0  # seconds after which a guest that starts none is given up
-_EPISODES = 100  # episodes of a mean return
-_LEAST = 20  # episodes of training that reach the goal, at least
 _LOOK = 0.1  # seconds between two looks at a step that may have to be ended
 _PATIENCE = 1.0  # seconds that a step gets to end by itself
+
+
+class FrameRatings(Protocol):
+    """
+    Ratings of policies beside the frames of a training.
+
+    If it `decides`, a mean return that ends the training is reached when `is_reached`; else it is
+    the mean return of training episodes that counts.
+    """
+
+    is_reached: bool
+
+    @property
+    def decides(self) -> bool: ...
+
+    def after_frame(self, frames: int) -> None:
+        """Take note that so many frames were stepped."""
 
 
 class TrainingLoop:
@@ -42,13 +59,12 @@ class TrainingLoop:
     ) -> None:
         self.frames = 0
         self.seconds = 0.0
-        self.evaluated: tuple[float, ...] = ()
         self.pacer = None if fps is None else Pacer(fps)
         self.ended: TrainingEnd | None = None
         self._goal = goal
         self._monitor = monitor
         self._is_once = is_once or goal.is_open
-        self._is_evaluated = False
+        self._ratings: FrameRatings | None = None
         self._cancel = cancel
         self._steps = 0
         self._over = threading.Event()
@@ -59,11 +75,10 @@ class TrainingLoop:
         self,
         begin: Callable[[], None],
         step: Callable[[], None],
-        evaluate: Callable[[], None] | None,
-        every: int | None,
+        ratings: FrameRatings | None = None,
     ) -> None:
-        """Begin, and step until the goal is reached, or once; `evaluate` after `every` N frames."""
-        self._is_evaluated = evaluate is not None and bool(every)
+        """Begin, and step until the goal is reached, or once; `ratings` are told of each frame."""
+        self._ratings = ratings
         watch = threading.Thread(target=self._watch, name="arkml-training-end", daemon=True)
         watch.start()
         try:
@@ -72,7 +87,7 @@ class TrainingLoop:
             elif self._is_once:
                 self._run_once(step)
             else:
-                self._run_until(step, evaluate, every)
+                self._run_until(step)
         finally:
             self._over.set()
             watch.join()
@@ -82,22 +97,6 @@ class TrainingLoop:
         """Return whether the training is to end now. Any thread may ask."""
         return self._monitor.verdict is not None or self._end() is not None
 
-    def keep_returns(self, returns: Sequence[float]) -> None:
-        """Take the returns of evaluation episodes into the mean. Any thread may call it."""
-        self.evaluated = (*self.evaluated, *returns)[-_EPISODES:]
-
-    @property
-    def mean_return(self) -> float | None:
-        """
-        Mean of the last 100 evaluation episodes; without evaluations, of training episodes.
-
-        None before the first evaluation, or before 20 episodes of training.
-        """
-        evaluated, monitor = self.evaluated, self._monitor
-        if self._is_evaluated:
-            return sum(evaluated) / len(evaluated) if evaluated else None
-        return monitor.mean_return if monitor.episodes >= _LEAST else None
-
     def _run_once(self, step: Callable[[], None]) -> None:
         cut = self._end() or self._take(step)
         self._monitor.raise_verdict()
@@ -105,13 +104,8 @@ class TrainingLoop:
             self.frames = self._monitor.frames = 1
         self.ended = cut or "finished"
 
-    def _run_until(
-        self,
-        step: Callable[[], None],
-        evaluate: Callable[[], None] | None,
-        every: int | None,
-    ) -> None:
-        pacer, monitor = self.pacer, self._monitor
+    def _run_until(self, step: Callable[[], None]) -> None:
+        pacer, monitor, ratings = self.pacer, self._monitor, self._ratings
         if pacer is not None:
             pacer.begin()
         while (ended := self._end()) is None:
@@ -124,8 +118,8 @@ class TrainingLoop:
                 continue
             self.frames += 1
             monitor.frames = self.frames
-            if every and evaluate is not None and not self.frames % every:
-                evaluate()
+            if ratings is not None:
+                ratings.after_frame(self.frames)
         self.ended = ended
 
     def _take(self, step: Callable[[], None]) -> TrainingEnd | None:
@@ -176,7 +170,12 @@ class TrainingLoop:
             return "finished"
         if self._monitor.is_stopped:
             return "stopped"
-        mean = self.mean_return
-        if goal.mean_return is not None and mean is not None and mean >= goal.mean_return:
+        if goal.mean_return is not None and self._is_reached(goal.mean_return):
             return "return"
         return None
+
+    def _is_reached(self, wanted: float) -> bool:
+        ratings, mean = self._ratings, self._monitor.mean_return
+        if ratings is not None and ratings.decides:
+            return ratings.is_reached
+        return self._monitor.episodes >= LEAST_EPISODES and mean is not None and mean >= wanted

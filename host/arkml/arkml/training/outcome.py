@@ -20,7 +20,9 @@ from arkml.training.results import (
     ROLLOUT_ROWS,
     TRAINING_RETURN,
     PolicyKind,
+    RatedBy,
     Series,
+    rated_by,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.result_messages import SnapshotKind
-    from arkml.hive.protocol.runs import RunInfo
+    from arkml.hive.protocol.runs import Best, RunInfo
     from arkml.hive.protocol.settings import Settings
     from arkml.runs.membership import RunMembership
 
@@ -50,11 +52,11 @@ class RunOutcome:
     The policies, the curves and the state of a run at its end.
 
     `best` and `last` are ONNX files, `kind` and `last_kind` their origins, such as "best" or
-    "held". `score` is the mean return by which the best policy is rated, None if none is. `missing`
-    says why the hive did not provide everything, empty if it did. `unlearned` says why the learner
-    has made no update in this training, empty if it has or if the hive did not say. `learner_ends`
-    is the number of learners that ended and were replaced, `learner_end` the reason of the last
-    end.
+    "held". `score` is the mean return by which the best policy is rated, None if none is, and
+    `rated_by` the kind of episodes that it is of. `missing` says why the hive did not provide
+    everything, empty if it did. `unlearned` says why the learner has made no update in this
+    training, empty if it has or if the hive did not say. `learner_ends` is the number of learners
+    that ended and were replaced, `learner_end` the reason of the last end.
     """
 
     kind: PolicyKind
@@ -70,6 +72,7 @@ class RunOutcome:
     learner_ends: int = 0
     learner_end: str = ""
     score: float | None = None
+    rated_by: RatedBy | None = None
 
 
 class PatientClient:
@@ -141,7 +144,7 @@ def gather(
     """
     first: _FirstUpdate | None = None
     told: RunInfo | None = None
-    score: float | None = None
+    best_of: Best | None = None
     if wants_update:
         first, told = _wait_for_update(client, run, subject, is_hurried)
     answers = PatientClient(client, is_hurried)
@@ -180,8 +183,8 @@ def gather(
             curves[name] = sorted(newest.items())
         metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
         info = told = answers.wait(client.run(run.id))
-        if kind == "best" and (rated := answers.wait(client.details(run.id)).best) is not None:
-            score = rated.score
+        if kind == "best":
+            best_of = answers.wait(client.details(run.id)).best
     except HiveError as error:
         missing = missing or f"{error}; the curve may lack its end"
     unlearned, end = "", _end(info, monitor)
@@ -191,7 +194,9 @@ def gather(
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
         kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned,
-        learner_ends=_deaths(run, info), learner_end=end, score=score,
+        learner_ends=_deaths(run, info), learner_end=end,
+        score=None if best_of is None else best_of.score,
+        rated_by=None if best_of is None else rated_by(best_of.by),
     )  # fmt: skip
 
 

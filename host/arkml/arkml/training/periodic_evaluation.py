@@ -19,6 +19,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import GuestError, HiveError
 from arkml.runs.episode_recorder import vanishing
 from arkml.training.evaluations import EvaluationTask, EvaluatorMessage, write_message
+from arkml.training.rating_rules import RatingRule
 from arkml.training.results import Evaluation
 from arkml.workers.process_environment import environment
 
@@ -57,31 +58,34 @@ class PeriodicEvaluation(Closing):
     Rates versions of a run in a process of its own, so that frames do not wait for it.
 
     The process starts with the first evaluation. While one version is rated, the newest one waits.
-    A version with a higher mean return than all before it, including `earlier()`, plays twice as
-    many episodes, so that it is not the best by chance.
+    A version plays on, by a `RatingRule`, if it seems to be better than all before it, including
+    `earlier()`, or to be at the `goal`. That is also the return of a successful episode, if the
+    guest does not say so itself.
 
     Attributes:
         on_evaluation: Gets each evaluation, on a thread of this object.
         on_lost: Gets evaluations that the hive did not take.
+        on_failure: Gets the error of an evaluation that failed or has no episode, and a new process
+            plays the next one. None has the first failure raised.
+        on_rated: Is told of each evaluation that has ended otherwise.
         warn: Gets a sentence, once, if episodes are missing.
-        success_return: Return of a successful episode if the guest does not say so itself, or None.
         reports: Reports that the hive has not answered yet.
         behavior: Name by which the guest starts the run; the agents of other runs get zeros.
 
     """
 
-    def __init__(
-        self, task: EvaluationTask, module: bytes, *, success_return: float | None = None
-    ) -> None:
+    def __init__(self, task: EvaluationTask, module: bytes, *, goal: float | None = None) -> None:
+        self.rule = RatingRule(task.episodes, goal)
         self.reports: list[Future[bool]] = []
         self.on_evaluation: Callable[[Evaluation], None] = lambda _: None
         self.on_lost: Callable[[Evaluation], None] = lambda _: None
+        self.on_failure: Callable[[Exception], None] | None = None
+        self.on_rated: Callable[[], None] = lambda: None
         self.warn: Callable[[str], object] = lambda _: None
         self.earlier: Callable[[], float | None] = lambda: None
         self.behavior = ""
         self._task = task
         self._module = module
-        self._success_return = success_return
         self._process: subprocess.Popen[bytes] | None = None
         self._wanted: _Wanted | None = None
         self._warned: set[str] = set()
@@ -139,10 +143,8 @@ class PeriodicEvaluation(Closing):
             process.wait()
         if self._thread is not None:
             self._thread.join(_ENDING)
-        for pipe in (process.stdin, process.stdout) if process is not None else ():
-            if pipe is not None:
-                with suppress(BrokenPipeError):  # of what the process has not read
-                    pipe.close()
+        if process is not None:
+            _close_pipes(process)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -152,13 +154,27 @@ class PeriodicEvaluation(Closing):
         while (wanted := self._next()) is not None:
             try:
                 self._report(wanted, self._rate(wanted))
+                self.on_rated()
             except (EvaluationFailed, OSError) as error:
-                with self._changed:
-                    if not self._is_closed:
-                        self._failure = error
+                self._fail(error)
             with self._changed:
                 self._playing = None
                 self._changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        """Keep the error of an evaluation or, if `on_failure` takes it, replace the process."""
+        with self._changed:
+            if self._is_closed:
+                return
+            if self.on_failure is None:
+                self._failure = error
+                return
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            _close_pipes(process)
+        self.on_failure(error)
 
     def _next(self) -> _Wanted | None:
         with self._changed:
@@ -174,26 +190,23 @@ class PeriodicEvaluation(Closing):
         return replace(wanted, run=self._asked)
 
     def _rate(self, wanted: _Wanted) -> dict[str, Any]:
-        """
-        Return the episodes of a version, twice as many if it seems to be the best.
-
-        The highest of several means is biased upwards. Raises EvaluationFailed and OSError.
-        """
-        played, before = self._play(wanted), (self._best, self.earlier())
+        """Return the episodes of a version, which plays on by the rule. Raises as `_play` does."""
+        played, before = self._play(wanted, self.rule.episodes), (self._best, self.earlier())
         best = max((one for one in before if one is not None), default=None)
-        # A run keeps the best version: without a second look, chance would choose it.
-        if best is not None and played["returns"] and np.mean(played["returns"]) > best:
-            again = self._play(wanted)
+        while more := self.rule.lacking(played["returns"], best):
+            again = self._play(wanted, more)
             for name in ("returns", "lengths", "successes"):
                 played[name] = played[name] and again[name] and played[name] + again[name]
             played["shortfall"] = again["shortfall"] or played["shortfall"]
             played["vanished"] += again["vanished"]
+            if again["shortfall"]:  # so would be the next
+                break
         if played["returns"]:
             own = float(np.mean(played["returns"]))
             self._best = own if best is None else max(best, own)
         return played
 
-    def _play(self, wanted: _Wanted) -> dict[str, Any]:
+    def _play(self, wanted: _Wanted, episodes: int) -> dict[str, Any]:
         """Return the episodes of a version. Raises EvaluationFailed and OSError."""
         process, is_new = self._started()
         assert process.stdin is not None
@@ -201,7 +214,7 @@ class PeriodicEvaluation(Closing):
         try:
             if is_new:
                 write_message(process.stdin, self._task.message(self._module))
-            values = {"behavior": self.behavior, "version": wanted.version}
+            values = {"behavior": self.behavior, "version": wanted.version, "episodes": episodes}
             message = EvaluatorMessage(values, wanted.policy)
             write_message(process.stdin, message)
             line = process.stdout.readline()
@@ -234,6 +247,9 @@ class PeriodicEvaluation(Closing):
             return self._process, True
 
     def _report(self, wanted: _Wanted, played: dict[str, Any]) -> None:
+        """Tell the episodes of a version. Raises EvaluationFailed for `on_failure` without any."""
+        if not played["returns"] and self.on_failure is not None:
+            raise EvaluationFailed(f"evaluation of version {wanted.version}: {played['shortfall']}")
         vanished = vanishing(played["vanished"]) if played["vanished"] else ""
         for kind, doubt in ((played["shortfall"],) * 2, ("vanished", vanished)):
             if doubt and kind not in self._warned:
@@ -266,7 +282,7 @@ class PeriodicEvaluation(Closing):
         self.reports = [earlier for earlier in self.reports if not earlier.done()] + [report]
 
     def _evaluation(self, version: int, rows: int | None, played: dict[str, Any]) -> Evaluation:
-        successes, goal = played["successes"], self._success_return
+        successes, goal = played["successes"], self.rule.goal
         if successes is None and goal is not None:
             successes = [value >= goal for value in played["returns"]]
         return Evaluation(
@@ -276,6 +292,14 @@ class PeriodicEvaluation(Closing):
             tuple(played["lengths"]),
             None if successes is None else tuple(successes),
         )
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    """Close the pipes to a process that has ended."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):  # of what the process has not read
+                pipe.close()
 
 
 def frames_of(episodes: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,9 @@ The version with the highest mean return ("best"), the learner's weights at the 
 last published version ("latest"), or the version that the guest acted with last, if the hive did
 not answer ("held").
 """
+
+RatedBy = Literal["evaluation", "training"]
+"""Episodes that the best policy is rated by: those of its evaluation, or of the training."""
 
 Series = Sequence[tuple[int, float]]
 
@@ -82,6 +86,12 @@ class Evaluation:
     def standard_deviation(self) -> float:
         """Standard deviation of the returns."""
         return float(np.std(self.returns))
+
+    @property
+    def standard_error(self) -> float | None:
+        """Standard error of the mean return, None for one episode."""
+        count = len(self.returns)
+        return None if count == 1 else float(np.std(self.returns, ddof=1)) / count**0.5
 
     @property
     def success_rate(self) -> float | None:
@@ -191,6 +201,7 @@ class TrainedPolicy:
         path: Path of the file, None if it could not be written.
         score: Mean return by which the best policy is rated: of its evaluation or, before the first
             evaluation, of episodes of training. None for others, and if the hive did not say.
+        rated_by: "evaluation" or "training": the episodes of that mean. None as `score`.
 
     """
 
@@ -200,6 +211,12 @@ class TrainedPolicy:
     onnx: bytes = field(repr=False)
     path: Path | None
     score: float | None = None
+    rated_by: RatedBy | None = None
+
+
+def rated_by(source: str) -> RatedBy | None:
+    """Return the episodes that a hive's best policy is rated by, None for a word of other hives."""
+    return next((one for one in get_args(RatedBy) if one == source), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,7 +263,7 @@ class TrainingResult:
 
     `best` and `last` are policies as ONNX files; they are the same version if none was rated.
     `training_curve` has means of the last 100 training episodes, `evaluation_curve` means of
-    evaluations without noise, empty without `eval_every`. `evaluation_returns`, float64,
+    evaluations without noise, empty if there were none. `evaluation_returns`, float64,
     [episodes], are the returns of the last evaluation episodes, at most 100; `evaluations` are all
     of this training, except for one that was still playing at its end. `frames` were stepped in
     `seconds`, `late_frames` of them too late for `fps` (None without it); the learner learned from
@@ -318,6 +335,16 @@ class TrainingResult:
         if ended is None:
             return f"no episode of the training was reported{unrated}"
         return f"the episodes that began first have not ended, and only later ones have{unrated}"
+
+    @property
+    def best_evaluation(self) -> Evaluation | None:
+        """The evaluation that the best policy is rated by, None if it is not one of these."""
+        score = self.best.score
+        if score is None or self.best.rated_by != "evaluation":
+            return None
+        # The hive has added up the returns itself.
+        found = (one for one in self.evaluations if math.isclose(one.mean_return, score))
+        return next(found, None)
 
     @property
     def learning_curve(self) -> LearningCurve:

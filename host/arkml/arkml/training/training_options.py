@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -41,6 +41,9 @@ _LAST_PORT = 65_535
 
 EPISODES = 10
 """Episodes of an evaluation."""
+
+EvaluationInterval = int | Literal["auto"] | None
+"""Frames between two evaluations, "auto" for a pace by the time that they take, None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class TrainingOptions:
             exports suggest.
         fps: Frames per second, None for as fast as the learner's pace admits.
         instances: Number of guests.
-        eval_every: Frames between two evaluations.
+        eval_every: Frames between two evaluations, "auto" or None.
         evaluate_episodes: Episodes of each evaluation.
         max_episode_steps: Steps after which episodes are cut off, in training and in evaluations.
         seed: Seed of the policy's noise and, unless it is 0, of the learner.
@@ -120,7 +123,7 @@ class TrainingOptions:
     arguments: str | None = None
     fps: float | None = None
     instances: int = 1
-    eval_every: int | None = None
+    eval_every: EvaluationInterval = "auto"
     evaluate_episodes: int = EPISODES
     max_episode_steps: int | None = None
     seed: int = 0
@@ -142,8 +145,7 @@ class TrainingOptions:
         object.__setattr__(self, "seed", require_seed(self.seed))
         require_threads(self.threads)
         keep_whole(self, "instances")
-        if self.eval_every is not None:
-            keep_whole(self, "eval_every")
+        object.__setattr__(self, "eval_every", _interval(self.eval_every))
         keep_whole(self, "evaluate_episodes", MAX_EPISODES)
         if self.max_episode_steps is not None:
             keep_whole(self, "max_episode_steps")
@@ -245,6 +247,20 @@ def page_port(page: PageOption) -> int | None:
     if isinstance(page, bool | np.bool_):
         return 0 if page else None
     return 0 if callable(page) else page
+
+
+def _interval(value: object) -> EvaluationInterval:
+    """Return the frames between two evaluations. Raises UsageError for a wrong value."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    number = whole_number(value)
+    if number is None or number < 1:
+        raise UsageError(
+            f"eval_every is {cut_repr(value)}: it takes a whole number from 1, 'auto' or None"
+        )
+    return number
 
 
 def _is_loopback(address: str) -> bool:

@@ -1,0 +1,201 @@
+"""The evaluations of one training: which versions are rated, when, and what follows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from arkml.base.closing import Closing
+from arkml.runtime.module.description import ModuleKind
+from arkml.training.evaluations import EvaluationTask
+from arkml.training.outcome import held_policy
+from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
+from arkml.training.rating_rules import RatingPace
+from arkml.training.results import Evaluation
+from arkml.training.tasks import Task, fill_seed
+
+if TYPE_CHECKING:
+    from arkml.guests.fleet import Fleet
+    from arkml.guests.guest import Guest
+    from arkml.runs.hive_access import HiveAccess
+    from arkml.training.monitor import RunMonitor
+    from arkml.training.training_options import TrainingOptions
+
+_LAST = 10.0  # seconds that the last ratings may lengthen a training by, if "auto"
+_LAST_SHARE = 0.1  # of the length of the training, if that is more
+_WHATEVER = "--eval-every N (eval_every=N) evaluates every N frames all the same"
+_INSTEAD = "no further evaluations are played, and episodes of training decide"
+
+
+class TrainingEvaluations(Closing):
+    """
+    Rates the policies of a training by episodes without noise, as `eval_every` has it.
+
+    With a number of frames, evaluations are part of the training: it fails if one fails. With
+    "auto" it goes on: evaluations that are not possible, or fail, are told to `warn` in a sentence,
+    and then episodes of training decide, as they do with None.
+
+    Attributes:
+        is_reached: True once a version has played that is at the goal.
+
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        options: TrainingOptions,
+        task: Task,
+        hives: HiveAccess,
+        subject: Callable[[], Guest | Fleet],
+    ) -> None:
+        self.is_reached = False
+        goal = options.goal.mean_return
+        self._options = options
+        self._hives = hives
+        self._subject = subject
+        self._pace = RatingPace(has_goal=goal is not None) if options.eval_every == "auto" else None
+        self._obstacle = _obstacle(options, task)
+        self._monitor: RunMonitor | None = None
+        self._is_over: Callable[[], bool] = lambda: False
+        self._has_failed = False
+        self._played = PeriodicEvaluation(
+            EvaluationTask(
+                options.name,
+                fill_seed(options.arguments, options.environment_seed),
+                options.limits,
+                options.budgets_every_call,
+                options.evaluate_episodes,
+                frames_of(options.evaluate_episodes),
+                options.max_episode_steps,
+            ),
+            data,
+            goal=goal,
+        )
+
+    @property
+    def decides(self) -> bool:
+        """Whether a goal is reached by evaluations, and not by episodes of training."""
+        if self._pace is not None:
+            return not self._pace.is_over
+        return self._options.eval_every is not None
+
+    @property
+    def reports(self) -> Sequence[Future[bool]]:
+        """Reports that the hive has not answered yet."""
+        return self._played.reports
+
+    def begin(self, monitor: RunMonitor, is_over: Callable[[], bool]) -> None:
+        """Report to a monitor from now on; `is_over` says whether the training is to end."""
+        self._monitor, self._is_over = monitor, is_over
+        played, pace = self._played, self._pace
+        played.on_evaluation = self._take
+        played.on_lost = monitor.keep_evaluation
+        played.earlier = monitor.highest_evaluation
+        played.warn = monitor.warnings.append
+        if pace is None:
+            return
+        played.on_failure = self._note_failure
+        played.on_rated = lambda: pace.end(is_rated=True)
+        if self._obstacle:
+            pace.give_up()
+            if self._options.goal.mean_return is not None:
+                self._warn_once(f"{self._obstacle}: episodes of training decide; {_WHATEVER}")
+
+    def after_frame(self, frames: int) -> None:
+        """Rate the newest version if that is due; in lockstep wait until it is rated."""
+        pace, every = self._pace, self._options.eval_every
+        if pace is None:
+            if isinstance(every, int) and not frames % every:
+                self._rate_newest()
+                if self._options.settings.get("sync", False):
+                    self._played.wait(self._is_over)
+        elif not pace.is_pausing:
+            held = held_policy(self._subject())
+            if held is not None and pace.is_due(held[0]) and not self._is_shared():
+                self._rate(*held)
+
+    def finish(self, seconds: float) -> None:
+        """
+        Wait at the end of a training until its last version is rated.
+
+        With "auto" the wait is short, after a training of so many `seconds`. Raises
+        EvaluationFailed.
+        """
+        monitor, pace = self._monitor, self._pace
+        assert monitor is not None
+        until = float("inf")
+        if pace is not None:
+            until = time.monotonic() + max(_LAST, _LAST_SHARE * seconds)
+            held = held_policy(self._subject())
+            is_new = held is not None and pace.version not in (None, held[0])
+            if held is not None and is_new and not pace.is_over:
+                self._rate(*held)
+        self._played.wait(lambda: monitor.is_stopped or time.monotonic() >= until)
+
+    def close(self) -> None:
+        """End the evaluation that is played, which then is in no result. Safe to call twice."""
+        self._played.close()
+
+    def _rate_newest(self) -> None:
+        held = held_policy(self._subject())
+        if held is None or not self._hives.started:
+            return
+        behavior, *others = self._hives.names
+        if others:
+            self._warn_once(
+                f"evaluations play {behavior}: in them agents of {', '.join(others)} get zeros"
+            )
+        self._rate(*held)
+
+    def _rate(self, version: int, policy: bytes) -> None:
+        if not self._hives.started:
+            return
+        client, run = self._hives.started[0]
+        self._played.behavior = self._hives.names[0]
+        if self._pace is not None:
+            self._pace.begin(version)
+        self._played.begin(client, run.id, version, policy)
+
+    def _is_shared(self) -> bool:
+        """Give up if the guest starts several runs: agents of others would get zeros."""
+        behavior, *others = self._hives.names
+        if not others:
+            return False
+        assert self._pace is not None
+        self._pace.give_up()
+        self._warn_once(
+            f"{self._options.name} starts several runs, and in evaluations of {behavior} agents of"
+            f" {', '.join(others)} would get zeros: episodes of training decide; {_WHATEVER}"
+        )
+        return True
+
+    def _take(self, evaluation: Evaluation) -> None:
+        assert self._monitor is not None
+        self.is_reached = self.is_reached or self._played.rule.is_reached(evaluation.returns)
+        self._monitor.add_evaluation(evaluation)
+
+    def _note_failure(self, error: Exception) -> None:
+        """Go on without an evaluation that failed, and say so once."""
+        pace = self._pace
+        assert pace is not None
+        pace.end(is_rated=False)
+        if pace.is_over:
+            self._warn_once(f"{error}; {_INSTEAD}")
+        elif not self._has_failed:
+            self._has_failed = True
+            self._warn_once(f"{error}; the training goes on, and a new process plays the next one")
+
+    def _warn_once(self, warning: str) -> None:
+        if self._monitor is not None and warning not in self._monitor.warnings:
+            self._monitor.warnings.append(warning)
+
+
+def _obstacle(options: TrainingOptions, task: Task) -> str:
+    """Return why evaluations by a pace of time are not possible, empty if they are."""
+    if options.settings.get("sync", False):
+        return "in lockstep (sync) nothing depends on a clock, as evaluations at a pace would"
+    if task.kind is not ModuleKind.APPLET or not task.is_repeatable:
+        return f"{options.name} is {task.title}, and evaluations at a pace are of frames"
+    return ""
