@@ -120,7 +120,9 @@ def _actions(envs: GuestVectorEnv, answers: Numbers) -> Numbers:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.arcade_learning")
-    parser.add_argument("games", nargs="*", choices=[[], *GOALS], metavar="GAME", help=", ".join(GOALS))
+    parser.add_argument(
+        "games", nargs="*", choices=[[], *GOALS], metavar="GAME", help=", ".join(GOALS)
+    )
     parser.add_argument("--seeds", type=seeds, default=range(1), metavar="0-4", help="default 0")
     options = parser.parse_args(arguments)
     missed = 0

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
-from arkml.learning.networks import Memory
+from arkml.learning.networks import RecurrentUnit
 from arkml.learning.ppo_batches import draw_minibatches
 from arkml.learning.ppo_state import PpoState, RolloutRows, Weights, first_state, rates_of
 from arkml.learning.ppo_update import (
@@ -105,7 +105,7 @@ def doubled(weights):
         return [Layer(*(np.asarray(x, np.float64) for x in layer)) for layer in layers]
 
     def memory(one):
-        return Memory(*network(one[:2]), np.asarray(one.angles, np.float64)) if one else []
+        return RecurrentUnit(*network(one[:2]), np.asarray(one.angles, np.float64)) if one else []
 
     return Weights(
         network(weights.actor),

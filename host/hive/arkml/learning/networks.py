@@ -84,7 +84,7 @@ def orthogonal_network(random: np.random.Generator, widths: Sequence[int], gain:
     ]
 
 
-class Memory(NamedTuple):
+class RecurrentUnit(NamedTuple):
     """
     A gated linear recurrent unit: `memory` / 2 complex numbers, of which each step keeps a share.
 
@@ -105,7 +105,7 @@ class Memory(NamedTuple):
     angles: Any
 
 
-def make_memory(random: np.random.Generator, inputs: int, memory: int) -> Memory | list[Any]:
+def make_memory(random: np.random.Generator, inputs: int, memory: int) -> RecurrentUnit | list[Any]:
     """
     Return a memory of so many numbers, an empty list for 0.
 
@@ -117,7 +117,7 @@ def make_memory(random: np.random.Generator, inputs: int, memory: int) -> Memory
     half = memory // 2
     steps = np.exp(random.uniform(0.0, np.log(MEMORY_STEPS), half)).astype(np.float32)
     angles = random.uniform(0.0, _WIDEST_ANGLE, half) * (np.arange(half) % 2)
-    return Memory(
+    return RecurrentUnit(
         Layer(_orthogonal(random, inputs, half, 1.0), -np.log(steps)),
         Layer(_orthogonal(random, inputs, memory, 1.0), np.zeros(memory, np.float32)),
         angles.astype(np.float32),
@@ -125,7 +125,7 @@ def make_memory(random: np.random.Generator, inputs: int, memory: int) -> Memory
 
 
 def remembered(
-    network: Sequence[Layer], memory: Memory, inputs: Floats, before: Floats
+    network: Sequence[Layer], memory: RecurrentUnit, inputs: Floats, before: Floats
 ) -> tuple[Floats, Floats]:
     """
     Return the outputs of a network with a memory, and what it remembers then.

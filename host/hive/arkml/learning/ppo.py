@@ -17,7 +17,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
-from arkml.learning.networks import Memory, answer, magnitude, mapped, remembered
+from arkml.learning.networks import RecurrentUnit, answer, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import (
     PolicyGraph,
@@ -97,8 +97,8 @@ class PpoWeights:
     critic: tuple[Layer, ...]
     log_std: Floats
     branches: tuple[int, ...]
-    actor_memory: Memory | None = None
-    critic_memory: Memory | None = None
+    actor_memory: RecurrentUnit | None = None
+    critic_memory: RecurrentUnit | None = None
 
     @property
     def memory(self) -> int:
