@@ -21,6 +21,7 @@ from arkml.learning.ppo_state import PpoState, RolloutRows, Weights, first_state
 from arkml.learning.ppo_update import (
     branch_log_probs,
     evaluate,
+    has_choice,
     losses_of,
     make_updates,
     score,
@@ -83,6 +84,11 @@ def in_sequences(rows):
     order = np.arange(len(rows.begins)).reshape(-1, STEPS).T
     columns = RolloutRows(*(column[order.reshape(-1)] for column in rows))
     return columns._replace(memories=rows.memories[order], begins=rows.begins[order])
+
+
+def in_order(counts):
+    """Marks of rows as `in_sequences` has these."""
+    return counts.reshape(-1, STEPS).T.reshape(-1)
 
 
 def made_updates(of, state, rows, batches, epochs=1):
@@ -235,14 +241,43 @@ def test_the_loss_and_its_gradient_are_those_of_numpy(continuous, branches, memo
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=5e-5)
 
 
+def test_the_divergence_that_counts_is_that_of_rows_with_a_choice():
+    of = made_settings(0, (2, 3))
+    made, rates = made_state(of), rates_of(of, 0)
+    rows = made_rows(of, made)
+    rows.allowed[:30] = False
+    chosen = rows.actions[:30].astype(int) + np.array([0, 2])
+    rows.allowed[np.arange(30)[:, None], chosen] = True  # one choice of each branch
+    rows.log_probs[:30] = 0.0
+    rows.allowed[30:] = True
+    rows.allowed[30:34, 2:] = np.eye(3, dtype=bool)[rows.actions[30:34, 1].astype(int)]
+    counts = np.arange(ROWS) < 38
+    (_, parts), _ = GRADIENT(made.weights, (2, 3), in_sequences(rows), in_order(counts), rates)
+    change = score_64((2, 3), doubled(made.weights), rows)[0] - rows.log_probs
+    divergences = (np.exp(change) - 1 - change)[counts]
+
+    assert np.abs(divergences[:30]).max() < 1e-9
+    assert float(parts.last_kl) == pytest.approx(divergences[30:].mean(), rel=1e-3)
+    assert float(parts.approx_kl) == pytest.approx(divergences.mean(), rel=1e-3)
+
+
+def test_an_agent_without_an_allowed_choice_has_all_of_them():
+    allowed = np.array([[0, 0, 1, 0, 0], [1, 0, 1, 0, 0], [1, 0, 1, 1, 0], [1, 1, 0, 0, 1]], bool)
+    discrete, mixed = (made_state(made_settings(count, (2, 3))).weights for count in (0, 1))
+    single = made_state(made_settings(0, (1,))).weights
+
+    assert has_choice((2, 3), discrete, allowed).tolist() == [True, False, True, True]
+    assert has_choice((2, 3), mixed, allowed).all()
+    assert not has_choice((1,), single, np.zeros((4, 1), bool)).any()
+
+
 def test_rows_that_only_fill_a_minibatch_change_nothing():
     of = made_settings()
     made, rates = made_state(of), rates_of(of, 0)
     rows = made_rows(of, made)
     rows.features[25:], rows.advantages[25:], rows.returns[25:] = 9.0, 1e6, -1e6
     counts = np.arange(ROWS) < 25
-    ordered = counts.reshape(-1, STEPS).T.reshape(-1)
-    loss, parts = losses_of(made.weights, of.branches, in_sequences(rows), ordered, rates)
+    loss, parts = losses_of(made.weights, of.branches, in_sequences(rows), in_order(counts), rates)
     counted = RolloutRows(*(column[:25] for column in rows))
     expected = loss_64(of.branches, doubled(made.weights), counted, rates)
 

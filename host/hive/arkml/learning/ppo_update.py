@@ -38,7 +38,8 @@ class PpoLosses(NamedTuple):
     """
     Losses and measures of one minibatch, or means over several: float32 scalars.
 
-    `last_kl` is the mean of `approx_kl` over the last epoch.
+    `last_kl` is that of the rows with a choice, over the last epoch: rows whose masks leave one
+    choice for each branch cannot move, and would hide how far the others did.
     """
 
     policy: Any
@@ -117,7 +118,7 @@ def make_updates(
         )
         state, losses = update(branches, state, chosen, places >= 0, rates)
         is_last = number >= count - count // epochs
-        losses = losses._replace(last_kl=jnp.where(is_last, epochs * losses.approx_kl, 0.0))
+        losses = losses._replace(last_kl=jnp.where(is_last, epochs * losses.last_kl, 0.0))
         return state, losses, ()
 
     return repeat(make_update, state, count, PpoLosses, ())[0]
@@ -144,7 +145,7 @@ def losses_of(
     weights: Weights, branches: tuple[int, ...], rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[Any, PpoLosses]:
     """
-    Return the loss of a minibatch, and its parts; gradient_norm and last_kl among them are 0 here.
+    Return the loss of a minibatch, and its parts; the norm of gradients among them is 0 here.
 
     Args:
         weights: The networks.
@@ -170,11 +171,14 @@ def losses_of(
     value = mean(jnp.square(rows.returns - values))
     entropy = -mean(entropies)
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
-    approx_kl = mean(ratio - 1.0 - change)
+    divergences = ratio - 1.0 - change
+    approx_kl = mean(divergences)
+    choosing = counts & has_choice(branches, weights, rows.allowed)
+    last_kl = jnp.where(choosing, divergences, 0.0).sum() / jnp.maximum(choosing.sum(), 1)
     clip_fraction = mean(jnp.abs(ratio - 1.0) > rates.clip_range)
-    unknown = jnp.zeros((), jnp.float32)
+    no_norm = jnp.zeros((), jnp.float32)
     return total, PpoLosses(
-        policy, value, entropy, total, approx_kl, clip_fraction, unknown, unknown
+        policy, value, entropy, total, approx_kl, clip_fraction, no_norm, last_kl
     )
 
 
@@ -206,6 +210,17 @@ def heads(weights: Weights, features: Any, remember: Callable[[Intake], Any]) ->
         for network, first, own in zip(networks, firsts, parts, strict=True)
     )
     return outputs, values[:, 0]
+
+
+def has_choice(branches: tuple[int, ...], weights: Weights, allowed: Any) -> Any:
+    """Return whether an agent could act in several ways at each row: bool, [n]."""
+    found = jnp.full(allowed.shape[0], len(weights.log_std) > 0)
+    first = 0
+    for choices in branches:
+        count = allowed[:, first : first + choices].sum(-1)
+        found |= (count != 1) & (choices > 1)  # where none is allowed, all are
+        first += choices
+    return found
 
 
 def linear(layer: Layer, inputs: Any) -> Any:
