@@ -199,6 +199,53 @@ def test_doubts_are_told_once_for_each_setting_with_a_harmless_short_name(hives,
     assert all(message.isprintable() and len(message) < 400 for message in caplog.messages)
 
 
+class Slow(Taker):
+    """A client of a hive that takes a run when it is told to, by name."""
+
+    def __init__(self):
+        self.runs = {}
+
+    def create(self, request):
+        return self.runs.setdefault(request.name, Future())
+
+    def take(self, name):
+        self.runs[name].set_result(RunInfo(f"id {name}", name, "game", Status.RUNNING, 3, 2, 0))
+
+
+def test_the_first_run_is_the_one_that_was_asked_for_first_in_whatever_order_they_begin():
+    first, second, third = (RunRequest(name, "game", Settings(3, 2)) for name in "abc")
+    client = Slow()
+    with HiveAccess(HiveGrant(hive="127.0.0.1:1", shared=True)) as hives:
+        for request in (first, second, third):
+            hives.ask(client, request)
+        hives.start(client, second)
+        client.take("b")
+        early = hives.started
+        hives.start(client, first)
+        pending = hives.started
+        client.take("a")
+        both = [run.name for _, run in hives.started]
+        hives.refuse(client, third)
+        hives.refuse(client, second)  # which there is
+
+        assert early == pending == []
+        assert both == ["a", "b"] == hives.names
+
+
+def test_a_run_that_is_refused_keeps_no_other_one_from_being_the_first():
+    first, second = (RunRequest(name, "game", Settings(3, 2)) for name in "ab")
+    client = Slow()
+    with HiveAccess(HiveGrant(hive="127.0.0.1:1", shared=True)) as hives:
+        hives.ask(client, first)
+        hives.start(client, second)
+        client.take("b")
+        before = hives.started
+        hives.refuse(client, first)
+
+        assert before == []
+        assert [run.name for _, run in hives.started] == ["b"] == hives.names
+
+
 class Keeper(Taker):
     """A client of a hive that has a run of these settings."""
 

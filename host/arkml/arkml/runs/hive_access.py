@@ -244,6 +244,7 @@ class HiveAccess(Closing):
         }
         self._embedded: EmbeddedHive | None = None
         self._clients: dict[Address | None, HiveClient] = {}
+        self._asked: dict[tuple[HiveClient, str, str], None] = {}  # in the order of the calls
         self._started: dict[tuple[HiveClient, str, str], Future[RunInfo]] = {}
         self._lock = threading.Lock()
         self._is_closed = False
@@ -263,6 +264,19 @@ class HiveAccess(Closing):
             if place not in self._clients:
                 self._clients[place] = self._connect(place, configured)
             return self._clients[place]
+
+    def ask(self, client: HiveClient, request: RunRequest) -> None:
+        """Note that a guest starts a run: runs are started on several threads, in any order."""
+        if self.grant.shared and not self.grant.join_run:
+            with self._lock:
+                self._asked.setdefault((client, request.game, request.name))
+
+    def refuse(self, client: HiveClient, request: RunRequest) -> None:
+        """Forget a run that a guest wanted to start and that there is not, so that none waits."""
+        with self._lock:
+            key = client, request.game, request.name
+            if key not in self._started or _has_failed(self._started[key]):
+                self._asked.pop(key, None)
 
     def start(self, client: HiveClient, request: RunRequest) -> Future[RunInfo]:
         """
@@ -286,6 +300,7 @@ class HiveAccess(Closing):
         if not self.grant.shared:
             return client.create(request)
         key = (client, request.game, request.name)
+        self.ask(client, request)
         with self._lock:
             started = self._started.get(key)
             if started is None or _has_failed(started):
@@ -313,17 +328,24 @@ class HiveAccess(Closing):
 
     @property
     def started(self) -> list[tuple[HiveClient, RunInfo]]:
-        """The runs that `shared` guests have started, in that order, each with its client."""
-        return [
-            (client, run.result())
-            for (client, _, _), run in list(self._started.items())
-            if run.done() and not run.cancelled() and run.exception() is None
-        ]
+        """
+        The runs that `shared` guests have started, in that order, each with its client.
+
+        As long as one is not there, none of those after it is.
+        """
+        found = []
+        for key in list(self._asked):
+            run = self._started.get(key)
+            if run is None or not run.done():
+                break
+            if not run.cancelled() and run.exception() is None:
+                found.append((key[0], run.result()))
+        return found
 
     @property
     def names(self) -> list[str]:
         """The names by which `shared` guests have started runs, in that order."""
-        return [name for _, _, name in list(self._started)]
+        return [name for _, _, name in list(self._asked)]
 
     @property
     def silence(self) -> str:

@@ -111,7 +111,11 @@ class HiveRunGateway:
     @property
     def first(self) -> RunMembership | None:
         """The membership of the run that was started first, or None."""
-        return next(iter(list(self._memberships.values())), None)  # any thread asks
+        memberships = self._memberships  # any thread asks
+        for client, run in self._hives.started:
+            if (found := memberships.get((id(client), run.id))) is not None:
+                return found
+        return next(iter(list(memberships.values())), None)
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         try:
@@ -143,6 +147,8 @@ class HiveRunGateway:
             self._hives.failure = error
             raise
 
+        self._hives.ask(client, run_request)
+
         def start() -> TrainingStart:
             try:
                 self._remote.upload(client, run_request)
@@ -151,6 +157,7 @@ class HiveRunGateway:
                     started = self._take_part(client, run)
             except ArkmlError as error:
                 self._hives.failure = error
+                self._hives.refuse(client, run_request)
                 raise
             self._hives.failure = None
             return started

@@ -256,7 +256,8 @@ def _taken_once(run: Folder, name: str, files: ExitStack) -> list[_Taken]:
     Raises FileNotFoundError and _Changed if the files are replaced meanwhile.
     """
     before = _parsed(_read_document(run)[0])
-    skipped = (ROWS, DOCUMENT_NAME, STORE_NAME, WAL_NAME, SHARED_NAME)
+    # The journal is there while SQLite makes the database, which has nothing then.
+    skipped = (ROWS, DOCUMENT_NAME, STORE_NAME, WAL_NAME, SHARED_NAME, f"{STORE_NAME}-journal")
     taken = list(_take_folder(run, name, files, skipped))
     taken += _take_store(run, name)
     if (rows := run.folder(ROWS)) is not None:
