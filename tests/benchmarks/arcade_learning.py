@@ -41,13 +41,12 @@ class Goal:
     What a game is learned for.
 
     `rows` is the budget, `score` the field of the game's own log by which it counts, `least` the
-    mean that is asked for, `options` are further words of the command.
+    mean that is asked for.
     """
 
     rows: int
     score: str
     least: float
-    options: tuple[str, ...] = ()
 
 
 GOALS = {
@@ -76,7 +75,7 @@ def learn(name: str, seed: int, directory: Path) -> tuple[Path, float, int]:
     words = ["train", str(path), "--frames", str(frames), "--seed", str(seed), "--json"]
     began = time.perf_counter()
     ended = subprocess.run(
-        [sys.executable, "-m", "arkml", *words, "--out", str(directory), *goal.options],
+        [sys.executable, "-m", "arkml", *words, "--out", str(directory)],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
     )  # fmt: skip
     told = json.loads(ended.stdout)

@@ -48,6 +48,7 @@ def data(tmp_path):
         f"runs/{RUN}/metrics.sqlite": b"a database",
         f"runs/{RUN}/metrics.sqlite-wal": b"what it does not have yet",
         f"runs/{RUN}/metrics.sqlite-shm": b"locks",
+        f"runs/{RUN}/metrics.sqlite-journal": b"half",
         f"runs/{RUN}/checkpoints/000000000007.safetensors": b"state",
         f"runs/{RUN}/checkpoints/best": b"7",
         f"runs/{RUN}/published/newest.json": b"{}",
@@ -79,7 +80,8 @@ def test_what_is_restored_is_what_was_there(data, tmp_path):
     archive, restored = tmp_path / "hive.tar", tmp_path / "restored"
     summary = write_backup(data, archive)
     told = restore_backup(archive, restored)
-    left_out = {"lock", "hive.log", run_file(".run.json.new"), run_file("metrics.sqlite-shm")}
+    left_out = {"lock", "hive.log", run_file(".run.json.new")}
+    left_out |= {run_file(f"metrics.sqlite{end}") for end in ("-shm", "-journal")}
     left_out |= {f"index.sqlite{end}" for end in ("", "-wal", "-journal")}
     expected = {name: file for name, file in contents(data).items() if name not in left_out}
     segment = run_file("rows/0000000001.rows")

@@ -34,24 +34,22 @@ def network(scale):
         helper.make_node("Add", ["scaled", "epsilon"], ["actions"]),
         helper.make_node("Slice", ["features", "start", "end", "axis"], ["values"]),
     ]
-    constants = [
-        onnx.numpy_helper.from_array(np.array(value), name)
-        for name, value in (
-            ("scale", np.float32(scale)),
-            ("start", np.array([0], np.int64)),
-            ("end", np.array([1], np.int64)),
-            ("axis", np.array([1], np.int64)),
-        )
+    constants = {"scale": np.float32(scale), "end": np.array([1])}
+    return model_of(nodes, constants, {"features": 2, "epsilon": 2}, {"actions": 2, "values": 1})
+
+
+def model_of(nodes, constants, inputs, outputs):
+    """A model with ports of these widths; a Slice takes its columns from `start` on `axis`."""
+    constants = {"start": np.array([0]), "axis": np.array([1])} | constants
+    ports = [
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
+            for name, width in widths.items()
+        ]
+        for widths in (inputs, outputs)
     ]
-    widths = {"features": 2, "epsilon": 2, "actions": 2, "values": 1}
-    ports = {
-        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
-        for name, width in widths.items()
-    }
-    graph = helper.make_graph(
-        nodes, "policy", [ports["features"], ports["epsilon"]],
-        [ports["actions"], ports["values"]], constants,
-    )  # fmt: skip
+    values = [onnx.numpy_helper.from_array(np.array(v), name) for name, v in constants.items()]
+    graph = helper.make_graph(nodes, "policy", *ports, values)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     return model.SerializeToString()
 
@@ -459,28 +457,9 @@ def remembering(added, width=2):
         helper.make_node("Mul", ["features", "nothing"], ["none"]),
         helper.make_node("Add", ["kept", "none"], ["actions"]),
     ]
-    constants = [
-        onnx.numpy_helper.from_array(np.array(value), name)
-        for name, value in (
-            ("added", np.float32(added)),
-            ("nothing", np.float32(0.0)),
-            ("start", np.array([0], np.int64)),
-            ("end", np.array([2], np.int64)),
-            ("axis", np.array([1], np.int64)),
-        )
-    ]
-    ports = {
-        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", columns])
-        for name, columns in (
-            ("features", 2), ("h_in", width), ("actions", 2), ("h_out", width),
-        )
-    }  # fmt: skip
-    graph = helper.make_graph(
-        nodes, "policy", [ports["features"], ports["h_in"]],
-        [ports["actions"], ports["h_out"]], constants,
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return model.SerializeToString()
+    constants = {"added": np.float32(added), "nothing": np.float32(0.0), "end": np.array([2])}
+    inputs, outputs = {"features": 2, "h_in": width}, {"actions": 2, "h_out": width}
+    return model_of(nodes, constants, inputs, outputs)
 
 
 class Remembering(World):

@@ -47,13 +47,7 @@ from arkml.training.tracker_clients import TrackerName
 from arkml.training.tracking import Tracking
 from arkml.training.training_evaluations import TrainingEvaluations
 from arkml.training.training_files import write_files
-from arkml.training.training_options import (
-    EPISODES,
-    Goal,
-    PageOption,
-    TrainingOptions,
-    page_port,
-)
+from arkml.training.training_options import EPISODES, Goal, PageOption, TrainingOptions, page_port
 from arkml.training.training_record import TrainingRecord
 from arkml.workers.placement import RunnerName
 

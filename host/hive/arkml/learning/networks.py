@@ -20,7 +20,7 @@ MEMORY_STEPS = 200.0
 
 _WIDEST_ANGLE = np.pi / 2
 
-_HIDDEN_GAIN = float(np.sqrt(2.0))
+HIDDEN_GAIN = float(np.sqrt(2.0))
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -77,7 +77,7 @@ def orthogonal_network(random: np.random.Generator, widths: Sequence[int], gain:
         gain: The scale of the weights of the last layer.
 
     """
-    gains = [_HIDDEN_GAIN] * (len(widths) - 2) + [gain]
+    gains = [HIDDEN_GAIN] * (len(widths) - 2) + [gain]
     return [
         Layer(_orthogonal(random, inputs, outputs, each), np.zeros(outputs, np.float32))
         for (inputs, outputs), each in zip(pairwise(widths), gains, strict=True)

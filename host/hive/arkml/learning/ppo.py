@@ -491,9 +491,9 @@ class Ppo(CompiledAlgorithm):
                 continue
             acted = np.flatnonzero(rollout.versions == version)
             others[version] = acted, actor.scaling.features(rollout.features[acted])
-        chains = Chains.of(rollout.following, len(features))
-        memories = rollout.memories
+        memories, chains = rollout.memories, None
         if settings.memory:
+            chains = Chains.of(rollout.following, len(features))
             memories = self._recall(chains, features, memories, present, others)
             self.buffer.remember(memories[count:])
         log_probs, values = self._score(
@@ -523,9 +523,9 @@ class Ppo(CompiledAlgorithm):
             scale.scaled(advantages).astype(np.float32),
             returns.astype(np.float32),
             memories[:count],
-            chains.begins[:count],
+            np.zeros(count, bool) if chains is None else chains.begins[:count],
         )
-        if settings.memory:
+        if chains is not None:
             order = chains.order[chains.order < count]
             rows = RolloutRows(*(column[order] for column in rows))
             rows.begins[:: sequence_steps(settings)] = True

@@ -16,10 +16,8 @@ from arkml.learning.ppo_state import Intake
 Doubles = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
-
 SEQUENCE_STEPS = 64
 """Rows of a sequence by which a memory is learned."""
-
 
 _KEPT = 0.9  # share of the variances before that a rollout leaves
 _SMALLEST = 1e-8  # added to the deviation of advantages, as in stable-baselines3
@@ -184,29 +182,14 @@ def draw_minibatches(
         steps: The rows of a sequence, which stay together in their order; the last may be shorter.
 
     """
-    if steps > 1:
-        return _draw_sequences(random, rows, epochs, size, steps)
-    count = count_minibatches(rows, size)
-    layout = np.full((count, size), -1)
-    parts = np.array_split(np.arange(min(rows, count * size)), count)
-    for number, part in enumerate(parts):
-        layout[number, : len(part)] = part
-    order = random.permuted(np.tile(np.arange(rows, dtype=np.int32), (epochs, 1)), axis=1)
-    drawn = np.where(layout >= 0, order[:, np.maximum(layout, 0)], np.int32(-1))
-    return drawn.reshape(epochs * count, size, 1)
-
-
-def _draw_sequences(
-    random: np.random.Generator, rows: int, epochs: int, size: int, steps: int
-) -> npt.NDArray[np.int32]:
-    """Return minibatches of whole sequences. Arguments and result as of `draw_minibatches`."""
     sequences, each = -(-rows // steps), max(1, size // steps)
     count = count_minibatches(rows, size, steps=steps)
-    layout = np.full((count, each), sequences)  # that of padding alone
-    for number, part in enumerate(np.array_split(np.arange(sequences), count)):
+    layout = np.full((count, each), -1)
+    parts = np.array_split(np.arange(min(sequences, count * each)), count)
+    for number, part in enumerate(parts):
         layout[number, : len(part)] = part
-    order = random.permuted(np.tile(np.arange(sequences), (epochs, 1)), axis=1)
-    order = np.concatenate([order, np.full((epochs, 1), sequences)], axis=1)
-    drawn = order[:, layout][..., None] * steps + np.arange(steps)
-    drawn = np.where(drawn < rows, drawn, -1)
-    return drawn.reshape(epochs * count, each, steps).astype(np.int32)
+    order = random.permuted(np.tile(np.arange(sequences, dtype=np.int32), (epochs, 1)), axis=1)
+    drawn = np.where(layout >= 0, order[:, np.maximum(layout, 0)], -1)[..., None]
+    places = drawn * steps + np.arange(steps)
+    places = np.where((drawn >= 0) & (places < rows), places, -1)
+    return places.reshape(epochs * count, each, steps).astype(np.int32)

@@ -8,6 +8,7 @@ import numpy as np
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.networks import (
+    HIDDEN_GAIN,
     Network,
     learning_rate,
     make_memory,
@@ -131,7 +132,7 @@ def _network(random: np.random.Generator, settings: Settings, outputs: int, gain
     hidden = [settings.hidden] * settings.layers
     if not settings.memory:
         return orthogonal_network(random, [settings.features, *hidden, outputs], gain)
-    (first,) = orthogonal_network(random, [settings.features, settings.hidden], np.sqrt(2.0))
+    (first,) = orthogonal_network(random, [settings.features, settings.hidden], HIDDEN_GAIN)
     rest = [settings.hidden + settings.memory, *hidden[1:], outputs]
     return [first, *orthogonal_network(random, rest, gain)]
 

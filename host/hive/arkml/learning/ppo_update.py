@@ -17,13 +17,7 @@ import optax
 
 from arkml.learning.algorithm import Layer
 from arkml.learning.networks import AdamMoments
-from arkml.learning.ppo_state import (
-    Intake,
-    PpoRates,
-    PpoState,
-    RolloutRows,
-    Weights,
-)
+from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, Weights
 from arkml.learning.updates import Updated, forward, repeat, step
 
 MASKED = -1e9
@@ -161,13 +155,12 @@ def losses_of(
     def mean(values: Any) -> Any:
         return jnp.where(counts, values, 0.0).sum() / number
 
-    advantages = rows.advantages
     outputs, values = heads(weights, rows.features, partial(_in_sequences, rows))
     log_probs, entropies = score(branches, weights.log_std, outputs, rows.actions, rows.allowed)
     change = log_probs - rows.log_probs
     ratio = jnp.exp(change)
     clipped = jnp.clip(ratio, 1.0 - rates.clip_range, 1.0 + rates.clip_range)
-    policy = -mean(jnp.minimum(advantages * ratio, advantages * clipped))
+    policy = -mean(jnp.minimum(rows.advantages * ratio, rows.advantages * clipped))
     value = mean(jnp.square(rows.returns - values))
     entropy = -mean(entropies)
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value

@@ -119,7 +119,8 @@ class RolloutBuffer:
     @property
     def most(self) -> int:
         """Largest number of rows in a rollout."""
-        return most_rows(self.settings)
+        rows = self.settings.rollout_rows
+        return min(_MOST_ROLLOUTS * rows, rows + _MOST_MORE)
 
     @property
     def versions(self) -> frozenset[int]:
@@ -183,12 +184,8 @@ class RolloutBuffer:
 
     def take(self) -> Rollout:
         """Return copies of all rows that can be learned from, at most the first `most`."""
-        held = self._held
-        places = np.flatnonzero(held["next"] >= 0)[: self.most]
+        held, (places, following) = self._held, self._chosen()
         rows, after = held[places], held["next"][places]
-        numbers = np.full(len(held), -1)
-        numbers[places] = np.arange(len(places))
-        following = numbers[after]
         is_end = following < 0
         following[is_end] = len(places) + np.arange(is_end.sum())
         terminal = held["state"][after] == EpisodeState.TERMINAL
@@ -209,12 +206,8 @@ class RolloutBuffer:
 
         memories: float32, [m, 2 * memory]. The rows that stay are among them.
         """
-        held = self._held
-        places = np.flatnonzero(held["next"] >= 0)[: self.most]
-        after = held["next"][places]
-        is_end = np.ones(len(held), bool)
-        is_end[places] = False
-        held["memory"][after[is_end[after]]] = memories
+        held, (places, following) = self._held, self._chosen()
+        held["memory"][held["next"][places[following < 0]]] = memories
 
     def release(self) -> None:
         """
@@ -236,6 +229,18 @@ class RolloutBuffer:
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
         return HeldRows.of(self._held["hash"], self._held["session"])
+
+    def _chosen(self) -> tuple[Places, Places]:
+        """
+        Return the places of the rows of the next update, [n], and the row after each among them.
+
+        The second is -1 where a chain ends: int64, [n].
+        """
+        after = self._held["next"]
+        places = np.flatnonzero(after >= 0)[: self.most]
+        numbers = np.full(len(after), -1)
+        numbers[places] = np.arange(len(places))
+        return places, numbers[after[places]]
 
     def _plan(self, agents: int) -> None:
         """Follow the settings for so many agents, if they are more than before."""
@@ -371,12 +376,6 @@ def _mask_column(name: str, branches: Sequence[int]) -> int:
     """Return the column of the choice that metadata of this name masks, -1 if there is none."""
     masked = masked_choice(name, branches)
     return -1 if masked is None else sum(branches[: masked[0]]) + masked[1]
-
-
-def most_rows(settings: Settings) -> int:
-    """Return the largest number of rows that an update takes."""
-    rows = settings.rollout_rows
-    return min(_MOST_ROLLOUTS * rows, rows + _MOST_MORE)
 
 
 class RolloutPace:

@@ -18,13 +18,14 @@ from typing import IO, Any
 
 from arkml.base.files import sync_directory
 from arkml.base.release import RELEASE
+from arkml.base.sqlite_files import SIDE_FILES
 from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.folders import Folder
 from arkml.server.log import COUNTS_NAME
-from arkml.server.metrics_store import SHARED_NAME, STORE_NAME, WAL_NAME
+from arkml.server.metrics_store import STORE_NAME, WAL_NAME
 from arkml.server.upgrade import DATA_VERSION
 
 FORMAT = 1
@@ -256,8 +257,9 @@ def _taken_once(run: Folder, name: str, files: ExitStack) -> list[_Taken]:
     Raises FileNotFoundError and _Changed if the files are replaced meanwhile.
     """
     before = _parsed(_read_document(run)[0])
-    # The journal is there while SQLite makes the database, which has nothing then.
-    skipped = (ROWS, DOCUMENT_NAME, STORE_NAME, WAL_NAME, SHARED_NAME, f"{STORE_NAME}-journal")
+    # A rollback journal is there while SQLite makes the database, which has nothing then.
+    beside = (f"{STORE_NAME}{end}" for end in SIDE_FILES)
+    skipped = (ROWS, DOCUMENT_NAME, STORE_NAME, *beside)
     taken = list(_take_folder(run, name, files, skipped))
     taken += _take_store(run, name)
     if (rows := run.folder(ROWS)) is not None:

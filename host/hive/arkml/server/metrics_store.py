@@ -28,7 +28,7 @@ _log = SafeLogger(__name__)
 T = TypeVar("T")
 
 STORE_NAME = "metrics.sqlite"
-WAL_NAME, SHARED_NAME = f"{STORE_NAME}-wal", f"{STORE_NAME}-shm"
+WAL_NAME = f"{STORE_NAME}-wal"
 """The files that SQLite keeps beside it: what was written since its last checkpoint, and locks."""
 
 _DAMAGED_NAME, _NEW_NAME = "metrics.damaged.sqlite", ".metrics.new.sqlite"
