@@ -244,4 +244,4 @@ class Game : b2ContactListener {
     void EndContact(b2Contact *contact) override { note(contact, false); }
 };
 
-#include "box2d/guest.h"
+#include "gymnasium/guest.h"

@@ -61,11 +61,11 @@ class Game : b2ContactListener {
             side = fabs(lateral);
         }
 #else
-        int choice = action[0] > 0.0f ? (action[0] < 3.0f ? (int)action[0] : 3) : 0;
-        if (choice == 2) {
+        int engine = choice(action[0], 3);
+        if (engine == 2) {
             main = 1.0;
-        } else if (choice != 0) {
-            direction = choice - 2;
+        } else if (engine != 0) {
+            direction = engine - 2;
             side = 1.0;
         }
 #endif
@@ -202,4 +202,4 @@ class Game : b2ContactListener {
     void EndContact(b2Contact *contact) override { note(contact, false); }
 };
 
-#include "box2d/guest.h"
+#include "gymnasium/guest.h"
