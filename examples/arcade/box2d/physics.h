@@ -152,3 +152,54 @@ inline b2Body *moving(b2World *world, double x, double y, double angle, b2Fixtur
     made->CreateFixture(&definition);
     return made;
 }
+
+// What games in a world have in common: the world, which each episode makes anew, a body that must
+// not touch anything, two feet that do, and the rewards of a shaping.
+class WorldGame : b2ContactListener {
+  public:
+    float reward = 0.0f;
+    bool terminated = false;
+
+    ~WorldGame() { delete world_; }
+
+    void seed(uint32_t seed) { random_ = NumpyRandom(seed); }
+
+  protected:
+    NumpyRandom random_;
+    b2World *world_ = nullptr;
+    b2Body *hull_ = nullptr, *feet_[2] = {nullptr, nullptr};
+    bool has_crashed_ = false, touches_[2] = {false, false};
+
+    void renew_world() {
+        delete world_;
+        world_ = new b2World(b2Vec2(0.0f, -10.0f));
+        world_->SetContactListener(this);
+        has_crashed_ = has_shaping_ = touches_[0] = touches_[1] = false;
+    }
+
+    // What a shaping has gained since the step before.
+    double gained(double shaping) {
+        double gain = has_shaping_ ? shaping - shaping_ : 0.0;
+        shaping_ = shaping;
+        has_shaping_ = true;
+        return gain;
+    }
+
+  private:
+    bool has_shaping_ = false;
+    double shaping_ = 0.0;
+
+    void note(b2Contact *contact, bool begins) {
+        const b2Body *one = contact->GetFixtureA()->GetBody();
+        const b2Body *other = contact->GetFixtureB()->GetBody();
+        has_crashed_ = has_crashed_ || (begins && (one == hull_ || other == hull_));
+        for (int i = 0; i < 2; i++) {
+            if (one == feet_[i] || other == feet_[i]) {
+                touches_[i] = begins;
+            }
+        }
+    }
+
+    void BeginContact(b2Contact *contact) override { note(contact, true); }
+    void EndContact(b2Contact *contact) override { note(contact, false); }
+};
