@@ -88,7 +88,7 @@ sources: $(READY) ## What the sources and documents must look like: layers, owne
 
 test-arcade: arcade $(BOX2D)/.ready ## The games of the arcade as environments, beside native builds and Gymnasium's; needs g++
 	@$(PYTEST) -m arcade tests/arcade/test_games.py
-	@$(BOX2D)/bin/python -m pytest -m arcade tests/arcade/test_box2d.py
+	@$(BOX2D)/bin/python -m pytest -m arcade tests/arcade/test_gymnasium.py
 
 $(BOX2D)/.ready: pyproject.toml constraints.txt tests/arcade/requirements.txt
 	@echo "Setting up $(BOX2D) (once, two minutes) ..." >&2
