@@ -62,7 +62,7 @@ $(SITE): $(READY)
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
 	@sh fixtures/demo.sh $(RUN)
 
-arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, and Gymnasium's above Box2D; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
+arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, and six of Gymnasium's; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
 	@$(RUN) -m tools.arcade
 
 test: $(READY) ## All tests that need nothing but Python, side by side
