@@ -62,7 +62,7 @@ $(SITE): $(READY)
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
 	@sh fixtures/demo.sh $(RUN)
 
-arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, and Gymnasium's above Box2D; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
+arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, and six of Gymnasium's; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
 	@$(RUN) -m tools.arcade
 
 test: $(READY) ## All tests that need nothing but Python, side by side
@@ -88,7 +88,7 @@ sources: $(READY) ## What the sources and documents must look like: layers, owne
 
 test-arcade: arcade $(BOX2D)/.ready ## The games of the arcade as environments, beside native builds and Gymnasium's; needs g++
 	@$(PYTEST) -m arcade tests/arcade/test_games.py
-	@$(BOX2D)/bin/python -m pytest -m arcade tests/arcade/test_box2d.py
+	@$(BOX2D)/bin/python -m pytest -m arcade tests/arcade/test_gymnasium.py
 
 $(BOX2D)/.ready: pyproject.toml constraints.txt tests/arcade/requirements.txt
 	@echo "Setting up $(BOX2D) (once, two minutes) ..." >&2

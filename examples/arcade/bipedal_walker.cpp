@@ -22,21 +22,12 @@
     {"name": "second_leg", "shape": [5], "low": GAME_LEG_LOW, "high": GAME_LEG_HIGH},           \
     {"name": "lidar", "shape": [10], "low": -1, "high": 1}
 
-class Game : b2ContactListener {
+class Game : public WorldGame {
   public:
     float features[GAME_FEATURES];
-    float reward = 0.0f;
-    bool terminated = false;
-
-    ~Game() { delete world_; }
-
-    void seed(uint32_t seed) { random_ = NumpyRandom(seed); }
 
     void reset() {
-        delete world_;
-        world_ = new b2World(b2Vec2(0.0f, -10.0f));
-        world_->SetContactListener(this);
-        has_fallen_ = has_shaping_ = touches_[0] = touches_[1] = false;
+        renew_world();
         build_terrain();
         for (int i = 0; i < LENGTH / 20 * 11; i++) {
             random_.random(); // for the clouds of the original
@@ -76,12 +67,7 @@ class Game : b2ContactListener {
                                           {-30 / SCALE, -8 / SCALE}};
     enum Ground { GRASS, STUMP, STAIRS, PIT, GROUNDS };
 
-    NumpyRandom random_;
-    b2World *world_ = nullptr;
-    b2Body *hull_ = nullptr, *feet_[2] = {nullptr, nullptr};
     b2RevoluteJoint *joints_[4];
-    bool has_fallen_ = false, has_shaping_ = false, touches_[2] = {false, false};
-    double shaping_ = 0.0;
 
     void build_block(double left, double bottom, double right, double top) {
         const double corners[4][2] = {{left, top}, {right, top}, {right, bottom}, {left, bottom}};
@@ -216,32 +202,16 @@ class Game : b2ContactListener {
             features[14 + i] = distance(i);
         }
         double shaping = 130.0 * at.x / SCALE - 5.0 * fabs((double)features[0]);
-        reward = has_shaping_ ? (float)(shaping - shaping_) : 0.0f;
-        shaping_ = shaping;
-        has_shaping_ = true;
+        reward = (float)gained(shaping);
         for (int i = 0; i < GAME_ACTIONS; i++) {
             reward -= (float)(0.00035 * 80) * effort[i];
         }
-        terminated = has_fallen_ || at.x < 0.0f;
+        terminated = has_crashed_ || at.x < 0.0f;
         if (terminated) {
             reward = -100.0f;
         }
         terminated = terminated || at.x > (LENGTH - GRASS_LENGTH) * STEP;
     }
-
-    void note(b2Contact *contact, bool begins) {
-        const b2Body *one = contact->GetFixtureA()->GetBody();
-        const b2Body *other = contact->GetFixtureB()->GetBody();
-        has_fallen_ = has_fallen_ || (begins && (one == hull_ || other == hull_));
-        for (int i = 0; i < 2; i++) {
-            if (one == feet_[i] || other == feet_[i]) {
-                touches_[i] = begins;
-            }
-        }
-    }
-
-    void BeginContact(b2Contact *contact) override { note(contact, true); }
-    void EndContact(b2Contact *contact) override { note(contact, false); }
 };
 
-#include "box2d/guest.h"
+#include "gymnasium/guest.h"

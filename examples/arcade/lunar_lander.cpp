@@ -22,27 +22,18 @@
     {"name": "spin", "shape": [1], "low": -10, "high": 10},                                     \
     {"name": "contact", "shape": [2], "low": 0, "high": 1}
 
-class Game : b2ContactListener {
+class Game : public WorldGame {
   public:
     float features[GAME_FEATURES];
-    float reward = 0.0f;
-    bool terminated = false;
-
-    ~Game() { delete world_; }
-
-    void seed(uint32_t seed) { random_ = NumpyRandom(seed); }
 
     void reset() {
-        delete world_;
-        world_ = new b2World(b2Vec2(0.0f, -10.0f));
-        world_->SetContactListener(this);
-        has_crashed_ = has_shaping_ = touches_[0] = touches_[1] = false;
+        renew_world();
         build_moon();
-        b2PolygonShape hull = polygon(HULL, 6);
-        lander_ = moving(world_, W / 2, H, 0.0, fixture(hull, 5.0f, 0.1f), 0x0010);
+        b2PolygonShape shape = polygon(HULL, 6);
+        hull_ = moving(world_, W / 2, H, 0.0, fixture(shape, 5.0f, 0.1f), 0x0010);
         double push_x = random_.uniform(-INITIAL_RANDOM, INITIAL_RANDOM);
         double push_y = random_.uniform(-INITIAL_RANDOM, INITIAL_RANDOM);
-        lander_->ApplyForceToCenter(b2Vec2((float)push_x, (float)push_y), true);
+        hull_->ApplyForceToCenter(b2Vec2((float)push_x, (float)push_y), true);
         build_leg(0, -1);
         build_leg(1, +1);
         const float idle[GAME_ACTIONS] = {0.0f};
@@ -61,11 +52,11 @@ class Game : b2ContactListener {
             side = fabs(lateral);
         }
 #else
-        int choice = action[0] > 0.0f ? (action[0] < 3.0f ? (int)action[0] : 3) : 0;
-        if (choice == 2) {
+        int engine = choice(action[0], 3);
+        if (engine == 2) {
             main = 1.0;
-        } else if (choice != 0) {
-            direction = choice - 2;
+        } else if (engine != 0) {
+            direction = engine - 2;
             side = 1.0;
         }
 #endif
@@ -82,12 +73,6 @@ class Game : b2ContactListener {
         {-14 / SCALE, 17 / SCALE},  {-17 / SCALE, 0 / SCALE}, {-17 / SCALE, -10 / SCALE},
         {17 / SCALE, -10 / SCALE}, {17 / SCALE, 0 / SCALE},  {14 / SCALE, 17 / SCALE}};
     static constexpr int CHUNKS = 11;
-
-    NumpyRandom random_;
-    b2World *world_ = nullptr;
-    b2Body *lander_ = nullptr, *legs_[2] = {nullptr, nullptr};
-    bool has_crashed_ = false, has_shaping_ = false, touches_[2] = {false, false};
-    double shaping_ = 0.0;
 
     void build_moon() {
         double height[CHUNKS + 1], smooth[CHUNKS];
@@ -115,12 +100,12 @@ class Game : b2ContactListener {
 
     void build_leg(int number, int side) {
         b2PolygonShape shape = box(2 / SCALE, 8 / SCALE);
-        legs_[number] = moving(world_, W / 2 - side * LEG_AWAY / SCALE, H, side * 0.05,
+        feet_[number] = moving(world_, W / 2 - side * LEG_AWAY / SCALE, H, side * 0.05,
                                fixture(shape, 1.0f, 0.2f), 0x0020);
         b2RevoluteJointDef joint;
-        joint.bodyA = lander_;
-        joint.bodyB = legs_[number];
-        joint.referenceAngle = legs_[number]->GetAngle(); // as box2d-py sets it
+        joint.bodyA = hull_;
+        joint.bodyB = feet_[number];
+        joint.referenceAngle = feet_[number]->GetAngle(); // as box2d-py sets it
         joint.localAnchorB.Set((float)(side * LEG_AWAY / SCALE), (float)(LEG_DOWN / SCALE));
         joint.enableMotor = joint.enableLimit = true;
         joint.maxMotorTorque = 40.0f;
@@ -132,74 +117,58 @@ class Game : b2ContactListener {
 
     // The place of the side engines depends on the angle, as in the original.
     void fire(double main, double side, double direction) {
-        double tip_x = sin((double)lander_->GetAngle()), tip_y = cos((double)lander_->GetAngle());
+        double tip_x = sin((double)hull_->GetAngle()), tip_y = cos((double)hull_->GetAngle());
         double side_x = -tip_y, side_y = tip_x;
         double along = random_.uniform(-1.0, 1.0) / SCALE;
         double across = random_.uniform(-1.0, 1.0) / SCALE;
         if (main > 0.0) {
             double x = tip_x * (4 / SCALE + 2 * along) + side_x * across;
             double y = -tip_y * (4 / SCALE + 2 * along) - side_y * across;
-            b2Vec2 at = lander_->GetPosition();
+            b2Vec2 at = hull_->GetPosition();
             push(-x * MAIN_POWER * main, -y * MAIN_POWER * main, at.x + x, at.y + y);
         }
         if (side > 0.0) {
             double away = 3 * across + direction * 12 / SCALE;
             double x = tip_x * along + side_x * away;
             double y = -tip_y * along - side_y * away;
-            b2Vec2 at = lander_->GetPosition();
+            b2Vec2 at = hull_->GetPosition();
             push(-x * SIDE_POWER * side, -y * SIDE_POWER * side, at.x + x - tip_x * 17 / SCALE,
                  at.y + y + tip_y * 14 / SCALE);
         }
     }
 
     void push(double x, double y, double at_x, double at_y) {
-        lander_->ApplyLinearImpulse(b2Vec2((float)x, (float)y), b2Vec2((float)at_x, (float)at_y),
-                                    true);
+        hull_->ApplyLinearImpulse(b2Vec2((float)x, (float)y), b2Vec2((float)at_x, (float)at_y),
+                                  true);
     }
 
     void observe(double main, double side) {
-        b2Vec2 at = lander_->GetPosition(), speed = lander_->GetLinearVelocity();
+        b2Vec2 at = hull_->GetPosition(), speed = hull_->GetLinearVelocity();
         double state[GAME_FEATURES] = {
             (at.x - W / 2) / (W / 2), (at.y - (PAD + LEG_DOWN / SCALE)) / (H / 2),
             speed.x * (W / 2) / FPS, speed.y * (H / 2) / FPS,
-            lander_->GetAngle(), 20.0 * lander_->GetAngularVelocity() / FPS,
+            hull_->GetAngle(), 20.0 * hull_->GetAngularVelocity() / FPS,
             touches_[0] ? 1.0 : 0.0, touches_[1] ? 1.0 : 0.0};
         double shaping = -100 * sqrt(state[0] * state[0] + state[1] * state[1]) -
                          100 * sqrt(state[2] * state[2] + state[3] * state[3]) -
                          100 * fabs(state[4]) + 10 * state[6] + 10 * state[7];
-        double gained = has_shaping_ ? shaping - shaping_ : 0.0;
-        gained -= main * 0.30;
-        gained -= side * 0.03;
-        shaping_ = shaping;
-        has_shaping_ = true;
+        double gain = gained(shaping);
+        gain -= main * 0.30;
+        gain -= side * 0.03;
         terminated = false;
         if (has_crashed_ || fabs(state[0]) >= 1.0) {
             terminated = true;
-            gained = -100;
+            gain = -100;
         }
-        if (!lander_->IsAwake()) {
+        if (!hull_->IsAwake()) {
             terminated = true;
-            gained = 100;
+            gain = 100;
         }
-        reward = (float)gained;
+        reward = (float)gain;
         for (int i = 0; i < GAME_FEATURES; i++) {
             features[i] = (float)state[i];
         }
     }
-
-    void note(b2Contact *contact, bool begins) {
-        const b2Body *one = contact->GetFixtureA()->GetBody();
-        const b2Body *other = contact->GetFixtureB()->GetBody();
-        has_crashed_ = has_crashed_ || (begins && (one == lander_ || other == lander_));
-        for (int i = 0; i < 2; i++) {
-            if (one == legs_[i] || other == legs_[i]) {
-                touches_[i] = begins;
-            }
-        }
-    }
-
-    void BeginContact(b2Contact *contact) override { note(contact, true); }
-    void EndContact(b2Contact *contact) override { note(contact, false); }
 };
 
-#include "box2d/guest.h"
+#include "gymnasium/guest.h"

@@ -117,6 +117,27 @@ def test_what_clang_misses_is_named_with_its_package(monkeypatch, tmp_path, erro
         compiler.check()
 
 
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("name", "status", "output"),
+    [("acrobot", 1, "error: it was asked"), ("lunar_lander", 2, "pip cannot fetch the archives")],
+)
+def test_an_archive_is_fetched_only_for_a_game_that_needs_one(
+    monkeypatch, tmp_path, capsys, name, status, output
+):
+    program = tmp_path / "clang"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *examples/arcade/*.cpp*) echo "error: it was asked" >&2; exit 1;; esac\n'
+        "echo clang version 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    assert main(["--only", name], tmp_path / "build") == status
+    assert output in "".join(capsys.readouterr())
+
+
 def test_a_game_that_traps_in_its_first_step_is_said_to(tmp_path):
     path = tmp_path / "game.wasm"
     path.write_bytes(scripted([(1, INITIAL, 0)], after="(unreachable)", exports=CONFIGURE))

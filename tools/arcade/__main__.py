@@ -23,7 +23,7 @@ from arkml.cli.exits import FAILED, GOOD, UNUSABLE, print_error, print_json
 from arkml.cli.tables import grid, show
 from arkml.cli.units import size
 from tools.arcade import compiler
-from tools.arcade.sources import PINS, ArcadeError, sources
+from tools.arcade.sources import PINS, UNPACKED, ArcadeError, sources
 from tools.arcade.trial import Facts, tried
 
 BUILT = compiler.ROOT / "build" / "arcade"
@@ -38,7 +38,10 @@ def games() -> dict[str, Path]:
 def build(wanted: Mapping[str, Path], folder: Path) -> dict[str, Facts]:
     """Build the games that are not up to date, side by side, and return the facts of all."""
     version = compiler.check()
-    unpacked = sources(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    unpacked = folder / UNPACKED
+    if any(compiler.needs_archive(path) for path in wanted.values()):
+        sources(folder)
     pins = PINS.read_text(encoding="utf-8")
     keys = {name: compiler.key(path, version + pins) for name, path in wanted.items()}
     found = {name: _kept(folder / f"{name}.json", keys[name]) for name in wanted}

@@ -24,7 +24,7 @@ _FLAGS = (
     "-Wl,-z,stack-size=1048576", "-Wl,--strip-all",
 )  # fmt: skip
 _API = "-Wl,--export=ARK_API_ML"
-_PLUS = ("--driver-mode=g++", "-std=c++17", "-fno-exceptions", "-fno-rtti")
+_PLUS = ("--driver-mode=g++", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-nostdlib++")
 
 _PACKAGES = {
     "libclang_rt": "libclang-rt-dev-wasm32",
@@ -63,12 +63,19 @@ def check() -> str:
 
 
 def is_plus(source: Path) -> bool:
-    """Return whether a game is in C++, above Box2D, and not PufferLib's in C."""
+    """Return whether a game is one of Gymnasium's in C++, and not PufferLib's in C."""
     return source.suffix == ".cpp"
+
+
+def needs_archive(source: Path) -> bool:
+    """Return whether a game is built with the sources of others, and not from its rules alone."""
+    return '#include "gymnasium/numbers.h"' not in source.read_text(encoding="utf-8")
 
 
 def include_flags(source: Path, sources: Path) -> list[str]:
     """Return the folders in which a game finds its headers."""
+    if not needs_archive(source):
+        return [f"-I{folder}" for folder in (HEADERS, GAMES)]
     if is_plus(source):
         folders = [HEADERS, GAMES, GAMES / "box2d", sources / "box2d-py-2.3.8"]
         return [f"-I{folder}" for folder in folders]

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PINS = Path(__file__).with_name("sources.txt")
+UNPACKED = "sources"
+"""The folder of the unpacked archives, beside the guests."""
+
 _BACKEND = Path(__file__).with_name("backend")
 _PIN = re.compile(r"^(\S+)==(\S+) --hash=sha256:([0-9a-f]{64})$", re.MULTILINE)
 _NEEDED = {".h", ".cpp", ".bin"}  # of what the archives have
@@ -56,7 +59,7 @@ def sources(folder: Path, pins: Path = PINS) -> Path:
             that would be written outside its folder.
 
     """
-    unpacked = folder / "sources"
+    unpacked = folder / UNPACKED
     missing = [one for one in pinned(pins) if not (unpacked / one.folder).is_dir()]
     if any(not (folder / one.file).is_file() for one in missing):
         _fetch(folder, pins)

@@ -1,4 +1,4 @@
-"""LunarLander and BipedalWalker as guests, beside Gymnasium's and beside native builds."""
+"""Gymnasium's games as guests, beside the originals and beside native builds."""
 
 import ctypes
 import json
@@ -21,14 +21,18 @@ from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 
 ORIGINALS = {
+    "acrobot": ("Acrobot-v1", {}),
     "bipedal_walker": ("BipedalWalker-v3", {}),
     "bipedal_walker_hardcore": ("BipedalWalkerHardcore-v3", {}),
     "lunar_lander": ("LunarLander-v3", {}),
     "lunar_lander_continuous": ("LunarLander-v3", {"continuous": True}),
+    "mountain_car_continuous": ("MountainCarContinuous-v0", {}),
 }
 SEEDS = 20
 STEPS = 200
 EPISODES = 100
+NATIVE_STEPS = {"acrobot": 200}
+"""Where fewer than 10,000 steps are equal: later the last bits of a C library's sines show."""
 
 pytestmark = [
     pytest.mark.arcade,
@@ -55,13 +59,17 @@ def original(name):
 
 
 class Policy:
-    """The heuristic that Gymnasium has for a game, of one agent."""
+    """The heuristic that Gymnasium has for a game, or a push along the motion; of one agent."""
 
     def __init__(self, name, env):
-        self._env = env
+        self._name, self._env = name, env
         self._walker = BipedalWalkerHeuristics() if name.startswith("bipedal") else None
 
     def action(self, observation):
+        if self._name == "acrobot":
+            return 2 if observation[5] > 0 else 0
+        if self._name == "mountain_car_continuous":
+            return np.sign(observation[1:]) * np.float32(0.5)
         if self._walker is not None:
             return self._walker.step_heuristic(observation).astype(np.float32)
         action = heuristic(self._env, observation)
@@ -150,19 +158,29 @@ def test_a_game_moves_as_gymnasium_does_to_the_bit(game, seed):
         assert decision.observations[0].tobytes() == observation.tobytes()
 
 
-def test_later_episodes_of_a_lander_go_on_with_the_same_random_numbers():
-    env = original("lunar_lander")
+@pytest.mark.parametrize(
+    ("name", "action", "steps"),
+    [("acrobot", 1, 600), ("lunar_lander", 2, 500), ("mountain_car_continuous", [0.0], 1100)],
+)
+def test_later_episodes_go_on_with_the_same_random_numbers(name, action, steps):
+    """Play past an end: of the others than the lander that of the limit of steps."""
+    env, ends = original(name), 0
+    action = np.float32(action) if isinstance(action, list) else action
     observation, _ = env.reset(seed=3)
-    with GuestEnv(built("lunar_lander"), configure=(1, 3)) as environment:
+    with GuestEnv(built(name), configure=(1, 3)) as environment:
         (decision,) = environment.reset().decisions
-        for _ in range(500):
+        for _ in range(steps):
             assert decision.observations[0].tobytes() == observation.tobytes()
             if decision.ended[0]:
+                ends += 1
                 (decision,) = environment.step(np.zeros((0, 1), np.float32)).decisions
                 observation, _ = env.reset()
                 continue
-            (decision,) = environment.step(answer(2)).decisions
-            observation = env.step(2)[0]
+            (decision,) = environment.step(answer(action)).decisions
+            observation, _, terminated, truncated, _ = env.step(action)
+            assert (decision.terminated[0], decision.truncated[0]) == (terminated, truncated)
+
+    assert ends > 0
 
 
 @pytest.mark.timeout(1800)
@@ -229,8 +247,9 @@ def played(environment, between):
     return b"".join(rows)
 
 
-def test_an_ended_episode_has_its_score_and_length():
-    with GuestEnv(built("lunar_lander"), configure=(1, 0)) as environment:
+@pytest.mark.parametrize("name", ["acrobot", "lunar_lander", "mountain_car_continuous"])
+def test_an_ended_episode_has_its_score_and_length(name):
+    with GuestEnv(built(name), configure=(1, 0)) as environment:
         (decision,) = environment.reset().decisions
         score, length = 0.0, 0
         while not decision.ended[0]:
@@ -241,13 +260,15 @@ def test_an_ended_episode_has_its_score_and_length():
 
 
 def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
-    native = Native(game.stem, tmp_path, 3)
-    features = native.step(None)
+    steps = NATIVE_STEPS.get(game.stem, 10_000)
     chance, ends = np.random.default_rng(0), 0
     with GuestEnv(game, configure=(1, 3)) as environment:
         (decision,) = environment.reset().decisions
-        width = decision.behavior.num_actions
-        for number in range(10_000):
+        behavior = decision.behavior
+        width, branches = behavior.num_actions, behavior.spec.actions.branches
+        native = Native(game.stem, tmp_path, 3, behavior.num_features)
+        features = native.step(None)
+        for number in range(steps):
             assert decision.observations[0].tobytes() == features.tobytes(), number
             if decision.ended[0]:
                 ends += 1
@@ -255,8 +276,8 @@ def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
                 features = native.step(None)
                 continue
             action = (
-                chance.integers(0, 4, (1, width))
-                if game.stem == "lunar_lander"
+                chance.integers(0, branches[0], (1, width))
+                if branches
                 else chance.uniform(-1, 1, (1, width))
             ).astype(np.float32)
             (decision,) = environment.step(action).decisions
@@ -265,15 +286,16 @@ def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
             assert native.terminated == bool(decision.terminated[0]), number
     native.close()
 
-    assert ends > 0
+    assert (ends > 0) == (game.stem not in NATIVE_STEPS)
 
 
 class Native:
     """A game as a library of this machine."""
 
-    def __init__(self, name, folder, seed):
+    def __init__(self, name, folder, seed, features):
         path = folder / f"{name}.so"
-        source, host = compiler.GAMES / f"{name}.cpp", Path(__file__).with_name("box2d_native.cpp")
+        source = compiler.GAMES / f"{name}.cpp"
+        host = Path(__file__).with_name("gymnasium_native.cpp")
         folders = compiler.include_flags(source, BUILT / "sources")
         flags = [
             "-std=c++17",
@@ -288,7 +310,7 @@ class Native:
         self._library.native_game.restype = ctypes.c_void_p
         self._library.native_step.restype = ctypes.c_bool
         self._game = ctypes.c_void_p(self._library.native_game(seed))
-        self._features = np.zeros(24 if name.startswith("bipedal") else 8, np.float32)
+        self._features = np.zeros(features, np.float32)
         self.reward = ctypes.c_float()
         self.terminated = False
 

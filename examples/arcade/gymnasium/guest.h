@@ -1,10 +1,11 @@
-// A game above Box2D as a guest: what a game includes last, after its class `Game` (seed, reset,
+// A game of Gymnasium as a guest: what a game includes last, after its class `Game` (seed, reset,
 // step, features, reward, terminated) and
 //
-//   GAME_NAME      the name of the guest, and of its agents' behavior
-//   GAME_FEATURES  the numbers of an observation, of which GAME_PARTS are the parts
-//   GAME_ACTIONS   the numbers of an action, and GAME_SPACE in the form of arkml.spec
-//   GAME_STEPS     the steps after which an episode is cut
+//   GAME_NAME         the name of the guest, and of its agents' behavior
+//   GAME_FEATURES     the numbers of an observation, of which GAME_PARTS are the parts
+//   GAME_ACTIONS      the numbers of an action, and GAME_SPACE in the form of arkml.spec
+//   GAME_STEPS        the steps after which an episode is cut
+//   GAME_MOST_COPIES  the copies that fit into the memory that a host gives by default
 //
 // `configure(count, seed)` makes `count` copies, each with one agent. The first starts as
 // Gymnasium's environment does after reset(seed=seed), the next as after seed + 1, and so on; later
@@ -34,9 +35,7 @@ struct Copy {
     }
 };
 
-// A world takes a quarter of a megabyte: 1,024 fit into the memory that a host gives by default, of
-// the hardcore walker 768.
-static const uint32_t DEFAULT_COPIES = 16, MOST_COPIES = 1024;
+static const uint32_t DEFAULT_COPIES = 16;
 
 static Copy *copies;
 static uint32_t copy_count;
@@ -92,7 +91,7 @@ static void take_step(Copy &copy, const float *action) {
 
 // Start over with `count` copies of the game. May be called at any time.
 extern "C" ARK_EXPORT("configure") ArkErrorCode configure(uint32_t count, uint32_t seed) {
-    if (count == 0 || count > MOST_COPIES) {
+    if (count == 0 || count > GAME_MOST_COPIES) {
         return ARK_ERROR_CODE_INVALID_ARGUMENTS;
     }
     delete[] copies;
