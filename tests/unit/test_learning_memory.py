@@ -40,7 +40,7 @@ class Player:
         self.lengths = self.random.integers(3, 40, AGENTS)
         self.ids = np.arange(AGENTS, dtype=np.uint64)
         self.steps = np.zeros(AGENTS, int)
-        self.states = np.zeros((AGENTS, 2 * of.memory), np.float32)
+        self.states = np.zeros((AGENTS, of.memory), np.float32)
         self.memories, self.scores, self.sent = {}, {}, []
         self.version = 0
         self.load()
@@ -156,11 +156,10 @@ def test_updates_of_sequences_are_finite_and_change_the_memory():
 
     assert losses["train/n_updates"] == 2 * 2
     assert losses["train/approx_kl"] < 1.0
-    for memory in ("actor_memory", "critic_memory"):
-        for part in ("gates", "taken"):
-            old, new = (getattr(getattr(one, memory), part).weight for one in (before, after))
-            assert np.abs(new - old).max() > 1e-4
-    angles = after.actor_memory.angles
+    for part in ("encoder", "gates", "taken"):
+        old, new = (getattr(one.memory, part).weight for one in (before, after))
+        assert np.abs(new - old).max() > 1e-4
+    angles = after.memory.angles
     assert (angles[::2] != angles[1::2]).any()
 
 

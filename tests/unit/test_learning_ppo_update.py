@@ -70,7 +70,7 @@ def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
         actions[:, of.continuous + branch] = chosen
         first += choices
     features = normal(count, FEATURES)
-    memories = normal(count, 2 * of.memory)
+    memories = normal(count, of.memory)
     begins = random.random(count) < 0.2
     begins[::STEPS] = True
     log_probs, _ = EVALUATE(of.branches, state.weights, features, actions, allowed, memories)
@@ -111,47 +111,46 @@ def doubled(weights):
         return [Layer(*(np.asarray(x, np.float64) for x in layer)) for layer in layers]
 
     def memory(one):
-        return RecurrentUnit(*network(one[:2]), np.asarray(one.angles, np.float64)) if one else []
+        return RecurrentUnit(*network(one[:3]), np.asarray(one.angles, np.float64)) if one else []
 
     return Weights(
         network(weights.actor),
         weights.log_std.astype(np.float64),
         network(weights.critic),
-        memory(weights.actor_memory),
-        memory(weights.critic_memory),
+        memory(weights.memory),
     )
 
 
-def forward_64(network, inputs):
-    for weight, bias in network[:-1]:
-        inputs = np.maximum(inputs @ weight + bias, 0.0)
-    return inputs @ network[-1].weight + network[-1].bias
+def forward_64(network, inputs, beside=None):
+    for number, (weight, bias) in enumerate(network):
+        if number == 1 and beside is not None:
+            inputs = np.concatenate([inputs, beside], axis=1)
+        inputs = inputs @ weight + bias
+        if number < len(network) - 1:
+            inputs = np.maximum(inputs, 0.0)
+    return inputs
+
+
+def memories_64(unit, rows):
+    """What is remembered after each row, one after another."""
+    half, found = rows.memories.shape[-1] // 2, []
+    for row, features in enumerate(rows.features.astype(np.float64)):
+        if rows.begins[row]:
+            state = rows.memories[row, :half] + 1j * rows.memories[row, half:]
+        seen = np.maximum(features @ unit.encoder.weight + unit.encoder.bias, 0.0)
+        gate = 1 / (1 + np.exp(-(seen @ unit.gates.weight + unit.gates.bias)))
+        new = np.tanh(seen @ unit.taken.weight + unit.taken.bias)
+        turned = (1 - gate) * np.exp(1j * unit.angles) * state
+        state = turned + gate * (new[:half] + 1j * new[half:])
+        found.append(np.concatenate([state.real, state.imag]))
+    return np.array(found)
 
 
 def heads_64(weights, rows):
-    """The outputs of actor and critic, row by row where there is memory."""
-    networks = [(weights.actor, weights.actor_memory), (weights.critic, weights.critic_memory)]
-    inputs, found = rows.features.astype(np.float64), []
-    width = rows.memories.shape[-1]
-    for number, (network, memory) in enumerate(networks):
-        if not memory:
-            found.append(forward_64(network, inputs))
-            continue
-        part, outputs = width // 4, []
-        for row, features in enumerate(inputs):
-            if rows.begins[row]:
-                real, imaginary = np.split(rows.memories[row], 2)
-                own = slice(number * part, (number + 1) * part)
-                state = real[own] + 1j * imaginary[own]
-            first = np.maximum(features @ network[0].weight + network[0].bias, 0.0)
-            gate = 1 / (1 + np.exp(-(first @ memory.gates.weight + memory.gates.bias)))
-            new = np.tanh(first @ memory.taken.weight + memory.taken.bias)
-            turned = (1 - gate) * np.exp(1j * memory.angles) * state
-            state = turned + gate * (new[:part] + 1j * new[part:])
-            joined = np.concatenate([first, state.real, state.imag])
-            outputs.append(forward_64(network[1:], joined[None])[0])
-        found.append(np.array(outputs))
-    return found
+    """The outputs of actor and critic."""
+    inputs = rows.features.astype(np.float64)
+    beside = memories_64(weights.memory, rows) if weights.memory else None
+    return [forward_64(network, inputs, beside) for network in (weights.actor, weights.critic)]
 
 
 def score_64(branches, weights, rows):

@@ -94,54 +94,57 @@ class RecurrentUnit(NamedTuple):
     (arXiv:2303.06349).
 
     Attributes:
+        encoder: The layer, with a ReLU, by which the unit sees features: [F, hidden].
         gates: The layer whose sigmoids are the gates: [hidden, memory / 2].
         taken: The layer whose hyperbolic tangents are taken in: [hidden, memory].
         angles: In radians, float32, [memory / 2].
 
     """
 
+    encoder: Layer
     gates: Layer
     taken: Layer
     angles: Any
 
 
-def make_memory(random: np.random.Generator, inputs: int, memory: int) -> RecurrentUnit | list[Any]:
+def make_memory(random: np.random.Generator, settings: Settings) -> RecurrentUnit | list[Any]:
     """
-    Return a memory of so many numbers, an empty list for 0.
+    Return the memory of a run, an empty list for none.
 
     The numbers are forgotten after 1 to MEMORY_STEPS steps, evenly by the logarithm (chrono
     initialization, arXiv:1804.11188); half of them turn.
     """
+    hidden, memory = settings.hidden, settings.memory
     if not memory:
         return []
     half = memory // 2
     steps = np.exp(random.uniform(0.0, np.log(MEMORY_STEPS), half)).astype(np.float32)
     angles = random.uniform(0.0, _WIDEST_ANGLE, half) * (np.arange(half) % 2)
+    (encoder,) = orthogonal_network(random, [settings.features, hidden], HIDDEN_GAIN)
     return RecurrentUnit(
-        Layer(_orthogonal(random, inputs, half, 1.0), -np.log(steps)),
-        Layer(_orthogonal(random, inputs, memory, 1.0), np.zeros(memory, np.float32)),
+        encoder,
+        Layer(_orthogonal(random, hidden, half, 1.0), -np.log(steps)),
+        Layer(_orthogonal(random, hidden, memory, 1.0), np.zeros(memory, np.float32)),
         angles.astype(np.float32),
     )
 
 
-def remembered(
-    network: Sequence[Layer], memory: RecurrentUnit, inputs: Floats, before: Floats
-) -> tuple[Floats, Floats]:
+def remembered(memory: RecurrentUnit, inputs: Floats, before: Floats) -> Floats:
     """
-    Return the outputs of a network with a memory, and what it remembers then.
+    Return what is remembered after rows: float32, [n, memory].
 
-    inputs: float32, [n, inputs]. before: float32, [n, memory], what was remembered before: real
-    parts, and then imaginary ones.
+    inputs: float32, [n, F]. before: float32, [n, memory], what was remembered before: real parts,
+    and then imaginary ones.
     """
-    first = np.maximum(inputs @ network[0].weight + network[0].bias, 0.0)
-    gates, taken = (first @ layer.weight + layer.bias for layer in (memory.gates, memory.taken))
+    seen = np.maximum(inputs @ memory.encoder.weight + memory.encoder.bias, 0.0)
+    gates, taken = (seen @ layer.weight + layer.bias for layer in (memory.gates, memory.taken))
     opened = (1.0 / (1.0 + np.exp(-gates))).astype(np.float32)
     real, imaginary = np.split(before, 2, axis=1)
     cosine, sine = np.cos(memory.angles), np.sin(memory.angles)
     turned = [cosine * real - sine * imaginary, sine * real + cosine * imaginary]
     kept = np.tile(1.0 - opened, 2) * np.concatenate(turned, axis=1)
-    after = kept + np.tile(opened, 2) * np.tanh(taken)
-    return answer(network[1:], np.concatenate([first, after], axis=1)), after
+    after: Floats = kept + np.tile(opened, 2) * np.tanh(taken)
+    return after
 
 
 def stacked(networks: Sequence[Network]) -> Network:
@@ -150,25 +153,38 @@ def stacked(networks: Sequence[Network]) -> Network:
     return [Layer(*(np.stack(arrays) for arrays in zip(*each, strict=True))) for each in layers]
 
 
-def answer(network: Sequence[Layer], inputs: Floats) -> Floats:
-    """Return the outputs of a network: float32, [n, outputs]. inputs: float32, [n, inputs]."""
-    for layer in network[:-1]:
-        inputs = np.maximum(inputs @ layer.weight + layer.bias, 0.0)
-    return inputs @ network[-1].weight + network[-1].bias
+def answer(network: Sequence[Layer], inputs: Floats, memories: Floats | None = None) -> Floats:
+    """
+    Return the outputs of a network: float32, [n, outputs].
+
+    inputs: float32, [n, inputs]. memories: float32, [n, memory], what the second layer takes beside
+    the outputs of the first.
+    """
+    for number, layer in enumerate(network):
+        if number:
+            inputs = _beside(np.maximum(inputs, 0.0), memories if number == 1 else None)
+        inputs = inputs @ layer.weight + layer.bias
+    return inputs
 
 
-def magnitude(network: Sequence[Layer], inputs: Floats) -> float:
+def magnitude(network: Sequence[Layer], inputs: Floats, memories: Floats | None = None) -> float:
     """
     Return the largest sum of absolute terms in any layer, the scale of its rounding errors.
 
-    Terms may cancel each other out, and their rounding errors do not. inputs: float32, [n, inputs].
+    Terms may cancel each other out, and their rounding errors do not. Arguments as of `answer`.
     """
     largest = 0.0
-    for layer in network:
+    for number, layer in enumerate(network):
+        if number:
+            inputs = _beside(np.maximum(inputs, 0.0), memories if number == 1 else None)
         terms = np.abs(inputs) @ np.abs(layer.weight) + np.abs(layer.bias)
         largest = max(largest, float(terms.max(initial=0.0)))
-        inputs = np.maximum(inputs @ layer.weight + layer.bias, 0.0)
+        inputs = inputs @ layer.weight + layer.bias
     return largest
+
+
+def _beside(inputs: Floats, memories: Floats | None) -> Floats:
+    return inputs if memories is None else np.concatenate([inputs, memories], axis=1)
 
 
 def _orthogonal(random: np.random.Generator, inputs: int, outputs: int, gain: float) -> Floats:

@@ -124,60 +124,57 @@ class PolicyGraph:
             "Gemm", [source, self.weight(f"{name}_weight"), self.weight(f"{name}_bias")]
         )
 
-    def remembered(
-        self, source: str, name: str, before: Sequence[str]
-    ) -> tuple[str, Sequence[str]]:
+    def remembered(self, source: str, before: str, name: str) -> str:
         """
-        Add a network with a memory after its first layer; without memory it is `layers`.
+        Add a recurrent unit, by the weights `encoder`, `gates`, `taken`, `cosine` and `sine`.
 
         Args:
-            source: The name of the input: float32, [n, width].
-            name: The name of the network in `tensors_of`, and of its memory.
-            before: The names of the real and imaginary parts of what was remembered before:
-                float32, [n, memory / 2]. None without memory.
+            source: The name of the features: float32, [n, F].
+            before: The name of what was remembered before: float32, [n, memory].
+            name: The name of what is remembered then: float32, [n, memory].
 
         Returns:
-            The names of the output, and of the parts of what is remembered then.
+            The same name.
 
         """
-        if not before:
-            return self.layers(source, name), ()
-        first = self.node("Relu", [self.linear(source, f"{name}_0")])
-        opened = self.node("Sigmoid", [self.linear(first, f"{name}_gates")])
-        new = self.node("Tanh", [self.linear(first, f"{name}_taken")])
-        half = len(self._weights[f"{name}_cosine"])
-        kept = self.node("Sub", [self.constant(f"{name}_one", 1.0), opened])
-        cosine, sine = (self.weight(f"{name}_{part}") for part in ("cosine", "sine"))
-        (real, imaginary), after = before, []
+        seen = self.node("Relu", [self.linear(source, "encoder")])
+        opened = self.node("Sigmoid", [self.linear(seen, "gates")])
+        new = self.node("Tanh", [self.linear(seen, "taken")])
+        kept = self.node("Sub", [self.constant("all", 1.0), opened])
+        cosine, sine = self.weight("cosine"), self.weight("sine")
+        halves = (len(self._weights["cosine"]),) * 2
+        real, imaginary = self.columns(before, halves)
+        after = []
         for (kind, left, right), taken in zip(
             (("Sub", real, imaginary), ("Add", imaginary, real)),
-            self.columns(new, (half, half)),
+            self.columns(new, halves),
             strict=True,
         ):
             along, across = self.node("Mul", [left, cosine]), self.node("Mul", [right, sine])
             turned = self.node("Mul", [kept, self.node(kind, [along, across])])
             after.append(self.node("Add", [turned, self.node("Mul", [opened, taken])]))
-        joined = self.node("Concat", [first, *after], axis=1)
-        return self.layers(joined, name, first=1), after
+        return self.node("Concat", after, name, axis=1)
 
-    def layers(self, source: str, name: str, *, first: int = 0, last: bool = False) -> str:
+    def layers(self, source: str, name: str, *, beside: str = "", last: bool = False) -> str:
         """
         Add the linear layers of a network with a ReLU between them.
 
         Args:
             source: The name of the input: float32, [n, width].
             name: The name of the network in `tensors_of`.
-            first: The number of the first layer to add.
+            beside: The name of what the second layer takes beside the outputs of the first.
             last: Whether a ReLU also follows the last layer.
 
         Returns:
             The name of the output.
 
         """
-        number = first
+        number = 0
         while f"{name}_{number}_weight" in self._weights:
-            if number > first:
+            if number:
                 source = self.node("Relu", [source])
+            if number == 1 and beside:
+                source = self.node("Concat", [source, beside], axis=1)
             source = self.linear(source, f"{name}_{number}")
             number += 1
         return self.node("Relu", [source]) if last and number else source

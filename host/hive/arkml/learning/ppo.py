@@ -57,7 +57,7 @@ class Heads(NamedTuple):
     The outputs of the networks for a batch.
 
     mean: float32, [n, C]. logits: float32, [n, choices of all branches], without masks. values:
-    float32, [n, 1], in the guest's units of reward. memories: float32, [n, 2 * memory], what is
+    float32, [n, 1], in the guest's units of reward. memories: float32, [n, memory], what is
     remembered then.
     """
 
@@ -86,7 +86,7 @@ class PpoWeights:
         actor: The layers whose outputs are the means of the continuous actions, and then the logits
             of all branches, one after another.
         critic: The layers whose one output is the value, in scaled rewards.
-        actor_memory, critic_memory: Their memories, None without.
+        memory: What both remember, which their second layers take, None without.
         log_std: The logarithms of the deviations of the continuous actions: float32, [C].
         branches: The number of choices of each branch.
 
@@ -97,13 +97,12 @@ class PpoWeights:
     critic: tuple[Layer, ...]
     log_std: Floats
     branches: tuple[int, ...]
-    actor_memory: RecurrentUnit | None = None
-    critic_memory: RecurrentUnit | None = None
+    memory: RecurrentUnit | None = None
 
     @property
-    def memory(self) -> int:
+    def memory_size(self) -> int:
         """Number of all numbers that an agent remembers."""
-        return 2 * len(self.actor_memory.taken.bias) if self.actor_memory else 0
+        return len(self.memory.taken.bias) if self.memory else 0
 
     @property
     def actions(self) -> int:
@@ -114,30 +113,21 @@ class PpoWeights:
         """
         Return the outputs of the networks in numpy.
 
-        observations: float32, [n, F]. memories: float32, [n, 2 * memory], before these rows.
+        observations: float32, [n, F]. memories: float32, [n, memory], before these rows.
         """
-        inputs, after = self.scaling.features(observations), memories
-        if self.actor_memory is None or self.critic_memory is None:
-            outputs, values = answer(self.actor, inputs), answer(self.critic, inputs)
-        else:
-            parts = np.split(memories, 4, axis=1)
-            own, of_critic = (np.concatenate(parts[part::2], axis=1) for part in (0, 1))
-            outputs, own = remembered(self.actor, self.actor_memory, inputs, own)
-            values, of_critic = remembered(self.critic, self.critic_memory, inputs, of_critic)
-            halves = (*np.split(own, 2, axis=1), *np.split(of_critic, 2, axis=1))
-            after = np.concatenate([halves[part] for part in (0, 2, 1, 3)], axis=1)
+        inputs = self.scaling.features(observations)
+        after = memories if self.memory is None else remembered(self.memory, inputs, memories)
+        outputs, values = (answer(one, inputs, after) for one in (self.actor, self.critic))
         mean, logits = np.split(outputs, [len(self.log_std)], axis=1)
         return Heads(mean, logits, values * np.float32(self.scaling.reward), after)
 
     def tensors(self) -> Tensors:
         """Return the weights that the graph reads."""
         tensors = tensors_of(self.scaling, {"actor": self.actor, "critic": self.critic})
-        for name, memory in (("actor", self.actor_memory), ("critic", self.critic_memory)):
-            if memory is not None:
-                tensors |= layer_tensors(f"{name}_gates", memory.gates)
-                tensors |= layer_tensors(f"{name}_taken", memory.taken)
-                tensors[f"{name}_cosine"] = np.cos(memory.angles)
-                tensors[f"{name}_sine"] = np.sin(memory.angles)
+        if self.memory is not None:
+            for name in ("encoder", "gates", "taken"):
+                tensors |= layer_tensors(name, getattr(self.memory, name))
+            tensors |= {"cosine": np.cos(self.memory.angles), "sine": np.sin(self.memory.angles)}
         return tensors | {"deviation": np.exp(self.log_std)}
 
     def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -146,7 +136,7 @@ class PpoWeights:
 
         Inputs, float32: `observations`, [N, F]; `epsilon`, [N, A], standard normal numbers or
         zeros; with branches `action_masks`, [N, choices of all branches], 1 for a choice that is
-        allowed and 0 for any other; and with memory `h_in`, [N, 2 * memory], the `h_out` of the
+        allowed and 0 for any other; and with memory `h_in`, [N, memory], the `h_out` of the
         agent's row before, zeros where an episode begins. Outputs, float32: `raw_actions`, [N, A],
         continuous actions mean + deviation * epsilon and then the number of the choice in each
         branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1]; `values`, [N, 1], in
@@ -158,8 +148,8 @@ class PpoWeights:
         """
         continuous, branches = len(self.log_std), self.branches
         inputs = graph.normalized("observations")
-        before = graph.columns("h_in", (self.memory // 4,) * 4) if self.memory else ()
-        outputs, own = graph.remembered(inputs, "actor", before[::2])
+        after = graph.remembered(inputs, "h_in", "h_out") if self.memory else ""
+        outputs = graph.layers(inputs, "actor", beside=after)
         mean, logits = graph.columns(outputs, (continuous, sum(branches)))
         noise, ranks = graph.columns("epsilon", (continuous, len(branches)))
         raw, clipped = [], []
@@ -173,16 +163,13 @@ class PpoWeights:
             raw, clipped = [*raw, choices], [*clipped, choices]
         graph.node("Concat", raw, "raw_actions", axis=1)
         graph.node("Concat", clipped, "actions", axis=1)
-        values, of_critic = graph.remembered(inputs, "critic", before[1::2])
-        graph.values(values)
+        graph.values(graph.layers(inputs, "critic", beside=after))
         widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
         given = {"actions": self.actions, "raw_actions": self.actions, "values": 1}
         if branches:
             widths["action_masks"] = sum(branches)
         if self.memory:
-            after = [own[0], of_critic[0], own[1], of_critic[1]]
-            graph.node("Concat", after, "h_out", axis=1)
-            widths["h_in"] = given["h_out"] = self.memory
+            widths["h_in"] = given["h_out"] = self.memory_size
         return widths, given
 
     def check(self, model: bytes, reference: ReferenceHeads | None = None) -> None:
@@ -194,7 +181,7 @@ class PpoWeights:
         """
         continuous = len(self.log_std)
         observations, epsilon = samples(self.scaling, self.actions)
-        shape = (len(observations), self.memory)
+        shape = (len(observations), self.memory_size)
         memories = np.asarray(np.random.default_rng(2).uniform(-1.0, 1.0, shape), np.float32)
         heads = (reference or self.heads)(observations, memories)
         inputs = {"observations": observations, "epsilon": epsilon}
@@ -206,7 +193,7 @@ class PpoWeights:
         if self.memory:
             inputs["h_in"] = memories
             (after,) = run(model, inputs, ["h_out"])
-            require_close("memories", after, heads.memories, magnitude(self.actor[:1], scaled))
+            require_close("memories", after, heads.memories, self._magnitude((), scaled))
         actions, raw, values = run(model, inputs, ["actions", "raw_actions", "values"])
         deviation = np.exp(self.log_std)
         drawn = np.asarray(heads.mean + deviation * epsilon[:, :continuous], np.float32)
@@ -225,14 +212,12 @@ class PpoWeights:
         )
 
     def _magnitude(self, network: Sequence[Layer], inputs: Floats) -> float:
-        """Return the scale of rounding errors of a network, also with memories within 1 of 0."""
-        if not self.memory:
+        """Return the scale of rounding errors of a network, and of memories within 1 of 0."""
+        if self.memory is None:
             return magnitude(network, inputs)
-        (weight, bias), *rest = network
-        first = np.maximum(inputs @ weight + bias, 0.0)
-        beside = np.ones((len(first), self.memory // 2), np.float32)
-        later = magnitude(rest, np.concatenate([first, beside], axis=1))
-        return max(magnitude(network[:1], inputs), later)
+        largest = np.ones((len(inputs), self.memory_size), np.float32)
+        through = (self.memory.encoder, self.memory.taken)
+        return max(magnitude(through, inputs), magnitude(network, inputs, largest))
 
 
 class Actor(NamedTuple):
@@ -337,8 +322,7 @@ class Ppo(CompiledAlgorithm):
             tuple(weights.critic),
             weights.log_std,
             self._settings.branches,
-            weights.actor_memory or None,
-            weights.critic_memory or None,
+            weights.memory or None,
         )
 
     def published(self, version: int) -> None:
@@ -540,12 +524,12 @@ class Ppo(CompiledAlgorithm):
         others: Mapping[int, tuple[Places, Floats]],
     ) -> Floats:
         """
-        Return what each agent remembered before each row: float32, [n, 2 * memory].
+        Return what each agent remembered before each row: float32, [n, memory].
 
         Args:
             chains: The chains of the rows.
             features: Normalized for the present policy: float32, [n, F].
-            first: What agents remembered where their chains begin: float32, [n, 2 * memory].
+            first: What agents remembered where their chains begin: float32, [n, memory].
             present: The policy of all rows but those of `others`.
             others: The rows of other policies by version, and their features.
 
@@ -559,7 +543,7 @@ class Ppo(CompiledAlgorithm):
 
     def _take_in(self, actor: Actor, features: Floats) -> Intake:
         """Return what rows do to memories. features: float32, [n, F], normalized for the actor."""
-        shape = (len(features), self._settings.memory)
+        shape = (len(features), self._settings.memory // 2)
         intake = Intake(*(np.empty(shape, np.float32) for _ in Intake._fields))
         for part in chunks(len(features), self._chunk):
             rows = features[part]
@@ -574,7 +558,7 @@ class Ppo(CompiledAlgorithm):
         """
         Return log-probabilities and values: float64, [n] both.
 
-        features: float32, [n, F], normalized. memories: float32, [n, 2 * memory]. `actions` and
+        features: float32, [n, F], normalized. memories: float32, [n, memory]. `actions` and
         `allowed` may have fewer rows; the remaining log-probabilities are meaningless.
         """
         log_probs, values = np.empty(len(features)), np.empty(len(features))
@@ -621,7 +605,7 @@ def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
         zeros(rows),
         zeros(rows),
         zeros(rows),
-        zeros((rows, 2 * settings.memory)),
+        zeros((rows, settings.memory)),
         np.zeros(rows, bool),
     )
 

@@ -26,15 +26,14 @@ class Weights(NamedTuple):
 
     The outputs of `actor` are the means of the continuous actions, then the logits of the branches
     side by side. log_std: [continuous], the same at every row. `critic` has one output, in units of
-    scaled rewards. `actor_memory` and `critic_memory` follow on the first layers; they are empty
-    lists without memory.
+    scaled rewards. The second layers of both take what `memory` remembers beside the outputs of the
+    first; it is an empty list without memory.
     """
 
     actor: Any
     log_std: Any
     critic: Any
-    actor_memory: Any
-    critic_memory: Any
+    memory: Any
 
 
 class PpoState(NamedTuple):
@@ -64,7 +63,7 @@ class RolloutRows(NamedTuple):
         log_probs: float32, [rows], under the policy that acted.
         advantages: float32, [rows], centered and scaled.
         returns: float32, [rows], in units of scaled rewards.
-        memories: float32, [rows, 2 * memory], what the agents remembered before each row.
+        memories: float32, [rows, memory], what the agents remembered before each row.
         begins: bool, [rows], True where `memories` is not what the row before has left.
 
     """
@@ -81,13 +80,13 @@ class RolloutRows(NamedTuple):
 
 class Intake(NamedTuple):
     """
-    What rows do to memories, those of the actor beside those of the critic.
+    What rows do to memories.
 
     Attributes:
-        along: The share that is kept, times the cosine of the angle: float32, [n, memory].
-        across: The same with the sine: float32, [n, memory].
-        real: What is added to the real parts: float32, [n, memory].
-        imaginary: What is added to the imaginary parts: float32, [n, memory].
+        along: The share that is kept, times the cosine of the angle: float32, [n, memory / 2].
+        across: The same with the sine: float32, [n, memory / 2].
+        real: What is added to the real parts: float32, [n, memory / 2].
+        imaginary: What is added to the imaginary parts: float32, [n, memory / 2].
 
     """
 
@@ -97,7 +96,7 @@ class Intake(NamedTuple):
     imaginary: Any
 
     def following(self, real: Any, imaginary: Any) -> tuple[Any, Any]:
-        """Return the parts of what is remembered after the rows, by those before: [n, memory]."""
+        """Return the parts of what is remembered after the rows, by those before: [n, memory / 2]."""
         return (
             self.along * real - self.across * imaginary + self.real,
             self.across * real + self.along * imaginary + self.imaginary,
@@ -122,7 +121,7 @@ def first_state(settings: Settings) -> PpoState:
         _network(random, settings, outputs, _ACTOR_GAIN),
         np.zeros(settings.continuous, np.float32),
         _network(random, settings, 1, _CRITIC_GAIN),
-        *(make_memory(random, settings.hidden, settings.memory) for _ in range(2)),
+        make_memory(random, settings),
     )
     return PpoState(weights, *no_moments(weights), np.int32(0))
 

@@ -56,7 +56,7 @@ def evaluate(
 ) -> tuple[Any, Any]:
     """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
     outputs, values = heads(
-        weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
+        branches, weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
     )
     log_probs, _ = score(branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
@@ -69,14 +69,13 @@ def take_in(branches: tuple[int, ...], weights: Weights, features: Any) -> Intak
     Rows of any version are computed beside others thus.
     """
     del branches
-    found: list[Intake] = []
-
-    def note(intake: Intake) -> Any:
-        found.append(intake)
-        return intake.real, intake.imaginary
-
-    heads(weights, features, note)
-    return found[0]
+    memory = weights.memory
+    seen = jax.nn.relu(linear(memory.encoder, features))
+    opened = jax.nn.sigmoid(linear(memory.gates, seen))
+    real, imaginary = jnp.split(jnp.tanh(linear(memory.taken, seen)), 2, -1)
+    keep = 1.0 - opened
+    along, across = keep * jnp.cos(memory.angles), keep * jnp.sin(memory.angles)
+    return Intake(along, across, opened * real, opened * imaginary)
 
 
 def make_updates(
@@ -155,7 +154,7 @@ def losses_of(
     def mean(values: Any) -> Any:
         return jnp.where(counts, values, 0.0).sum() / number
 
-    outputs, values = heads(weights, rows.features, partial(_in_sequences, rows))
+    outputs, values = heads(branches, weights, rows.features, partial(_in_sequences, rows))
     log_probs, entropies = score(branches, weights.log_std, outputs, rows.actions, rows.allowed)
     change = log_probs - rows.log_probs
     ratio = jnp.exp(change)
@@ -175,33 +174,24 @@ def losses_of(
     )
 
 
-def heads(weights: Weights, features: Any, remember: Callable[[Intake], Any]) -> tuple[Any, Any]:
+def heads(
+    branches: tuple[int, ...], weights: Weights, features: Any, remember: Callable[[Intake], Any]
+) -> tuple[Any, Any]:
     """
     Return the outputs of the actor, [n, outputs], and values, [n].
 
     Where there is memory, `remember` returns the real and the imaginary parts of what is remembered
-    after each row, [n, memory], by what rows do to memories.
+    after each row, [n, memory / 2], by what rows do to memories.
     """
-    if not weights.actor_memory:
-        return forward(weights.actor, features), forward(weights.critic, features)[:, 0]
     networks = (weights.actor, weights.critic)
-    firsts = [jax.nn.relu(linear(one[0], features)) for one in networks]
-    memories = (weights.actor_memory, weights.critic_memory)
-    gates, taken = (
-        [linear(one[part], first) for one, first in zip(memories, firsts, strict=True)]
-        for part in (0, 1)
-    )
-    opened = jax.nn.sigmoid(jnp.concatenate(gates, -1))
-    halves = zip(*(jnp.split(jnp.tanh(one), 2, -1) for one in taken), strict=True)
-    real, imaginary = (opened * jnp.concatenate(half, -1) for half in halves)
-    angles = jnp.concatenate([one.angles for one in memories])
-    keep = 1.0 - opened
-    after = remember(Intake(keep * jnp.cos(angles), keep * jnp.sin(angles), real, imaginary))
-    parts = zip(*(jnp.split(part, 2, -1) for part in after), strict=True)
-    outputs, values = (
-        forward(network[1:], jnp.concatenate([first, *own], -1))
-        for network, first, own in zip(networks, firsts, parts, strict=True)
-    )
+    if not weights.memory:
+        outputs, values = (forward(network, features) for network in networks)
+    else:
+        after = remember(take_in(branches, weights, features))
+        outputs, values = (
+            forward(rest, jnp.concatenate([jax.nn.relu(linear(first, features)), *after], -1))
+            for first, *rest in networks
+        )
     return outputs, values[:, 0]
 
 

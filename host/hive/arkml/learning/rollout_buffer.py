@@ -47,7 +47,7 @@ class Rollout(NamedTuple):
         rewards: The rewards that led to the next row: float32, [n].
         dones: True where nothing follows the next row: bool, [n].
         memories: What each agent remembered before the row, where its chain begins: float32,
-            [n + m, 2 * memory].
+            [n + m, memory].
 
     """
 
@@ -204,7 +204,7 @@ class RolloutBuffer:
         """
         Set what agents remembered before the m rows at the ends of chains, in the order of `take`.
 
-        memories: float32, [m, 2 * memory]. The rows that stay are among them.
+        memories: float32, [m, memory]. The rows that stay are among them.
         """
         held, (places, following) = self._held, self._chosen()
         held["memory"][held["next"][places[following < 0]]] = memories
@@ -365,7 +365,7 @@ def _row(settings: Settings) -> np.dtype[Any]:
             ("features", np.float32, (settings.features,)),
             ("action", np.float32, (settings.actions,)),
             ("allowed", np.bool_, (sum(settings.branches),)),
-            ("memory", np.float32, (2 * settings.memory,)),
+            ("memory", np.float32, (settings.memory,)),
             ("state", np.uint8),
             ("is_useful", np.bool_),
         ]

@@ -49,7 +49,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
             "sac" without.
         pace: What PPO learns for: from few rows ("efficient"), or from many in little time
             ("throughput"); "auto" decides by the number of agents.
-        memory: Numbers that each agent remembers for its actions, and as many for its values.
+        memory: Numbers that each agent remembers, by PPO.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
         learning_rate_steps: Updates from the first learning rate to the last, 0 for a constant
