@@ -77,6 +77,7 @@ def test_inspect_shows_the_declaration_of_agents():
         "observations": ["position [2]", "gear [1]"],
         "continuous": 2,
         "discrete": [3],
+        "partial": False,
     }
     assert "picker: cell [1], target [1], flag [1]; branches of 3, 2 choices" in text
 
@@ -390,3 +391,11 @@ def _read(descriptor):
         return os.read(descriptor, 4096)
     except OSError:  # the other end is closed
         return b""
+
+
+def test_inspect_says_which_agents_do_not_see_all():
+    run = arkml("inspect", GUESTS / "c_maze.wasm", "--json")
+    text = arkml("inspect", GUESTS / "c_maze.wasm", COLUMNS="160").out
+
+    assert run.json["spec"]["behaviors"]["maze"]["partial"] is True
+    assert "maze: sign [1], end [1]; branches of 3 choices; partial" in text

@@ -1,6 +1,7 @@
 """Texts that guests and hives choose: how long they may be, how they are logged, when they go."""
 
 import gc
+import json
 import types
 import weakref
 from concurrent.futures import Future
@@ -27,9 +28,10 @@ from arkml.hive.protocol.runs import MAX_NAME_BYTES, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES, Settings
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.hive_access import HiveAccess
-from arkml.runs.hive_gateway import HiveRunGateway, settings_of
+from arkml.runs.hive_gateway import PARTIAL_MEMORY, HiveRunGateway, settings_of
 from arkml.runs.request_line import RequestLine
 from arkml.sessions import results
+from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.guest_run import mapped, settled
 from arkml.sessions.run_request import MAX_URL, HiveAddress, TrainingRequest
 
@@ -130,6 +132,41 @@ def test_settings_that_are_too_large_are_refused_with_their_size():
     assert started(text % (half * 4, half)).other == {"own": half}
     with pytest.raises(InvalidSettings, match=r"take \d{5} bytes of JSON, they may take 65536"):
         started(text % ("", half * 2))
+
+
+PARTIAL = '{"behaviors": {"hidden": {"partial": true}, "shown": {}}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "overrides", "memory", "learner"),
+    [
+        ("hidden", {}, {}, PARTIAL_MEMORY, "ppo"),
+        ("shown", {}, {}, 0, "sac"),
+        ("hidden", {"memory": 8}, {}, 8, "ppo"),
+        ("hidden", {"memory": 8}, {"memory": 16}, 16, "ppo"),
+        ("hidden", {}, {"memory": 0}, 0, "sac"),
+        ("hidden", {"algorithm": "ppo"}, {}, PARTIAL_MEMORY, "ppo"),
+        ("hidden", {}, {"algorithm": "sac"}, 0, "sac"),
+        ("hidden", {"algorithm": "mine"}, {}, 0, "mine"),
+    ],
+)
+def test_agents_of_rows_that_do_not_show_all_remember_unless_told_otherwise(
+    name, own, overrides, memory, learner
+):
+    configuration = json.dumps({"arkml": own})
+    request = TrainingRequest(LOCAL, name, "game", 3, 2, configuration=configuration)
+    settings = settings_of(request, DeclaredBranches(PARTIAL.encode()), overrides)
+
+    assert (settings.memory, settings.learner) == (memory, learner)
+
+
+@pytest.mark.parametrize(("memory", "found"), [({}, PARTIAL_MEMORY), ({"memory": 0}, 0)])
+def test_a_configuration_of_ml_v5_says_how_much_agents_remember(memory, found):
+    document = {"feature_count": 3, "action_count": 2, "gamma": 0.5, **memory}
+    request = TrainingRequest(LOCAL, "hidden", "game", configuration=json.dumps(document))
+    settings = settings_of(request, DeclaredBranches(PARTIAL.encode()), {})
+
+    assert (settings.memory, settings.gamma) == (found, 0.5)
 
 
 @pytest.mark.parametrize(

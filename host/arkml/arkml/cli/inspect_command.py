@@ -76,6 +76,7 @@ def _document(inspection: Inspection) -> dict[str, Any]:
                     "observations": list(each.observations),
                     "continuous": each.continuous,
                     "discrete": list(each.branches),
+                    "partial": each.is_partial,
                 }
                 for each in inspection.declared
             },

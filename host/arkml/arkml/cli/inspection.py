@@ -44,6 +44,7 @@ class DeclaredReport:
     """The parts of an observation, in the order of the row, with their shapes."""
     continuous: int | None
     branches: tuple[int, ...]
+    is_partial: bool
 
     def __str__(self) -> str:
         parts = ", ".join(self.observations) or "features without names"
@@ -53,7 +54,8 @@ class DeclaredReport:
             f"branches of {choices} choices" if choices else "",
         ]
         actions = " and ".join(kind for kind in kinds if kind) or "continuous actions"
-        return f"{self.name}: {parts}; {actions}"
+        partial = "; partial" if self.is_partial else ""
+        return f"{self.name}: {parts}; {actions}{partial}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | 
             ),
             one.actions.continuous,
             tuple(one.actions.discrete),
+            one.partial,
         )
         for name, one in declared.behaviors.items()
     )

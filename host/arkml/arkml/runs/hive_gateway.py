@@ -58,6 +58,9 @@ from arkml.sessions.text import Allowance, presentable
 
 log = SafeLogger(__name__)
 
+PARTIAL_MEMORY = 64
+"""Numbers that the agents of a behavior remember which declares its rows partial."""
+
 _NOTES_PER_SECOND = 10
 _NOTE_BYTES = 1_024
 T = TypeVar("T")
@@ -317,21 +320,25 @@ def settings_of(
     its own. A request of ml-v4 has a ProtocolConfig, of v1 to v3 the widths only, and of v5 a
     configuration with settings and widths, such as {"feature_count": 8, "action_count": 2, "gamma":
     0.99}. The device follows from the hardware in a request of v5, unless the configuration or the
-    host names one. Raises InvalidSettings and InvalidArguments, also for settings of more than
-    MAX_SETTINGS_BYTES.
+    host names one. A behavior that declares its rows partial has a memory of PARTIAL_MEMORY, unless
+    guest or host say how large it is, or name a learner other than PPO. Raises InvalidSettings and
+    InvalidArguments, also for settings of more than MAX_SETTINGS_BYTES.
     """
+    asked: dict[str, Any] = {}
     if request.protocol is not None:
         settings = from_protocol(request.protocol)
     elif request.num_features is not None and request.num_actions is not None:
         settings = Settings(request.num_features, request.num_actions)
     else:
-        settings = _of_configuration(request.configuration, _DEVICES[request.hardware])
+        settings, asked = _of_configuration(request.configuration, _DEVICES[request.hardware])
     own = guest_settings(request.configuration)
+    asked |= {**own, **overrides}
     if branches is not None:
-        widths = settings.features, settings.actions
-        declared = branches.of(request.experiment, *widths, own.get("spec"))
-        settings = replace(settings, branches=declared)
-    changed = settings.changed({**own, **overrides})
+        rows = request.experiment, settings.features, settings.actions, own.get("spec")
+        settings = replace(settings, branches=branches.of(*rows))
+        if branches.is_partial(*rows) and asked.get("algorithm", "auto") in ("auto", "ppo"):
+            asked = {"memory": PARTIAL_MEMORY, **asked}
+    changed = settings.changed(asked)
     _require_sendable(changed)
     return changed
 
@@ -352,7 +359,8 @@ def _require_sendable(settings: Settings) -> None:
         )
 
 
-def _of_configuration(text: str, device: Device) -> Settings:
+def _of_configuration(text: str, device: Device) -> tuple[Settings, dict[str, Any]]:
+    """Return settings with the widths in a configuration, and the others that it asks for."""
     document = json.loads(text) if text else None
     if not isinstance(document, dict):
         raise InvalidArguments(f"the configuration of a run is a JSON object, not {text[:80]!r}")
@@ -365,7 +373,7 @@ def _of_configuration(text: str, device: Device) -> Settings:
         )
     values.pop("arkml", None)
     widths = values.pop("features"), values.pop("actions")
-    return Settings(*widths, device=device).changed(values)
+    return Settings(*widths, device=device), values
 
 
 def abi_error(error: HiveError) -> AbiError:

@@ -77,6 +77,20 @@ class DeclaredBranches:
         `own` is the declaration in the configuration of its run. Raises NotTrainable if the
         declaration is malformed, contradicts the widths, or names only other behaviors.
         """
+        declared = self._declared(name, num_features, num_actions, own)
+        return () if declared is None else _sizes(name, declared)
+
+    def is_partial(
+        self, name: str, num_features: int, num_actions: int, own: object = None
+    ) -> bool:
+        """Return whether a behavior declares that its rows do not show all. As `of`."""
+        declared = self._declared(name, num_features, num_actions, own)
+        return declared is not None and declared.partial
+
+    def _declared(
+        self, name: str, num_features: int, num_actions: int, own: object
+    ) -> BehaviorDeclared | None:
+        """Return the declaration of a behavior. As `of`."""
         self._require_sound()
         declared, where = self.behaviors.get(name, self.behaviors.get(ANY)), SECTION
         try:
@@ -85,11 +99,11 @@ class DeclaredBranches:
                 declared = behavior_of(own, f"{where} of {name!r}")
             if declared is None:
                 require_declared(self.behaviors, name, SECTION)
-                return ()
-            declared.require_fit(f"{where} for {name!r}", num_features, num_actions)
+            else:
+                declared.require_fit(f"{where} for {name!r}", num_features, num_actions)
         except InvalidSpec as error:
             raise NotTrainable(str(error)) from error
-        return _sizes(name, declared)
+        return declared
 
     def require(
         self, name: str, num_features: int, num_actions: int, branches: Sequence[int]

@@ -92,6 +92,7 @@ class BehaviorDeclared(_Strict, frozen=True):
     decision_period: _Count = 1
     slots: _Count | None = None
     positions: tuple[_Place, _Place] | None = None
+    partial: bool = False
 
     @property
     def num_features(self) -> int | None:

@@ -96,7 +96,7 @@ class Intake(NamedTuple):
     imaginary: Any
 
     def following(self, real: Any, imaginary: Any) -> tuple[Any, Any]:
-        """Return the parts of what is remembered after the rows, by those before: [n, memory / 2]."""
+        """Return the parts of what is remembered after the rows, as those before them."""
         return (
             self.along * real - self.across * imaginary + self.real,
             self.across * real + self.along * imaginary + self.imaginary,
