@@ -218,6 +218,26 @@ def test_state_is_zero_on_an_initial_row_and_after_an_episode():
     assert step((1, 1, RUNNING)) == [3]
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_becomes_zero_and_is_told_once(caplog, value):
+    policy = load(build.adding(1))
+    acted(policy, [[value], [3]], ids=[1, 2])
+    after = acted(policy, [[5], [4]], ids=[1, 2])
+    acted(policy, [[value], [3]], ids=[1, 2])
+
+    assert after.tolist() == [[5], [7]]
+    assert caplog.messages == [
+        "recurrent states of 1 of 2 agents are not finite: zeros take their places"
+    ]
+
+
+def test_large_states_are_kept():
+    policy = load(build.adding(1))
+    acted(policy, [[3e38], [3e38]], ids=[1, 2])
+
+    assert acted(policy, [[0], [0]], ids=[1, 2]).tolist() == np.float32([[3e38], [3e38]]).tolist()
+
+
 def test_a_session_that_is_forgotten_takes_its_state_along():
     policy = load(build.adding(1))
     acted(policy, [[1], [2]], ids=[1, 1], key=[7, 8])

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.noise import Words, mix
 from arkml.policies.pages import zeros
 from arkml.policies.workspace import PolicyWorkspace
+
+log = SafeLogger(__name__)
 
 ENDED_AGENTS = 65_536
 """Agents kept for each session after their episodes ended."""
@@ -83,6 +86,8 @@ class AgentTable:
     ) -> None:
         self.advanced = 0
         """Batches that were counted as acted."""
+        self.renewed = 0
+        """States that were not finite, and were set to zeros."""
         self._workspace = workspace or PolicyWorkspace()
         self._entry_bytes = 4 * state_width + _ENTRY_BYTES
         self._ended_limit = ended_agents
@@ -199,6 +204,22 @@ class AgentTable:
             self._ended[slots] = ended
         if state is not None:
             self._state[slots] = state
+            with np.errstate(over="ignore", invalid="ignore"):
+                is_finite = np.isfinite(state.sum())  
+            if not is_finite:
+                self._renew(slots)
+
+    def _renew(self, slots: Slots) -> None:
+        """Set states that are not finite to zeros: they would spoil all actions to come."""
+        broken = slots[~np.isfinite(self._state[slots]).all(axis=1)]
+        self._state[broken] = 0
+        if len(broken) and not self.renewed:
+            log.warning(
+                "recurrent states of %d of %d agents are not finite: zeros take their places",
+                len(broken),
+                len(slots),
+            )
+        self.renewed += len(broken)
 
     def forget(self, key: int) -> None:
         """Drop the agents of session `key`."""
