@@ -1,7 +1,9 @@
 /* Breakout: 108 bricks, and five balls to clear them with. */
 #define GAME_HEADER "breakout/breakout.h"
 #define GAME_TYPE Breakout
+#ifndef GAME_NAME
 #define GAME_NAME "breakout"
+#endif
 #define GAME_OBSERVATION float
 #define GAME_ACTION float
 #define GAME_FEATURES 118

@@ -1,7 +1,9 @@
 /* Cartpole: keep a pole upright on a cart, for 200 steps at most. */
 #define GAME_HEADER "cartpole/cartpole.h"
 #define GAME_TYPE Cartpole
+#ifndef GAME_NAME
 #define GAME_NAME "cartpole"
+#endif
 #define GAME_OBSERVATION float
 #define GAME_ACTION float
 #define GAME_FEATURES 4

@@ -24,6 +24,8 @@
  *   GAME_TRUNCATED    true if the step cut it: of one agent, if the game logged without a terminal
  *   GAME_PRESENT      false while an agent is out of the game: always true
  *   GAME_MASKED       true for a choice that is impossible now: never
+ *   GAME_HIDDEN       true for a number of an observation that agents see as 0: none. The guest then
+ *                     declares that its rows do not show all, and agents learn with a memory
  *   GAME_ENDS_LATE    defined if a game starts over in the step after its last
  *
  * `configure(count, seed)` makes `count` copies. Most games start over in the step that ends an
@@ -106,6 +108,13 @@ static inline int arcade_rand(void) {
 #define ARCADE_IS_MASKED(copy, agent, branch, choice) false
 #endif
 
+#ifdef GAME_HIDDEN
+#define ARCADE_PARTIAL true
+#else
+#define ARCADE_PARTIAL false
+#define GAME_HIDDEN(number) false
+#endif
+
 #ifdef GAME_BRANCHES
 static const int arcade_branches[] = {GAME_BRANCHES};
 #define ARCADE_ACTIONS (sizeof arcade_branches / sizeof *arcade_branches)
@@ -120,7 +129,15 @@ static const int arcade_branches[] = {GAME_BRANCHES};
 #endif
 
 #ifdef __wasm__
-ARCADE_DECLARE({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": ARCADE_SPACE}}});
+/* The words of JSON, and not the numbers that stdbool.h makes of them. */
+#pragma push_macro("true")
+#pragma push_macro("false")
+#undef true
+#undef false
+ARCADE_DECLARE({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": ARCADE_SPACE,
+                                          "partial": ARCADE_PARTIAL}}});
+#pragma pop_macro("true")
+#pragma pop_macro("false")
 #endif
 
 static const char *const arcade_score_names[] = {
@@ -343,7 +360,8 @@ static void arcade_push_all(ArcadeCopy *copy) {
             agent->state = ARK_EPISODE_STATE_INITIAL;
         }
         for (uint32_t k = i * GAME_FEATURES; k < (i + 1) * GAME_FEATURES; k++) {
-            copy->features[k] = (float)copy->observations[k];
+            copy->features[k] =
+                GAME_HIDDEN(k - i * GAME_FEATURES) ? 0.0f : (float)copy->observations[k];
         }
         arcade_push(copy, i, is_reporter);
     }

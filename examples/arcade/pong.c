@@ -1,7 +1,9 @@
 /* Pong: against a paddle that follows the ball, to 21 points. */
 #define GAME_HEADER "pong/pong.h"
 #define GAME_TYPE Pong
+#ifndef GAME_NAME
 #define GAME_NAME "pong"
+#endif
 #define GAME_OBSERVATION float
 #define GAME_ACTION float
 #define GAME_FEATURES 8

@@ -1,0 +1,3 @@
+#define GAME_NAME "pong_no_velocity"
+#define GAME_HIDDEN(number) ((number) == 4 || (number) == 5)
+#include "pong.c"
