@@ -205,7 +205,7 @@ class AgentTable:
         if state is not None:
             self._state[slots] = state
             with np.errstate(over="ignore", invalid="ignore"):
-                is_finite = np.isfinite(state.sum())  
+                is_finite = np.isfinite(state.sum())
             if not is_finite:
                 self._renew(slots)
 

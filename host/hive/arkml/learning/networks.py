@@ -15,10 +15,10 @@ from arkml.learning.algorithm import Layer
 Network = list[Layer]
 """Layers in order; there is a ReLU between two of them, and none after the last."""
 
-MEMORY_STEPS = 200.0
-"""Steps for which the slowest number of a new memory is kept."""
+MEMORY_STEPS = 4.0, 1_000.0
+"""Steps for which the fastest and the slowest number of a new memory are kept."""
 
-_WIDEST_ANGLE = np.pi / 2
+_STILL = 8  # one in so many numbers of a new memory does not turn
 
 HIDDEN_GAIN = float(np.sqrt(2.0))
 
@@ -88,8 +88,9 @@ class RecurrentUnit(NamedTuple):
     """
     A gated linear recurrent unit: `memory` / 2 complex numbers, of which each step keeps a share.
 
-    A step turns each number by its angle, keeps the share 1 - g of it, and adds g times what it
-    takes in; g, between 0 and 1, is the gate of this step, as in a minimal GRU (arXiv:2410.01201).
+    A step turns each number by its angle, keeps the share a = 1 - g of it, and adds what it takes
+    in, times the root of 1 - a², which keeps its variance. g, between 0 and 1, is the gate of this
+    step, as in a minimal GRU (arXiv:2410.01201) and a real-gated linear unit (arXiv:2402.19427).
     Numbers that turn tell by their angles how long ago something was, as in a linear recurrent unit
     (arXiv:2303.06349).
 
@@ -111,15 +112,18 @@ def make_memory(random: np.random.Generator, settings: Settings) -> RecurrentUni
     """
     Return the memory of a run, an empty list for none.
 
-    The numbers are forgotten after 1 to MEMORY_STEPS steps, evenly by the logarithm (chrono
-    initialization, arXiv:1804.11188); half of them turn.
+    The numbers are forgotten after so many steps as MEMORY_STEPS says, evenly by the logarithm
+    (chrono initialization, arXiv:1804.11188). Their angles lie evenly between 0 and pi, so that what
+    was shown any number of steps ago is a sum of them, as a signal is one of waves.
     """
     hidden, memory = settings.hidden, settings.memory
     if not memory:
         return []
     half = memory // 2
-    steps = np.exp(random.uniform(0.0, np.log(MEMORY_STEPS), half)).astype(np.float32)
-    angles = random.uniform(0.0, _WIDEST_ANGLE, half) * (np.arange(half) % 2)
+    steps = np.exp(random.uniform(*np.log(MEMORY_STEPS), half)).astype(np.float32)
+    turns = np.arange(half) % _STILL > 0
+    places = np.cumsum(turns) - random.random(half)
+    angles = np.where(turns, np.pi * places / max(1, turns.sum()), 0.0)
     (encoder,) = orthogonal_network(random, [settings.features, hidden], HIDDEN_GAIN)
     return RecurrentUnit(
         encoder,
@@ -143,7 +147,8 @@ def remembered(memory: RecurrentUnit, inputs: Floats, before: Floats) -> Floats:
     cosine, sine = np.cos(memory.angles), np.sin(memory.angles)
     turned = [cosine * real - sine * imaginary, sine * real + cosine * imaginary]
     kept = np.tile(1.0 - opened, 2) * np.concatenate(turned, axis=1)
-    after: Floats = kept + np.tile(opened, 2) * np.tanh(taken)
+    share = np.sqrt(opened * (2.0 - opened))
+    after: Floats = kept + np.tile(share, 2) * np.tanh(taken)
     return after
 
 

@@ -141,6 +141,8 @@ class PolicyGraph:
         opened = self.node("Sigmoid", [self.linear(seen, "gates")])
         new = self.node("Tanh", [self.linear(seen, "taken")])
         kept = self.node("Sub", [self.constant("all", 1.0), opened])
+        rest = self.node("Sub", [self.constant("two", 2.0), opened])
+        share = self.node("Sqrt", [self.node("Mul", [opened, rest])])
         cosine, sine = self.weight("cosine"), self.weight("sine")
         halves = (len(self._weights["cosine"]),) * 2
         real, imaginary = self.columns(before, halves)
@@ -152,7 +154,7 @@ class PolicyGraph:
         ):
             along, across = self.node("Mul", [left, cosine]), self.node("Mul", [right, sine])
             turned = self.node("Mul", [kept, self.node(kind, [along, across])])
-            after.append(self.node("Add", [turned, self.node("Mul", [opened, taken])]))
+            after.append(self.node("Add", [turned, self.node("Mul", [share, taken])]))
         return self.node("Concat", after, name, axis=1)
 
     def layers(self, source: str, name: str, *, beside: str = "", last: bool = False) -> str:

@@ -33,6 +33,7 @@ from arkml.learning.ppo_batches import (
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
+    has_choice,
     sequence_steps,
     spread_of_returns,
 )
@@ -216,8 +217,9 @@ class PpoWeights:
         if self.memory is None:
             return magnitude(network, inputs)
         largest = np.ones((len(inputs), self.memory_size), np.float32)
-        through = (self.memory.encoder, self.memory.taken)
-        return max(magnitude(through, inputs), magnitude(network, inputs, largest))
+        encoder, gates, taken, _ = self.memory
+        within = sum(magnitude((encoder, layer), inputs) for layer in (gates, taken))
+        return max(within, magnitude(network, inputs, largest))
 
 
 class Actor(NamedTuple):
@@ -427,7 +429,8 @@ class Ppo(CompiledAlgorithm):
         rows = _empty_rows(settings, self.buffer.most)
         arguments = (state, rows, minibatches, np.int32(0), np.int32(1), rates_of(settings, 0))
         chunk = _empty_rows(settings, self._chunk)
-        evaluated = (state.weights, *chunk[:3], chunk.memories)
+        taken = (chunk.features, chunk.actions, chunk.allowed, chunk.memories)
+        evaluated = (state.weights, *taken)
         branches, wide = settings.branches, self._is_wide
         return (
             self.compiled(partial(_load, "evaluate", branches), *evaluated, wide=wide),
@@ -496,15 +499,18 @@ class Ppo(CompiledAlgorithm):
             rewards, values, rollout.following, rollout.dones, settings.gamma, settings.gae_lambda
         )
         returns = advantages + values[:count]
-        scale = self._advantages.after(advantages)
+        chooses: Marks = has_choice(settings, rollout.allowed)
+        scale, scaled = self._advantages.after(advantages[chooses]), np.zeros(count)
+        scaled[chooses] = scale.scaled(advantages[chooses])
         variance = float(returns.var())
         explained = 1.0 - float(advantages.var()) / variance if variance > 0.0 else None
         rows = RolloutRows(
             features[:count],
             rollout.actions,
             rollout.allowed,
+            chooses,
             log_probs[:count].astype(np.float32),
-            scale.scaled(advantages).astype(np.float32),
+            scaled.astype(np.float32),
             returns.astype(np.float32),
             memories[:count],
             np.zeros(count, bool) if chains is None else chains.begins[:count],
@@ -602,6 +608,7 @@ def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
         zeros((rows, settings.features)),
         zeros((rows, settings.actions)),
         np.zeros((rows, sum(settings.branches)), bool),
+        np.zeros(rows, bool),
         zeros(rows),
         zeros(rows),
         zeros(rows),

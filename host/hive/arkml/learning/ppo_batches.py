@@ -110,15 +110,30 @@ class AdvantageScale(NamedTuple):
 
     def after(self, advantages: Doubles) -> AdvantageScale:
         """Return the scale for a rollout with these advantages, [n], and the next ones."""
+        if not len(advantages):
+            return self
         new = 1.0 - _KEPT
         variance = self.variance + new * (float(advantages.var()) - self.variance)
         return AdvantageScale(variance, self.weight + new * (1.0 - self.weight))
 
     def scaled(self, advantages: Doubles) -> Doubles:
         """Return the advantages of the newest rollout, centered and divided: float64, [n]."""
+        if not len(advantages):
+            return advantages
         largest = max(float(advantages.var()), self.variance / self.weight)
         scaled: Doubles = (advantages - advantages.mean()) / (np.sqrt(largest) + _SMALLEST)
         return scaled
+
+
+def has_choice(settings: Settings, allowed: Marks) -> Marks:
+    """Return whether an agent could act in several ways at each row: bool, [n]."""
+    found = np.full(len(allowed), settings.continuous > 0)
+    first = 0
+    for choices in settings.branches:
+        count = allowed[:, first : first + choices].sum(axis=1)
+        found |= (count != 1) & (choices > 1)  # where none is allowed, all are
+        first += choices
+    return found
 
 
 def generalized_advantages(

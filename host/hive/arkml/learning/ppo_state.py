@@ -60,6 +60,7 @@ class RolloutRows(NamedTuple):
         features: float32, [rows, F], normalized.
         actions: float32, [rows, A], continuous ones unclipped, then the indices of choices.
         allowed: bool, [rows, choices].
+        chooses: bool, [rows], True where the agent could act in several ways.
         log_probs: float32, [rows], under the policy that acted.
         advantages: float32, [rows], centered and scaled.
         returns: float32, [rows], in units of scaled rewards.
@@ -71,6 +72,7 @@ class RolloutRows(NamedTuple):
     features: Any
     actions: Any
     allowed: Any
+    chooses: Any
     log_probs: Any
     advantages: Any
     returns: Any

@@ -32,8 +32,9 @@ class PpoLosses(NamedTuple):
     """
     Losses and measures of one minibatch, or means over several: float32 scalars.
 
-    `last_kl` is that of the rows with a choice, over the last epoch: rows whose masks leave one
-    choice for each branch cannot move, and would hide how far the others did.
+    All but that of values are means over the rows with a choice: the others, whose masks leave one
+    choice for each branch, cannot move, and would hide how far these did. `last_kl` is `approx_kl`
+    over the last epoch.
     """
 
     policy: Any
@@ -75,7 +76,8 @@ def take_in(branches: tuple[int, ...], weights: Weights, features: Any) -> Intak
     real, imaginary = jnp.split(jnp.tanh(linear(memory.taken, seen)), 2, -1)
     keep = 1.0 - opened
     along, across = keep * jnp.cos(memory.angles), keep * jnp.sin(memory.angles)
-    return Intake(along, across, opened * real, opened * imaginary)
+    share = jnp.sqrt(opened * (2.0 - opened))
+    return Intake(along, across, share * real, share * imaginary)
 
 
 def make_updates(
@@ -149,10 +151,10 @@ def losses_of(
         rates: The coefficients of the parts.
 
     """
-    number = counts.sum()
+    choosing = counts & rows.chooses
 
-    def mean(values: Any) -> Any:
-        return jnp.where(counts, values, 0.0).sum() / number
+    def mean(values: Any, of: Any = choosing) -> Any:
+        return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
     outputs, values = heads(branches, weights, rows.features, partial(_in_sequences, rows))
     log_probs, entropies = score(branches, weights.log_std, outputs, rows.actions, rows.allowed)
@@ -160,17 +162,14 @@ def losses_of(
     ratio = jnp.exp(change)
     clipped = jnp.clip(ratio, 1.0 - rates.clip_range, 1.0 + rates.clip_range)
     policy = -mean(jnp.minimum(rows.advantages * ratio, rows.advantages * clipped))
-    value = mean(jnp.square(rows.returns - values))
+    value = mean(jnp.square(rows.returns - values), counts)
     entropy = -mean(entropies)
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
-    divergences = ratio - 1.0 - change
-    approx_kl = mean(divergences)
-    choosing = counts & has_choice(branches, weights, rows.allowed)
-    last_kl = jnp.where(choosing, divergences, 0.0).sum() / jnp.maximum(choosing.sum(), 1)
+    approx_kl = mean(ratio - 1.0 - change)
     clip_fraction = mean(jnp.abs(ratio - 1.0) > rates.clip_range)
     no_norm = jnp.zeros((), jnp.float32)
     return total, PpoLosses(
-        policy, value, entropy, total, approx_kl, clip_fraction, no_norm, last_kl
+        policy, value, entropy, total, approx_kl, clip_fraction, no_norm, approx_kl
     )
 
 
@@ -193,17 +192,6 @@ def heads(
             for first, *rest in networks
         )
     return outputs, values[:, 0]
-
-
-def has_choice(branches: tuple[int, ...], weights: Weights, allowed: Any) -> Any:
-    """Return whether an agent could act in several ways at each row: bool, [n]."""
-    found = jnp.full(allowed.shape[0], len(weights.log_std) > 0)
-    first = 0
-    for choices in branches:
-        count = allowed[:, first : first + choices].sum(-1)
-        found |= (count != 1) & (choices > 1)  # where none is allowed, all are
-        first += choices
-    return found
 
 
 def linear(layer: Layer, inputs: Any) -> Any:
