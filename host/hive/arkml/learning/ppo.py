@@ -33,6 +33,7 @@ from arkml.learning.ppo_batches import (
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
+    least_advantage,
     sequence_steps,
     spread_of_returns,
 )
@@ -520,7 +521,7 @@ class Ppo(CompiledAlgorithm):
             rollout.actions,
             rollout.allowed,
             log_probs[:count].astype(np.float32),
-            scale.scaled(advantages).astype(np.float32),
+            scale.scaled(advantages, least_advantage(settings)).astype(np.float32),
             returns.astype(np.float32),
             memories[:count],
             np.zeros(count, bool) if chains is None else chains.begins[:count],

@@ -19,6 +19,7 @@ Places = npt.NDArray[np.int64]
 SEQUENCE_STEPS = 64
 """Rows of a sequence by which a memory is learned."""
 
+_LEAST_ADVANTAGE = 0.1  # in deviations of discounted returns
 _KEPT = 0.9  # share of the variances before that a rollout leaves
 _SMALLEST = 1e-8  # added to the deviation of advantages, as in stable-baselines3
 
@@ -90,6 +91,17 @@ def spread_of_returns(settings: Settings) -> float:
     return SPREAD if settings.normalize else 1.0
 
 
+def least_advantage(settings: Settings) -> float:
+    """
+    Return the smallest number that advantages are divided by.
+
+    Where all are smaller, as in a game whose reward is the same until a goal that no agent has
+    reached, what is left is how wrong the critic is, and a policy that followed it would give up to
+    explore: the bonus for entropy, if there is one, has to outweigh it.
+    """
+    return _LEAST_ADVANTAGE if settings.normalize and settings.entropy_coefficient else 0.0
+
+
 class AdvantageScale(NamedTuple):
     """
     The number that advantages are divided by: the larger of their deviation now and of late.
@@ -114,9 +126,13 @@ class AdvantageScale(NamedTuple):
         variance = self.variance + new * (float(advantages.var()) - self.variance)
         return AdvantageScale(variance, self.weight + new * (1.0 - self.weight))
 
-    def scaled(self, advantages: Doubles) -> Doubles:
-        """Return the advantages of the newest rollout, centered and divided: float64, [n]."""
-        largest = max(float(advantages.var()), self.variance / self.weight)
+    def scaled(self, advantages: Doubles, least: float = 0.0) -> Doubles:
+        """
+        Return the advantages of the newest rollout, centered and divided: float64, [n].
+
+        `least` is the smallest number that they are divided by.
+        """
+        largest = max(float(advantages.var()), self.variance / self.weight, least**2)
         scaled: Doubles = (advantages - advantages.mean()) / (np.sqrt(largest) + _SMALLEST)
         return scaled
 
