@@ -129,6 +129,9 @@ def test_advantages_that_have_been_small_for_long_stay_small_beside_a_bonus_for_
 
     assert scale.scaled(noise, least).std() == pytest.approx(0.1)
     assert scale.after(50 * noise).scaled(50 * noise, least).std() == pytest.approx(1.0)
+    assert least_advantage(plain.changed({"entropy_coefficient": 0.01, "gamma": 0.9999})) == (
+        pytest.approx(0.01)
+    )
     assert scale.scaled(noise, least_advantage(plain)).std() == pytest.approx(1.0)
     # Without normalization nothing tells what is small.
     assert least_advantage(plain.changed({"entropy_coefficient": 0.01, "normalize": False})) == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ Places = npt.NDArray[np.int64]
 SEQUENCE_STEPS = 64
 """Rows of a sequence by which a memory is learned."""
 
-_LEAST_ADVANTAGE = 0.1  # in deviations of discounted returns
 _KEPT = 0.9  # share of the variances before that a rollout leaves
 _SMALLEST = 1e-8  # added to the deviation of advantages, as in stable-baselines3
 
@@ -95,11 +95,15 @@ def least_advantage(settings: Settings) -> float:
     """
     Return the smallest number that advantages are divided by.
 
+    It is the share of a step in the deviation of discounted returns, as sums of 1 / (1 - gamma)
+    independent rewards, which is a tenth for a gamma of 0.99.
+
     Where all are smaller, as in a game whose reward is the same until a goal that no agent has
     reached, what is left is how wrong the critic is, and a policy that followed it would give up to
     explore: the bonus for entropy, if there is one, has to outweigh it.
     """
-    return _LEAST_ADVANTAGE if settings.normalize and settings.entropy_coefficient else 0.0
+    is_needed = settings.normalize and settings.entropy_coefficient
+    return math.sqrt(1.0 - settings.gamma) if is_needed else 0.0
 
 
 class AdvantageScale(NamedTuple):
