@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
 from tests.benchmarks.defaults import seeds
 from tools.arcade.__main__ import BUILT
 
@@ -58,13 +57,15 @@ GOALS = {
     "lunar_lander": Goal(1_000_000, "score", 242.0),
     "lunar_lander_continuous": Goal(500_000, "score", 260.0),
     "bipedal_walker": Goal(500_000, "score", 298.0),
+    "acrobot": Goal(1_000_000, "score", -80.0),
+    "mountain_car_continuous": Goal(50_000, "score", 94.7),
 }
 """Budgets of PufferLib's configurations, and scores of rl-zoo3 for the games with physics."""
 
 
 def agents_of(path: Path) -> int:
     """Return the agents that a guest has by itself."""
-    with GuestVectorEnv(path, autoreset_mode=AutoresetMode.SAME_STEP) as probe:
+    with GuestVectorEnv(path) as probe:
         return probe.num_envs
 
 
@@ -88,22 +89,20 @@ def rate(name: str, policy: Path, episodes: int = EPISODES) -> float:
     session = runtime.InferenceSession(policy.read_bytes(), providers=["CPUExecutionProvider"])
     inputs = {one.name: one.shape[1] for one in session.get_inputs()}
     scores: dict[int, float] = {}
-    with GuestVectorEnv(
-        BUILT / f"{name}.wasm",
-        configure=(episodes, 99),
-        autoreset_mode=AutoresetMode.SAME_STEP,
-    ) as envs:
+    path, field = BUILT / f"{name}.wasm", GOALS[name].score
+    with GuestVectorEnv(path, configure=(episodes, 99)) as envs:
         observations, _ = envs.reset()
         while len(scores) < episodes:
             given = {
-                name: np.full((episodes, width), float(name == "action_masks"), np.float32)
-                for name, width in inputs.items()
+                name: np.zeros((episodes, width), np.float32) for name, width in inputs.items()
             }
             given["observations"] = _flat(observations, episodes)
+            if "action_masks" in given:
+                given["action_masks"][:] = envs.action_masks()
             (answers,) = session.run(["actions"], given)
             observations, _, ended, cut, infos = envs.step(_actions(envs, answers))
             for agent in np.flatnonzero(ended | cut).tolist():
-                scores.setdefault(agent, float(infos["final_info"][GOALS[name].score][agent]))
+                scores.setdefault(agent, float(infos[field][agent]))
     return fmean(scores.values())
 
 

@@ -30,6 +30,7 @@ from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD, RunRequest
 from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.checkpoint_files import Checkpoint, Checkpoints, shaping_settings
+from arkml.learning.learner import Learner
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.sac import Sac
 
@@ -308,6 +309,41 @@ def feed(worker, log, actor, session, *, frames=40, version=1):
 
 def learn_until(worker, n_opts, seconds=300):
     return worker.wait("progress", lambda m: m["n_opts"] >= n_opts, seconds)
+
+
+FIRST_ROWS = Settings(2, 1).memory_min_size
+
+
+@pytest.mark.parametrize(
+    ("first_rows", "frames", "explores"),
+    [(FIRST_ROWS, 80, True), (FIRST_ROWS, 625, False), (FIRST_ROWS - 1, 80, False)],
+    ids=["no episode has ended", "after 10,000 rows", "as it is set"],
+)
+def test_sac_explores_by_its_first_policy(tmp_path, monkeypatch, first_rows, frames, explores):
+    monkeypatch.setattr(sys.modules[__name__], "LENGTH", 1_000)
+    run = write_run(tmp_path / "run", SETTINGS.changed({"memory_min_size": first_rows}))
+    log, learner = Log(run), Learner.open(run)
+    rows = Actor().frames(frames, session_of(learner.algorithm.policy().model))
+    learner.commit(Place(**log.append(rows)))
+    while learner.ingest():
+        pass
+
+    assert learner.rows == frames * AGENTS
+    assert learner.is_exploring == explores
+
+
+def test_what_sac_learns_is_published_once_an_episode_has_ended(tmp_path, start, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "LENGTH", 110)
+    run = write_run(tmp_path / "run", SETTINGS.changed({"memory_min_size": FIRST_ROWS}))
+    log, actor = Log(run), Actor()
+    worker = start(run)
+    session = session_of(model_of(run, worker.wait("policy")))
+    feed(worker, log, actor, session, frames=100)
+    learn_until(worker, 100 * AGENTS - FIRST_ROWS)
+
+    assert len(worker.seen("policy")) == 1
+    feed(worker, log, actor, session, frames=11)
+    assert worker.wait("policy")["n_opts"] >= 100 * AGENTS - FIRST_ROWS
 
 
 def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml.hive.protocol.rows import RowColumns
-from arkml.learning import normalizer as module
-from arkml.learning.normalizer import CLIP, REWARD_CLIP, SPREAD, Normalizer, Scaling
+from arkml.learning.normalizer import CLIP, LEAST_OF_WHOLE, REWARD_CLIP, SPREAD, Normalizer, Scaling
 from arkml.learning.replay_buffer import ReplayBuffer
 
 RANDOM = np.random.default_rng(0)
@@ -76,16 +75,54 @@ def test_without_normalization_everything_stays_as_it_is():
     assert made.current.reward == 1.0
 
 
-def test_statistics_are_frozen_after_so_many_rows(monkeypatch):
-    monkeypatch.setattr(module, "FROZEN_AFTER", 1_000)
-    made = Normalizer(3, active=True)
-    made.observe(rows(), np.arange(9.0))
+def test_statistics_follow_for_as_long_as_there_are_rows():
+    made = Normalizer(1, active=True)
+    for part in (np.zeros(2_000_000), np.full(2_000_000, 4.5)):
+        made.observe(part[:, None].astype(np.float32), part)
+        made.adopt()
+
+    assert made.current.mean == pytest.approx([2.25])
+    assert made.current.inverse == pytest.approx([1 / 2.25])
+    assert made.current.reward == pytest.approx(2.25 / SPREAD)
+
+
+@pytest.mark.parametrize(("step", "least"), [(1.0, LEAST_OF_WHOLE), (0.25, 0.0)])
+def test_flags_that_hardly_ever_change_do_not_blow_up(step, least):
+    flags = np.zeros((10_000, 2), np.float32)
+    flags[::500, 0] = flags[::2, 1] = step
+    made = Normalizer(2, active=True)
+    made.observe(flags[:5_000], np.zeros(0))
+    made.observe(flags[5_000:], np.zeros(0))
     made.adopt()
-    before = made.as_json()
-    made.observe(rows() * 9, np.arange(99.0))
+    expected = np.maximum(flags.std(axis=0), least)
+
+    assert made.current.inverse == pytest.approx(1 / expected, rel=1e-4)
+    assert made.current.features(flags).max() == pytest.approx(2.0 if least else CLIP, abs=0.01)
+
+
+def test_a_feature_with_one_fraction_is_none_of_whole_numbers():
+    made = Normalizer(2, active=True)
+    values = np.zeros((10_000, 2), np.float32)
+    values[::500] = 1.0
+    values[9_999, 1] = 1.25
+    made.observe(values[:9_000], np.zeros(0))
+    made.observe(values[9_000:], np.zeros(0))
     made.adopt()
 
-    assert made.as_json() == before
+    assert made.current.inverse == pytest.approx([2.0, 1 / values[:, 1].std()], rel=1e-4)
+
+
+def test_checkpoints_from_before_whole_numbers_scale_as_they_did():
+    made, again = Normalizer(1, active=True), Normalizer(1, active=True)
+    flags = np.zeros((10_000, 1), np.float32)
+    flags[17] = 1.0
+    made.observe(flags, np.zeros(0))
+    older = made.as_json()
+    del older["whole"]
+    again.restore(older)
+    again.adopt()
+
+    assert again.current.inverse == pytest.approx(1 / flags.std(axis=0), rel=1e-4)
 
 
 def test_what_was_written_as_json_goes_on_bit_for_bit():
@@ -109,7 +146,12 @@ def test_statistics_of_another_width_are_refused_and_change_nothing():
     made.adopt()
     before = made.as_json()
 
-    for changes in ({"mean": [0.0]}, {"reward": 0.0}, {"inverse": [1.0, np.inf, 1.0]}):
+    for changes in (
+        {"mean": [0.0]},
+        {"reward": 0.0},
+        {"inverse": [1.0, np.inf, 1.0]},
+        {"whole": [True]},
+    ):
         with pytest.raises(ValueError, match=r"expected"):
             made.restore(made.as_json() | changes)
     for name in ("features", "returns"):

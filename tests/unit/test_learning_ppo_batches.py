@@ -17,6 +17,7 @@ from arkml.learning.ppo_batches import (
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
+    least_advantage,
     spread_of_returns,
 )
 from arkml.learning.rollout_buffer import RolloutBuffer, RolloutPace
@@ -95,8 +96,9 @@ def test_minibatches_have_each_row_once_an_epoch_and_two_at_least(rows, epochs, 
 def test_advantages_are_divided_by_their_deviation():
     drawn = np.random.default_rng(0).normal(3.0, 5.0, 4_096)
     first = AdvantageScale().after(drawn)
+    scaled = first.scaled(drawn)
 
-    assert (first.scaled(drawn).mean(), first.scaled(drawn).std()) == pytest.approx((0.0, 1.0))
+    assert (scaled.mean(), scaled.std()) == pytest.approx((0.0, 1.0))
     assert AdvantageScale().after(np.ones(8)).scaled(np.ones(8)).tolist() == [0.0] * 8
 
 
@@ -115,6 +117,24 @@ def test_small_advantages_after_large_ones_stay_small():
         assert later.scaled(small).std() == pytest.approx(0.01 / np.sqrt(of_late / expected[1]))
     assert later.scaled(small).std() > 0.9  # in the end they are all that there is
     assert later.after(large).scaled(large).std() == pytest.approx(1.0)  # never more than that
+
+
+def test_advantages_that_have_been_small_for_long_stay_small_beside_a_bonus_for_entropy():
+    noise = np.array([-0.01, 0.01] * 50)
+    scale = AdvantageScale()
+    for _ in range(200):
+        scale = scale.after(noise)
+    plain = Settings(1, 1)
+    least = least_advantage(plain.changed({"entropy_coefficient": 0.01}))
+
+    assert scale.scaled(noise, least).std() == pytest.approx(0.1)
+    assert scale.after(50 * noise).scaled(50 * noise, least).std() == pytest.approx(1.0)
+    assert least_advantage(plain.changed({"entropy_coefficient": 0.01, "gamma": 0.9999})) == (
+        pytest.approx(0.01)
+    )
+    assert scale.scaled(noise, least_advantage(plain)).std() == pytest.approx(1.0)
+    # Without normalization nothing tells what is small.
+    assert least_advantage(plain.changed({"entropy_coefficient": 0.01, "normalize": False})) == 0.0
 
 
 def test_every_epoch_has_an_order_of_its_own():

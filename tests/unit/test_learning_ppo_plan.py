@@ -41,7 +41,7 @@ def test_few_agents_learn_from_few_rows(agents):
     made = planned(OF, agents)
 
     assert sizes(made) == (2_048, 10, 512)
-    assert (made.learning_rate_init, made.entropy_coefficient) == (1e-3, 0.01)
+    assert (made.learning_rate_init, made.entropy_coefficient, made.gamma) == (1e-3, 0.01, 0.99)
     assert planned(Settings(3, 1), agents).entropy_coefficient == 0.0  # continuous actions
 
 
@@ -53,7 +53,7 @@ def test_few_agents_learn_from_few_rows(agents):
 def test_many_agents_have_rollouts_of_64_steps_within_bounds(agents, rows):
     made = planned(OF, agents)
 
-    assert made.rollout_rows == rows
+    assert (made.rollout_rows, made.gamma) == (rows, 0.999)
     assert made.batch_size <= made.rollout_rows
 
 
@@ -78,6 +78,18 @@ def test_rows_of_many_features_make_rollouts_that_fit_the_memory():
     wide = Settings(16_384, 1, branches=(2,))
 
     assert planned(wide, 1_024).rollout_rows == 4_096
+
+
+@pytest.mark.parametrize(("agents", "gamma"), [(MANY - 1, 0.99), (MANY, 0.999)])
+def test_returns_are_discounted_as_the_number_of_agents_has_it(agents, gamma):
+    buffer = RolloutBuffer(OF)
+    buffer.published(1)
+    for step in range(3):
+        rows = frame(agents, step)
+        rows.reward[:] = 10.0 * step
+        added = buffer.add(0, RowKind.TRAINING, rows)
+
+    assert added.returns == pytest.approx(np.full(agents, 10.0 * gamma + 20.0))
 
 
 def test_agents_are_counted_by_the_rows_that_wait_for_their_next():

@@ -1,20 +1,21 @@
 import numpy as np
 import pytest
 
-from arkml.policies.noise import fill_normal, streams
+from arkml.policies.noise import fill_normal, fill_pink, streams
 
 COUNT = 200_000
 
 
-def drawn(seed=0, keys=1, ids=(0,), steps=(0,), width=3):
+def drawn(seed=0, keys=1, ids=(0,), steps=(0,), width=3, fill=fill_normal):
     ids, steps = np.broadcast_arrays(np.asarray(ids, np.uint64), np.asarray(steps, np.uint64))
     out = np.zeros((len(ids), width), np.float32)
-    fill_normal(out, streams(seed, np.asarray(keys, np.uint64), ids), steps)
+    fill(out, streams(seed, np.asarray(keys, np.uint64), ids), steps)
     return out
 
 
-def test_the_numbers_have_the_moments_of_the_standard_normal_distribution():
-    numbers = drawn(ids=np.arange(COUNT), width=4).astype(float).ravel()
+@pytest.mark.parametrize("fill", [fill_normal, fill_pink])
+def test_the_numbers_have_the_moments_of_the_standard_normal_distribution(fill):
+    numbers = drawn(ids=np.arange(COUNT), width=4, fill=fill).astype(float).ravel()
 
     assert abs(numbers.mean()) < 0.005
     assert abs(numbers.var() - 1) < 0.01
@@ -34,18 +35,33 @@ def test_numbers_along_every_coordinate_are_uncorrelated(axis):
     assert len(np.unique(numbers[:, 0])) > 0.98 * COUNT
 
 
+@pytest.mark.parametrize("step", [0, 1_000])
+def test_pink_noise_changes_in_part(step):
+    ids = np.arange(COUNT)
+    first = drawn(ids=ids, steps=step, fill=fill_pink)
+    for lag in (1, 2, 5, 16, 100, 300):
+        later = drawn(ids=ids, steps=step + lag, fill=fill_pink)
+        # Of eight parts, the kth is the same after `lag` of its 2^k steps for so many agents.
+        kept = np.maximum(0.0, 1.0 - lag / 2.0 ** np.arange(8)).mean()
+
+        assert np.corrcoef(first[:, 0], later[:, 0])[0, 1] == pytest.approx(kept, abs=0.01)
+        assert np.corrcoef(first[:, 0], later[:, 1])[0, 1] == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize("fill", [fill_normal, fill_pink])
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 17])
-def test_a_row_is_the_same_alone_and_anywhere_in_a_batch(width):
+def test_a_row_is_the_same_alone_and_anywhere_in_a_batch(width, fill):
     random = np.random.default_rng(width)
     ids = random.integers(0, 1 << 63, 70, np.uint64)
     steps = random.integers(0, 1000, 70, np.uint64)
     keys = random.integers(0, 1 << 63, 70, np.uint64)
-    together = drawn(3, keys, ids, steps, width)
+    together = drawn(3, keys, ids, steps, width, fill)
     order = random.permutation(70)
 
-    alone = [drawn(3, keys[i], ids[i : i + 1], steps[i : i + 1], width)[0] for i in range(70)]
+    alone = [drawn(3, keys[i], ids[i : i + 1], steps[i : i + 1], width, fill)[0] for i in range(70)]
+    again = drawn(3, keys[order], ids[order], steps[order], width, fill)
     assert np.array_equal(together, alone)
-    assert np.array_equal(together[order], drawn(3, keys[order], ids[order], steps[order], width))
+    assert np.array_equal(together[order], again)
 
 
 @pytest.mark.parametrize(
@@ -60,5 +76,6 @@ def test_seeds_may_be_any_integers():
 
 
 def test_no_numbers_are_no_problem():
-    assert drawn(ids=[], steps=[]).shape == (0, 3)
-    assert drawn(width=0).shape == (1, 0)
+    for fill in (fill_normal, fill_pink):
+        assert drawn(ids=[], steps=[], fill=fill).shape == (0, 3)
+        assert drawn(width=0, fill=fill).shape == (1, 0)

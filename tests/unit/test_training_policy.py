@@ -100,6 +100,20 @@ class World:
         return batch
 
 
+@pytest.mark.parametrize(("pink", "correlation"), [(False, 0.0), (True, 0.754)])
+def test_pink_noise_of_an_agent_changes_slowly(pink, correlation):
+    world = World()
+    world.policy = TrainingPolicy(
+        "run", 2, 2, sink=world.sink, seed=3, workspace=world.library.workspace, pink=pink
+    )
+    world.offer(1, 0.1)
+    agents = range(4_000)
+    first = world.submit(*((agent, INITIAL) for agent in agents)).actions.copy()
+    second = world.submit(*((agent, RUNNING) for agent in agents)).actions
+
+    assert np.corrcoef(first[:, 0], second[:, 0])[0, 1] == pytest.approx(correlation, abs=0.06)
+
+
 def limited_world(most):
     world = World()
     limit = StepLimit(most)
@@ -326,10 +340,14 @@ def test_a_version_that_is_no_model_is_refused():
 class Joined:
     """A client of a hive whose runs are joined at once, which then publish as they are told."""
 
+    def __init__(self, learner="sac"):
+        self.learner = learner
+
     def join(self, *_, on_policy, **__):
         self.publish = on_policy
+        joined = SimpleNamespace(index=0, failure=None, learner=self.learner, loaded=lambda _: None)
         session = Future()
-        session.set_result(SimpleNamespace(index=0, failure=None, loaded=lambda _: None))
+        session.set_result(joined)
         return session
 
 
@@ -340,12 +358,25 @@ class AtOnce:
         work()
 
 
-def test_a_membership_says_why_the_newest_version_is_not_used():
-    client = Joined()
-    part = RunMembership(
+def membership(client):
+    return RunMembership(
         client, RunInfo("r1", "run", "game", Status.RUNNING, 2, 2, 0), PolicyLibrary(ModelCache()),
         block=False, sync=False, loaders=AtOnce(), farewells=set(),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("learner", "pink"), [("sac", True), ("ppo", False), ("mine", False)])
+def test_runs_of_sac_explore_by_pink_noise(learner, pink):
+    client = Joined(learner)
+    part = membership(client)
+    client.publish(1, network(0.1))
+
+    assert part.policy().pink == pink
+
+
+def test_a_membership_says_why_the_newest_version_is_not_used():
+    client = Joined()
+    part = membership(client)
     client.publish(1, b"no model")
     rejection = part.rejection
     client.publish(2, network(0.1))

@@ -225,6 +225,7 @@ class PolicyLibrary:
             signature,
             seed=policy.seed,
             deterministic=policy.deterministic,
+            pink=policy.pink,
             workspace=self._workspace,
             agents=policy.agents,
             masks=policy.masks,

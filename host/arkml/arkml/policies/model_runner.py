@@ -13,7 +13,7 @@ from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import GUEST_BITS, AgentTable
 from arkml.policies.model import ALIKE, Call, Model
-from arkml.policies.noise import Words, fill_normal, streams
+from arkml.policies.noise import Words, fill_normal, fill_pink, streams
 from arkml.policies.ports import Port
 from arkml.policies.roles import Roles
 from arkml.policies.run_limit import RunLimit
@@ -85,6 +85,7 @@ class ModelRunner:
 
     Args:
         deterministic: True makes the noise zero.
+        pink: True has the noise of an agent change slowly, see `noise.fill_pink`.
         agents: A table that outlives the model, as wide as its recurrent inputs.
         snapshot: Digest of the snapshot that a guest brought.
         taken: Turns the actions into the actions that are fed back.
@@ -98,6 +99,7 @@ class ModelRunner:
         *,
         seed: int,
         deterministic: bool,
+        pink: bool = False,
         workspace: PolicyWorkspace,
         agents: AgentTable | None = None,
         snapshot: bytes | None = None,
@@ -107,6 +109,7 @@ class ModelRunner:
         self._model = model
         self._roles = roles
         self._seed = seed
+        self._fill = fill_pink if pink else fill_normal
         self._drawn = None if deterministic else roles.epsilon
         self._constants = [(port, 1.0) for port in roles.masks]
         if deterministic and roles.epsilon is not None:
@@ -189,7 +192,7 @@ class ModelRunner:
         if bound.epsilon is not None:
             if visit.streams is None:
                 visit.streams = streams(self._seed, keys, ids)
-            fill_normal(bound.epsilon, visit.streams, self._agents.steps(visit))
+            self._fill(bound.epsilon, visit.streams, self._agents.steps(visit))
         recurrent = None
         if not self._roles.recurrent:
             execute(bound.calls)

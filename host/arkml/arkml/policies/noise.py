@@ -1,4 +1,4 @@
-"""Standard normal noise, a function of seed, session, agent, step and index alone."""
+"""Standard normal noise, white or pink: of seed, session, agent, step and index alone."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
 _MINUS_TWO = np.float32(-2.0)
 _HALF = np.float32(0.5)
+_OCTAVES = np.arange(8, dtype=np.uint64)[:, None]
+_SHARE = np.float32(len(_OCTAVES) ** -0.5)
 _UNIT = np.float32(2.0**-32)
 _TURN = np.float32(2.0 * np.pi * 2.0**-32)
 
@@ -68,6 +70,23 @@ def fill_normal(out: Floats, streams: Words, steps: Words) -> None:
     odd = width // 2
     np.multiply(radius, np.cos(angle), out=out[:, 0::2])
     np.multiply(radius[:, :odd], np.sin(angle)[:, :odd], out=out[:, 1::2])
+
+
+def fill_pink(out: Floats, streams: Words, steps: Words) -> None:
+    """
+    Fill `out` as `fill_normal` does, with numbers that each step of an agent changes in part.
+
+    It is the method of Voss: each number is the sum of eight standard normal ones, of which the kth
+    is drawn anew every 2^k steps, divided by the root of eight. By itself it is standard normal.
+    """
+    streams = mix(streams + _OCTAVES * _GOLDEN)
+    steps = (steps + (streams >> _32)) >> _OCTAVES  # agents do not change at the same time
+    drawn = np.empty((streams.size, out.shape[1]), np.float32)
+    fill_normal(drawn, streams.ravel(), steps.ravel())
+    out[...] = 0
+    for part in drawn.reshape(len(_OCTAVES), *out.shape):
+        out += part  # one by one, so that a row is the same in a batch of any size
+    out *= _SHARE
 
 
 @cache

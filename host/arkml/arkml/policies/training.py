@@ -114,6 +114,7 @@ class TrainingPolicy:
         masks: Masks of the agents of the batch, None without branches.
         seed: Determines the noise, with the agents' ids and steps.
         deterministic: True makes the noise zero.
+        pink: True explores by noise that changes slowly, see `noise.fill_pink`.
         limit: Cuts episodes off, or None.
         clips: True clips continuous actions to [-1, 1], as policies of runs are learned; the sink
             gets them before. False has agents take them as the policy gives them.
@@ -132,6 +133,7 @@ class TrainingPolicy:
         branches: Sequence[int] = (),
         parts: Parts = (),
         deterministic: bool = False,
+        pink: bool = False,
         limit: StepLimit | None = None,
         clips: bool = True,
     ) -> None:
@@ -140,6 +142,7 @@ class TrainingPolicy:
         self.seed = seed
         self.workspace = workspace
         self.deterministic = deterministic
+        self.pink = pink
         self.branches = tuple(branches)
         self.parts = parts
         self.masks: ChoiceMasks | None = ChoiceMasks(branches, workspace) if branches else None

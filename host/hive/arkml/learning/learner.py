@@ -64,8 +64,14 @@ from arkml.learning.normalizer import Normalizer
 from arkml.learning.rollout_buffer import RolloutBuffer
 from arkml.learning.run_directory import LogReader, PolicyFile, Publisher, RunDirectory
 
+EXPLORED_ROWS = 10_000
+"""Rows after which the first policy of SAC is replaced, whether an episode has ended or not."""
+
 GROUP = "arkml.learners"
 """The group of entry points that name algorithms."""
+
+
+_ROWS_BEFORE = Settings(1, 1).memory_min_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,25 @@ class Learner:
         if not ((self._caught_up or by_log) and self.algorithm.is_ready):
             return 0
         return self.pace.due(self.rows, self.updates)
+
+    @property
+    def is_exploring(self) -> bool:
+        """
+        True while the first policy of SAC is to act, from which the others learn.
+
+        That is until an episode has ended. Its noise is the largest, and what it reaches may pay at
+        the end only: a mountain car whose policy learns before that what driving costs stands still
+        for ever. A run that begins at a checkpoint has explored, and one that sets
+        `memory_min_size` says itself how far it does.
+        """
+        settings = self.settings
+        return (
+            settings.learner == "sac"
+            and settings.memory_min_size == _ROWS_BEFORE
+            and not self._origin
+            and not self.experience.statistics.episodes
+            and self.rows < EXPLORED_ROWS
+        )
 
     def name_metrics(self, names: Sequence[str]) -> None:
         """Set the names of the guest's metrics, in the order of their numbers."""

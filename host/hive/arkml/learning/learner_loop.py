@@ -98,6 +98,8 @@ class Trainer(LearningLoop):
     @property
     def is_sync_due(self) -> bool:
         """True if the policy is to be published."""
+        if self._learner.is_exploring:
+            return False
         new = self._learner.n_opts - self._published_opts
         if self._learner.algorithm.is_on_policy:
             return new > 0

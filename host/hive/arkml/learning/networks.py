@@ -113,14 +113,15 @@ def make_memory(random: np.random.Generator, settings: Settings) -> RecurrentUni
     Return the memory of a run, an empty list for none.
 
     The numbers are forgotten after so many steps as MEMORY_STEPS says, evenly by the logarithm
-    (chrono initialization, arXiv:1804.11188). Their angles lie evenly between 0 and pi, so that what
-    was shown any number of steps ago is a sum of them, as a signal is one of waves.
+    (chrono initialization, arXiv:1804.11188). Their angles lie evenly between 0 and pi: what was
+    shown any number of steps ago is a sum of them, as a signal is one of waves.
     """
     hidden, memory = settings.hidden, settings.memory
     if not memory:
         return []
     half = memory // 2
-    steps = np.exp(random.uniform(*np.log(MEMORY_STEPS), half)).astype(np.float32)
+    fastest, slowest = np.log(MEMORY_STEPS)
+    steps = np.exp(random.uniform(fastest, slowest, half)).astype(np.float32)
     turns = np.arange(half) % _STILL > 0
     places = np.cumsum(turns) - random.random(half)
     angles = np.where(turns, np.pi * places / max(1, turns.sum()), 0.0)

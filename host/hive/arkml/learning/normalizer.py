@@ -13,11 +13,17 @@ import numpy.typing as npt
 from arkml.batches import Floats
 from arkml.learning.robust_moments import RESOLUTION, REWARD_REACH, RobustMoments, columns_of
 
-FROZEN_AFTER = 1_000_000
-"""Rows after which the statistics stay fixed, so that the policy can settle."""
-
 CLIP = 10.0
-"""Bound of normalized features, also for outliers after the statistics were fixed."""
+"""Bound of normalized features, also for outliers."""
+
+LEAST_OF_WHOLE = 0.5
+"""
+The smallest number that a feature of whole numbers is divided by.
+
+Flags and codes, as of a brick that stands or not, may be the same in all rows but a few. Divided by
+their deviations they would be as large as 10 in these few, and a network that has hardly seen them
+knows nothing of a state that has several: breakout, which has 108 of them, is not learned.
+"""
 
 SPREAD = 10.0
 """
@@ -89,6 +95,9 @@ class Normalizer:
     """
     Collects statistics of all rows, which come into use in steps.
 
+    The more rows there were, the less the next ones move them, so that a policy can settle; they
+    follow one that gets to where none has been, and to returns that none has had.
+
     `current` is the scaling that the policy and the updates use; only `adopt` changes it. It begins
     as the identity, with bounded rewards; without `active` it stays that, and rewards unbounded.
     """
@@ -99,6 +108,7 @@ class Normalizer:
             self.current = replace(self.current, reward_bound=REWARD_CLIP)
         self._active = active
         self._features = RobustMoments(features, FEATURE_REACH)
+        self._is_whole = np.ones(features, bool)  # the features of which all values were
         self._returns = RobustMoments(1, REWARD_REACH)
 
     def observe(self, features: Floats, returns: Doubles) -> None:
@@ -107,9 +117,13 @@ class Normalizer:
 
         features: float32, [n, F]. returns: float64, [m], discounted rewards so far.
         """
-        if self._active and self._features.count < FROZEN_AFTER:
-            self._features.add(features)
-            self._returns.add(returns[:, None])
+        if not self._active:
+            return
+        self._features.add(features)
+        self._returns.add(returns[:, None])
+        asked = np.flatnonzero(self._is_whole)
+        values = features[:, asked]
+        self._is_whole[asked] = (values == np.rint(values)).all(axis=0)
 
     def adopt(self) -> None:
         """Set `current` by the statistics so far. Call it when a policy is published."""
@@ -117,7 +131,8 @@ class Normalizer:
             return
         mean = self._features.mean
         deviation = np.hypot(self._features.deviation, RESOLUTION * mean)
-        inverse = 1.0 / np.where(deviation > 0.0, deviation, 1.0)
+        least = np.where(self._is_whole, LEAST_OF_WHOLE, 0.0)
+        inverse = 1.0 / np.where(deviation > 0.0, np.maximum(deviation, least), 1.0)
         spread = float(self._returns.deviation[0])
         self.current = Scaling(
             mean.astype(np.float32),
@@ -131,6 +146,7 @@ class Normalizer:
         return {
             "features": self._features.as_json(),
             "returns": self._returns.as_json(),
+            "whole": self._is_whole.tolist(),
         } | self.current.as_json()
 
     def restore(self, values: Mapping[str, Any]) -> None:
@@ -141,6 +157,12 @@ class Normalizer:
         """
         bound = REWARD_CLIP if self._active else math.inf
         scaling = Scaling.from_json(values, len(self.current.mean), bound)
+        width = len(self.current.mean)
+        # Checkpoints of earlier releases do not tell.
+        is_whole = np.array(values.get("whole", [False] * width), bool)
+        if is_whole.shape != (width,):
+            raise ValueError(f"{len(is_whole)} features are whole or not: expected {width}")
         self._features.restore(values["features"])
         self._returns.restore(values["returns"])
+        self._is_whole = is_whole
         self.current = scaling

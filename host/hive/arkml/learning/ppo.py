@@ -34,6 +34,7 @@ from arkml.learning.ppo_batches import (
     draw_minibatches,
     generalized_advantages,
     has_choice,
+    least_advantage,
     sequence_steps,
     spread_of_returns,
 )
@@ -499,9 +500,9 @@ class Ppo(CompiledAlgorithm):
             rewards, values, rollout.following, rollout.dones, settings.gamma, settings.gae_lambda
         )
         returns = advantages + values[:count]
-        chooses: Marks = has_choice(settings, rollout.allowed)
-        scale, scaled = self._advantages.after(advantages[chooses]), np.zeros(count)
-        scaled[chooses] = scale.scaled(advantages[chooses])
+        chooses = has_choice(settings, rollout.allowed)
+        scale, relative = self._advantages.after(advantages[chooses]), np.zeros(count)
+        relative[chooses] = scale.scaled(advantages[chooses], least_advantage(settings))
         variance = float(returns.var())
         explained = 1.0 - float(advantages.var()) / variance if variance > 0.0 else None
         rows = RolloutRows(
@@ -510,7 +511,7 @@ class Ppo(CompiledAlgorithm):
             rollout.allowed,
             chooses,
             log_probs[:count].astype(np.float32),
-            scaled.astype(np.float32),
+            relative.astype(np.float32),
             returns.astype(np.float32),
             memories[:count],
             np.zeros(count, bool) if chains is None else chains.begins[:count],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,21 @@ def spread_of_returns(settings: Settings) -> float:
     return SPREAD if settings.normalize else 1.0
 
 
+def least_advantage(settings: Settings) -> float:
+    """
+    Return the smallest number that advantages are divided by.
+
+    It is the share of a step in the deviation of discounted returns, as sums of 1 / (1 - gamma)
+    independent rewards, which is a tenth for a gamma of 0.99.
+
+    Where all are smaller, as in a game whose reward is the same until a goal that no agent has
+    reached, what is left is how wrong the critic is, and a policy that followed it would give up to
+    explore: the bonus for entropy, if there is one, has to outweigh it.
+    """
+    is_needed = settings.normalize and settings.entropy_coefficient
+    return math.sqrt(1.0 - settings.gamma) if is_needed else 0.0
+
+
 class AdvantageScale(NamedTuple):
     """
     The number that advantages are divided by: the larger of their deviation now and of late.
@@ -116,11 +132,15 @@ class AdvantageScale(NamedTuple):
         variance = self.variance + new * (float(advantages.var()) - self.variance)
         return AdvantageScale(variance, self.weight + new * (1.0 - self.weight))
 
-    def scaled(self, advantages: Doubles) -> Doubles:
-        """Return the advantages of the newest rollout, centered and divided: float64, [n]."""
+    def scaled(self, advantages: Doubles, least: float = 0.0) -> Doubles:
+        """
+        Return the advantages of the newest rollout, centered and divided: float64, [n].
+
+        `least` is the smallest number that they are divided by.
+        """
         if not len(advantages):
             return advantages
-        largest = max(float(advantages.var()), self.variance / self.weight)
+        largest = max(float(advantages.var()), self.variance / self.weight, least**2)
         scaled: Doubles = (advantages - advantages.mean()) / (np.sqrt(largest) + _SMALLEST)
         return scaled
 

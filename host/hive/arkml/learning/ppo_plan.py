@@ -14,6 +14,7 @@ STEPS = 64
 
 _FEW_BATCH = 512
 _RATE = 3e-3  # of large minibatches
+_GAMMA = 0.999  # games of so many agents at a time are long, as those of an arcade
 _LEAST, _MOST = 16_384, 131_072  # rows of such a rollout
 _LEAST_STEPS = 8  # of so many agents that they would fill the largest rollout with less
 _LARGEST = 1 << 20  # that the setting takes
@@ -55,4 +56,5 @@ def _for_throughput(settings: Settings, agents: int) -> dict[str, Any]:
         "batch_size": min(_MOST_BATCH, rows // _MINIBATCHES),
         "learning_rate_init": _RATE,
         "learning_rate_end": _RATE,
+        "gamma": _GAMMA,
     }

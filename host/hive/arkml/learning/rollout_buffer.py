@@ -248,6 +248,7 @@ class RolloutBuffer:
             return
         before, is_first = self.settings, not self.agents
         self.agents, self.settings = agents, planned(self._asked, agents)
+        self._chains.discount(self.settings.gamma)
         if is_first or self.settings != before:
             self._on_plan(self.settings)
 

@@ -87,10 +87,11 @@ class TrajectoryIndex:
     The open chains of one session and kind.
 
     Agents are looked up in a dictionary once for each body of rows; all else is done in arrays.
+    `gamma` discounts rewards.
     """
 
     def __init__(self, gamma: float) -> None:
-        self._gamma = gamma
+        self.gamma = gamma
         self._slots: dict[int, int] = {}
         self._heads = np.zeros(0, _HEAD)
         self._free: list[int] = []
@@ -127,7 +128,7 @@ class TrajectoryIndex:
         known = slots >= 0
         heads = self._heads[np.maximum(slots, 0)] if len(self._heads) else np.zeros(1, _HEAD)
         rows.follow(known, heads)
-        chains = rows.chains(known, heads, self._gamma, bounds)
+        chains = rows.chains(known, heads, self.gamma, bounds)
         self._store(rows, slots, chains)
         previous = np.empty(len(order), np.int64)
         discounted = np.empty(len(order))
@@ -266,6 +267,12 @@ class SessionChains:
         self._indexes: dict[tuple[int, int], TrajectoryIndex] = {}
         self._counted = 0  # chains and indexes
         self._forget_at = _FORGET_FROM
+
+    def discount(self, gamma: float) -> None:
+        """Discount the rewards of later rows by another factor."""
+        self._gamma = gamma
+        for index in self._indexes.values():
+            index.gamma = gamma
 
     def note_rewards(self, rewards: npt.NDArray[np.float32]) -> None:
         """Note the rewards of added rows, [n], for the bounds."""
