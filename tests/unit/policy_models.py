@@ -1,6 +1,7 @@
 """Small ONNX models for tests, and batches to ask them with."""
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from arkml.abi.codes import SnapshotFormat
@@ -180,3 +181,14 @@ def acted(policy, features, **rows):
     asked = batch(features, policy.num_actions, **rows)
     policy.act(asked)
     return asked.actions
+
+
+def weighty(exported, seed):
+    """A file of a learner of ours whose weights are far from zero, so that its answers differ."""
+    found = onnx.ModelProto.FromString(exported)
+    random = np.random.default_rng(seed)
+    for one in found.graph.initializer:
+        if one.name.endswith(("_weight", "_bias")):
+            shape = numpy_helper.to_array(one).shape
+            one.raw_data = random.normal(0.0, 0.3, shape).astype("<f4").tobytes()
+    return found.SerializeToString()

@@ -88,7 +88,11 @@ def test_an_archive_with_a_member_outside_its_folder_is_not_unpacked(tmp_path, n
 
 
 def test_each_archive_is_pinned_by_its_hash():
-    assert [one.folder for one in pinned()] == ["pufferlib-3.0.0", "box2d-py-2.3.8"]
+    assert [one.folder for one in pinned()] == [
+        "pufferlib-3.0.0",
+        "box2d-py-2.3.8",
+        "rltools-2.2.1",
+    ]
 
 
 def test_a_missing_clang_is_named_with_its_package(monkeypatch, tmp_path, capsys):

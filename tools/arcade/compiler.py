@@ -63,7 +63,7 @@ def check() -> str:
 
 
 def is_plus(source: Path) -> bool:
-    """Return whether a game is one of Gymnasium's in C++, and not PufferLib's in C."""
+    """Return whether a game is one of Gymnasium's or RLtools' in C++, and not PufferLib's in C."""
     return source.suffix == ".cpp"
 
 
@@ -77,7 +77,8 @@ def include_flags(source: Path, sources: Path) -> list[str]:
     if not needs_archive(source):
         return [f"-I{folder}" for folder in (HEADERS, GAMES)]
     if is_plus(source):
-        folders = [HEADERS, GAMES, GAMES / "box2d", sources / "box2d-py-2.3.8"]
+        rltools = sources / "rltools-2.2.1" / "rltools" / "external" / "rl_tools" / "include"
+        folders = [HEADERS, GAMES, GAMES / "box2d", sources / "box2d-py-2.3.8", rltools]
         return [f"-I{folder}" for folder in folders]
     archive = sources / "pufferlib-3.0.0"
     games = archive / "pufferlib" / "ocean"

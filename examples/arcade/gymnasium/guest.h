@@ -1,11 +1,12 @@
-// A game of Gymnasium as a guest: what a game includes last, after its class `Game` (seed, reset,
-// step, features, reward, terminated) and
+// A game of Gymnasium or RLtools as a guest: what a game includes last, after its class `Game`
+// (seed, reset, step, features, reward, terminated) and
 //
 //   GAME_NAME         the name of the guest, and of its agents' behavior
 //   GAME_FEATURES     the numbers of an observation, of which GAME_PARTS are the parts
 //   GAME_ACTIONS      the numbers of an action, and GAME_SPACE in the form of arkml.spec
 //   GAME_STEPS        the steps after which an episode is cut
 //   GAME_MOST_COPIES  the copies that fit into the memory that a host gives by default
+//   GAME_PARTIAL      true if a row does not show all that matters: false
 //
 // `configure(count, seed)` makes `count` copies, each with one agent. The first starts as
 // Gymnasium's environment does after reset(seed=seed), the next as after seed + 1, and so on; later
@@ -16,7 +17,11 @@
 #include "ark_ml.h"
 #include "spec.h"
 
-ARCADE_DECLARE({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": GAME_SPACE}}});
+#ifndef GAME_PARTIAL
+#define GAME_PARTIAL false
+#endif
+ARCADE_DECLARE({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": GAME_SPACE,
+                                          "partial": GAME_PARTIAL}}});
 
 extern "C" {
 extern const uint64_t ARK_API_ML;

@@ -34,11 +34,13 @@ class ChoiceGraph:
     The part of a graph that chooses, for all branches at once.
 
     Its tensors are [N, branches, choices of the largest branch]; places beyond the choices of a
-    smaller branch are not allowed.
+    smaller branch are not allowed. The metadata `branches` of the model has the choices of each
+    branch, such as "3,2".
     """
 
     def __init__(self, graph: PolicyGraph, branches: Sequence[int]) -> None:
         self._graph = graph
+        graph.note("branches", ",".join(map(str, branches)))
         most = max(branches)
         if most > _BLOCK:
             most = -(-most // _BLOCK) * _BLOCK

@@ -15,9 +15,10 @@ from arkml.learning.algorithm import Layer
 Network = list[Layer]
 """Layers in order; there is a ReLU between two of them, and none after the last."""
 
-MEMORY_STEPS = 4.0, 1_000.0
+MEMORY_STEPS = 4.0, 200.0
 """Steps for which the fastest and the slowest number of a new memory are kept."""
 
+_GATE_GAIN = 0.1  # at first, rows hardly change how long a number is kept
 _STILL = 8  # one in so many numbers of a new memory does not turn
 
 HIDDEN_GAIN = float(np.sqrt(2.0))
@@ -128,7 +129,7 @@ def make_memory(random: np.random.Generator, settings: Settings) -> RecurrentUni
     (encoder,) = orthogonal_network(random, [settings.features, hidden], HIDDEN_GAIN)
     return RecurrentUnit(
         encoder,
-        Layer(_orthogonal(random, hidden, half, 1.0), -np.log(steps)),
+        Layer(_orthogonal(random, hidden, half, _GATE_GAIN), -np.log(steps)),
         Layer(_orthogonal(random, hidden, memory, 1.0), np.zeros(memory, np.float32)),
         angles.astype(np.float32),
     )

@@ -21,7 +21,7 @@ ort = import_onnxruntime()
 TOLERANCE = 1e-5
 """Largest error of an exported model: absolute for numbers up to 1, relative above."""
 
-_OPSET = 17
+_OPSET = 15  # the newest that Unity's runtimes before Sentis 2.6 take
 _IR_VERSION = 8
 _ROWS = 16
 
@@ -76,6 +76,7 @@ class PolicyGraph:
         self._nodes: list[Any] = []
         self._weights = weights
         self._initializers: list[Any] = []
+        self._metadata: dict[str, str] = {}
 
     def weight(self, name: str) -> str:
         """Add a weight."""
@@ -88,6 +89,10 @@ class PolicyGraph:
     def integers(self, name: str, values: Any) -> str:
         """Add int64 constants."""
         return self._add(name, np.asarray(values, np.int64))
+
+    def note(self, key: str, value: str) -> None:
+        """Add a line to the metadata of the model."""
+        self._metadata[key] = value
 
     def node(self, kind: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
         """
@@ -210,6 +215,7 @@ class PolicyGraph:
         model = helper.make_model(
             graph, opset_imports=[opset], ir_version=_IR_VERSION, producer_name="arkml"
         )
+        helper.set_model_props(model, self._metadata)
         onnx.checker.check_model(model)
         return model
 

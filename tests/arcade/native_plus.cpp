@@ -1,4 +1,4 @@
-// A game of Gymnasium for this machine: SOURCE is the guest's file, without its adapter.
+// A game of Gymnasium or RLtools for this machine: SOURCE is the guest's file, without its adapter.
 #include SOURCE
 
 extern "C" {

@@ -1,0 +1,230 @@
+"""Policies in the form in which ML-Agents exports them, for Unity's runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from arkml.errors import ModelRejected
+from arkml.policies.border import prune
+
+if TYPE_CHECKING:
+    import onnx
+
+_VERSION = 3.0  # MLAgents2_0: observations are obs_0, ..., memory an input and an output
+_FEATURES, _NOISE, _MASKS, _BEFORE = "observations", "epsilon", "action_masks", "h_in"
+_ACTIONS, _VALUES, _AFTER = "actions", "values", "h_out"
+_INPUTS = frozenset({_FEATURES, _NOISE, _MASKS, _BEFORE})
+_BRANCHES = "branches"
+
+
+def as_mlagents(data: bytes) -> bytes:
+    """
+    Return a vetted ONNX file of a learner of arkml in the form of ML-Agents' exporter.
+
+    Inputs: `obs_0`, `action_masks` and `epsilon`, which Unity fills with noise, as they were, and
+    `recurrent_in`, float32, [N, 1, memory]. Outputs: `continuous_actions`, `discrete_actions`,
+    int64, each [N, count], and the same without noise as `deterministic_...`; `recurrent_out`;
+    `value_estimate`; and the constants by which Unity knows a model: `version_number`,
+    `memory_size`, `continuous_action_output_shape` and `discrete_action_output_shape`.
+
+    Raises ModelRejected for a file with other inputs and outputs than learners of arkml export, and
+    for one with masks whose metadata has not the sizes of its branches.
+    """
+    import onnx
+
+    model = onnx.ModelProto.FromString(data)
+    inputs, outputs = (_widths(ports) for ports in (model.graph.input, model.graph.output))
+    _require_ports(inputs, outputs)
+    branches = _branches(model, inputs, outputs)
+    memory = inputs.get(_BEFORE, 0)
+    kept = [_ACTIONS, *(name for name in (_VALUES, _AFTER) if name in outputs)]
+    prune(model, kept)
+    form = _Form(model)
+    form.constant("version_number", [_VERSION])
+    form.constant("memory_size", [float(memory)])
+    form.input(_FEATURES, "obs_0", inputs[_FEATURES])
+    if _MASKS in inputs:
+        form.keep(_MASKS)
+    if _NOISE in inputs:
+        form.keep(_NOISE)
+    if memory:
+        form.memory(memory)
+    form.actions(outputs[_ACTIONS] - len(branches), branches)
+    if _VALUES in outputs:
+        form.output("Identity", [_VALUES], "value_estimate", width=1)
+    return form.finished()
+
+
+def _widths(ports: Collection[onnx.ValueInfoProto]) -> dict[str, int]:
+    """Return the widths of ports of a row each, by name; those of other shapes have 0."""
+    widths = {}
+    for port in ports:
+        sizes = port.type.tensor_type.shape.dim
+        widths[port.name] = sizes[1].dim_value if len(sizes) == 2 else 0
+    return widths
+
+
+def _require_ports(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+    """Raise ModelRejected for ports that learners of arkml do not export."""
+    fits = inputs.keys() <= _INPUTS and _FEATURES in inputs and _ACTIONS in outputs
+    wide = [*inputs.values(), *(outputs.get(name, 1) for name in (_ACTIONS, _VALUES, _AFTER))]
+    if not fits or not all(wide) or inputs.get(_BEFORE) != outputs.get(_AFTER):
+        names = f"{', '.join(inputs) or 'none'}, and outputs {', '.join(outputs) or 'none'}"
+        raise ModelRejected(
+            "only policies that a learner of arkml has exported get the form of ML-Agents, with"
+            f" inputs {_FEATURES}, {_NOISE}, {_MASKS}, {_BEFORE} and outputs {_ACTIONS},"
+            f" {_VALUES}, {_AFTER}: this one has inputs {names}"
+        )
+
+
+def _branches(
+    model: onnx.ModelProto, inputs: Mapping[str, int], outputs: Mapping[str, int]
+) -> tuple[int, ...]:
+    """Return the number of choices of each branch. Raises ModelRejected."""
+    if _MASKS not in inputs:
+        return ()
+    (text,) = [one.value for one in model.metadata_props if one.key == _BRANCHES] or [""]
+    sizes = [int(part) for part in text.split(",") if part.isascii() and part.isdigit()]
+    if sum(sizes) != inputs[_MASKS] or not 0 < len(sizes) <= outputs[_ACTIONS]:
+        raise ModelRejected(
+            f"the metadata {_BRANCHES!r} of the model is {text[:80]!r}: it takes the choices of"
+            f" each branch, such as '3,2', {inputs[_MASKS]} together, as learners of arkml write"
+            " them"
+        )
+    return tuple(sizes)
+
+
+class _Form:
+    """The graph of a policy that gets other inputs and outputs around its nodes."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._ports = {port.name: port for port in (*model.graph.input, *model.graph.output)}
+        self._before: list[onnx.NodeProto] = []
+        self._after: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._prefix = "mlagents/"
+        taken = {weight.name for weight in model.graph.initializer}
+        taken.update(name for node in model.graph.node for name in node.output)
+        while any(name.startswith(self._prefix) for name in taken):
+            self._prefix += "_"
+
+    def constant(self, name: str, values: Sequence[Any]) -> None:
+        """Add an output that is a constant, as an exporter of torch does."""
+        from onnx import TensorProto, helper
+
+        weight = self._weight(name, values, "float32")
+        self._before.append(helper.make_node("Identity", [weight], [name]))
+        shape = [1, len(values[0])] if isinstance(values[0], list) else [len(values)]
+        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+
+    def input(self, name: str, new: str, width: int) -> None:
+        """Have an input of float32, [N, width], under another name."""
+        self._before.append(self._node("Identity", [new], name))
+        self._inputs.append(_port(new, width))
+
+    def keep(self, name: str) -> None:
+        """Leave an input as it is."""
+        self._inputs.append(self._ports[name])
+
+    def memory(self, width: int) -> None:
+        """Have the memory as [N, 1, width], a sequence of one step."""
+        axes = self._weight("axes", [1], "int64")
+        self._before.append(self._node("Squeeze", ["recurrent_in", axes], _BEFORE))
+        self._inputs.append(_port("recurrent_in", 1, width))
+        self._after.append(self._node("Unsqueeze", [_AFTER, axes], "recurrent_out"))
+        self._outputs.append(_port("recurrent_out", 1, width))
+
+    def output(self, kind: str, inputs: Sequence[str], name: str, *, width: int) -> None:
+        """Add an output of float32, [N, width]."""
+        self._after.append(self._node(kind, inputs, name))
+        self._outputs.append(_port(name, width))
+
+    def actions(self, continuous: int, branches: Sequence[int]) -> None:
+        """Add the actions, with the noise that is given and without any."""
+        if continuous:
+            self.constant("continuous_action_output_shape", [float(continuous)])
+        if branches:
+            self.constant("discrete_action_output_shape", [[float(size) for size in branches]])
+        self._split(_ACTIONS, "", continuous, len(branches))
+        self._split(self._without_noise(), "deterministic_", continuous, len(branches))
+
+    def finished(self) -> bytes:
+        """Return the file, checked."""
+        import onnx
+        from onnx import helper
+
+        old = self._model.graph
+        nodes = [*self._before, *old.node, *self._after]
+        graph = helper.make_graph(nodes, "policy", self._inputs, self._outputs, old.initializer)
+        model = helper.make_model(
+            graph,
+            opset_imports=self._model.opset_import,
+            ir_version=self._model.ir_version,
+            producer_name="arkml",
+        )
+        try:
+            onnx.checker.check_model(model)
+        except onnx.checker.ValidationError as error:  # names of ours inside of the graph
+            raise ModelRejected(f"the model has no form of ML-Agents: {error}"[:300]) from None
+        return model.SerializeToString()
+
+    def _split(self, source: str, prefix: str, continuous: int, choices: int) -> None:
+        """Add outputs of the columns of actions: float32, and then int64."""
+        from onnx import TensorProto, helper
+
+        parts = [source, source]
+        if continuous and choices:
+            parts = [f"{self._prefix}{prefix}{kind}" for kind in ("continuous", "discrete")]
+            sizes = self._weight(f"{prefix}sizes", [continuous, choices], "int64")
+            self._after.append(helper.make_node("Split", [source, sizes], parts, axis=1))
+        if continuous:
+            name = f"{prefix}continuous_actions"
+            self.output("Identity", [parts[0]], name, width=continuous)
+        if choices:
+            name, kind = f"{prefix}discrete_actions", TensorProto.INT64
+            self._after.append(helper.make_node("Cast", [parts[1]], [name], to=kind))
+            self._outputs.append(_port(name, choices, kind=kind))
+
+    def _without_noise(self) -> str:
+        """Add the nodes that follow from the noise once more, with zeros; name the actions."""
+        import onnx
+
+        if _NOISE not in self._ports:
+            return _ACTIONS
+        zero = self._weight("zero", 0.0, "float32")
+        twins = {_NOISE: f"{self._prefix}{_NOISE}"}
+        self._after.append(self._node("Mul", [_NOISE, zero], twins[_NOISE]))
+        for node in self._model.graph.node:
+            if twins.keys().isdisjoint(node.input):
+                continue
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            twins |= {name: f"{self._prefix}{name}" for name in node.output}
+            copy.input[:] = [twins.get(name, name) for name in node.input]
+            copy.output[:] = [twins[name] for name in node.output]
+            self._after.append(copy)
+        return twins.get(_ACTIONS, _ACTIONS)
+
+    def _weight(self, name: str, values: Any, kind: str) -> str:
+        import numpy as np
+        from onnx import numpy_helper
+
+        weight = numpy_helper.from_array(np.array(values, kind), f"{self._prefix}{name}")
+        self._model.graph.initializer.append(weight)
+        return weight.name
+
+    @staticmethod
+    def _node(kind: str, inputs: Sequence[str], output: str) -> onnx.NodeProto:
+        from onnx import helper
+
+        return helper.make_node(kind, inputs, [output])
+
+
+def _port(name: str, *sizes: int, kind: int = 1) -> onnx.ValueInfoProto:
+    """Return a port of rows: by default float32, which is 1 in ONNX."""
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, kind, ["batch", *sizes])
