@@ -373,6 +373,7 @@ class Ppo(CompiledAlgorithm):
             "before": self._scalings(buffer.versions_before),
             "learned_rows": buffer.learned_rows,
             "agents": buffer.agents,
+            "episode_steps": buffer.episode_steps,
             "rate_share": self._rate_share,
             "advantages": [self._advantages.variance, self._advantages.weight],
         }
@@ -386,11 +387,11 @@ class Ppo(CompiledAlgorithm):
             }
             for part, weights in (("newest", saved.newest.weights), ("before", saved.before))
         )
-        # Checkpoints of earlier releases have neither of these.
-        agents = int(facts.get("agents", 0))
+        # Checkpoints of earlier releases have none of these.
+        agents, steps = int(facts.get("agents", 0)), float(facts.get("episode_steps", 0.0))
         self._rate_share = float(facts.get("rate_share", 1.0))
         self._advantages = AdvantageScale(*map(float, facts.get("advantages", ())))
-        self.buffer.restore(before, int(facts["learned_rows"]), agents)
+        self.buffer.restore(before, int(facts["learned_rows"]), agents, steps)
         for version in newest:
             self.buffer.published(version)
         self._state, self._before = saved
@@ -482,6 +483,7 @@ class Ppo(CompiledAlgorithm):
         With memory the rows are in the order of their chains.
         """
         settings, scaling = self._settings, self._normalizer.current
+        gamma = self.buffer.gamma
         count = len(rollout.following)
         features = scaling.features(rollout.features)
         present = Actor(self._weights, scaling)
@@ -510,7 +512,7 @@ class Ppo(CompiledAlgorithm):
             )
         rewards = scaling.rewards(rollout.rewards) / spread_of_returns(settings)
         advantages = generalized_advantages(
-            rewards, values, rollout.following, rollout.dones, settings.gamma, settings.gae_lambda
+            rewards, values, rollout.following, rollout.dones, gamma, settings.gae_lambda
         )
         returns = advantages + values[:count]
         scale = self._advantages.after(advantages)
@@ -521,7 +523,7 @@ class Ppo(CompiledAlgorithm):
             rollout.actions,
             rollout.allowed,
             log_probs[:count].astype(np.float32),
-            scale.scaled(advantages, least_advantage(settings)).astype(np.float32),
+            scale.scaled(advantages, least_advantage(settings, gamma)).astype(np.float32),
             returns.astype(np.float32),
             memories[:count],
             np.zeros(count, bool) if chains is None else chains.begins[:count],
