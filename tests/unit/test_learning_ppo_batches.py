@@ -125,16 +125,15 @@ def test_advantages_that_have_been_small_for_long_stay_small_beside_a_bonus_for_
     for _ in range(200):
         scale = scale.after(noise)
     plain = Settings(1, 1)
-    least = least_advantage(plain.changed({"entropy_coefficient": 0.01}))
+    bonus = plain.changed({"entropy_coefficient": 0.01})
+    least = least_advantage(bonus, 0.99)
 
     assert scale.scaled(noise, least).std() == pytest.approx(0.1)
     assert scale.after(50 * noise).scaled(50 * noise, least).std() == pytest.approx(1.0)
-    assert least_advantage(plain.changed({"entropy_coefficient": 0.01, "gamma": 0.9999})) == (
-        pytest.approx(0.01)
-    )
-    assert scale.scaled(noise, least_advantage(plain)).std() == pytest.approx(1.0)
+    assert least_advantage(bonus, 0.9999) == pytest.approx(0.01)
+    assert scale.scaled(noise, least_advantage(plain, 0.99)).std() == pytest.approx(1.0)
     # Without normalization nothing tells what is small.
-    assert least_advantage(plain.changed({"entropy_coefficient": 0.01, "normalize": False})) == 0.0
+    assert least_advantage(bonus.changed({"normalize": False}), 0.99) == 0.0
 
 
 def test_every_epoch_has_an_order_of_its_own():

@@ -15,7 +15,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import State
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
-from arkml.learning.ppo_plan import MANY, planned
+from arkml.learning.ppo_plan import MANY, discount, planned
 from arkml.learning.rollout_buffer import RolloutBuffer
 
 OF = Settings(3, 1, branches=(2,))
@@ -41,7 +41,7 @@ def test_few_agents_learn_from_few_rows(agents):
     made = planned(OF, agents)
 
     assert sizes(made) == (2_048, 10, 512)
-    assert (made.learning_rate_init, made.entropy_coefficient, made.gamma) == (1e-3, 0.01, 0.99)
+    assert (made.learning_rate_init, made.entropy_coefficient) == (1e-3, 0.01)
     assert planned(Settings(3, 1), agents).entropy_coefficient == 0.0  # continuous actions
 
 
@@ -53,7 +53,7 @@ def test_few_agents_learn_from_few_rows(agents):
 def test_many_agents_have_rollouts_of_64_steps_within_bounds(agents, rows):
     made = planned(OF, agents)
 
-    assert (made.rollout_rows, made.gamma) == (rows, 0.999)
+    assert made.rollout_rows == rows
     assert made.batch_size <= made.rollout_rows
 
 
@@ -80,16 +80,47 @@ def test_rows_of_many_features_make_rollouts_that_fit_the_memory():
     assert planned(wide, 1_024).rollout_rows == 4_096
 
 
-@pytest.mark.parametrize(("agents", "gamma"), [(MANY - 1, 0.99), (MANY, 0.999)])
-def test_returns_are_discounted_as_the_number_of_agents_has_it(agents, gamma):
+@pytest.mark.parametrize(
+    ("changes", "agents", "steps", "gamma"),
+    [
+        ({}, MANY, 0.0, 0.99),
+        ({}, MANY, 20.0, 0.99),
+        ({}, MANY, 200.0, 0.995),
+        ({}, MANY, 5_000.0, 0.999),
+        ({}, MANY - 1, 5_000.0, 0.99),
+        ({"pace": "throughput"}, 1, 5_000.0, 0.999),
+        ({"gamma": 0.95}, MANY, 5_000.0, 0.95),
+    ],
+)
+def test_the_discount_follows_the_length_of_episodes(changes, agents, steps, gamma):
+    assert discount(OF.changed(changes), agents, steps) == pytest.approx(gamma)
+
+
+def test_the_discount_of_a_rollout_follows_the_episodes_before_it():
     buffer = RolloutBuffer(OF)
     buffer.published(1)
-    for step in range(3):
-        rows = frame(agents, step)
-        rows.reward[:] = 10.0 * step
-        added = buffer.add(0, RowKind.TRAINING, rows)
+    for step in range(251):
+        buffer.add(0, RowKind.TRAINING, frame(MANY, step, ended=range(MANY) if step == 250 else ()))
+    before = buffer.gamma
+    buffer.release()
+    restored = RolloutBuffer(OF)
+    restored.restore((), buffer.learned_rows, buffer.agents, buffer.episode_steps)
 
-    assert added.returns == pytest.approx(np.full(agents, 10.0 * gamma + 20.0))
+    assert (before, buffer.episode_steps, buffer.gamma) == (0.99, 250.0, 0.996)
+    assert restored.gamma == buffer.gamma
+    for each in (buffer, restored):
+        each.published(1)
+        for step in range(3):
+            rows = frame(MANY, step)
+            rows.reward[:] = 10.0 * step
+            added = each.add(0, RowKind.TRAINING, rows)
+        assert added.returns == pytest.approx(np.full(MANY, 10.0 * 0.996 + 20.0))
+        each.add(0, RowKind.TRAINING, frame(MANY, 3, ended=range(MANY)))
+        each.release()
+
+    # A hundred episodes of 250 steps, and as many of three as there are agents.
+    assert buffer.episode_steps == pytest.approx((100 * 250 + MANY * 3) / (100 + MANY))
+    assert restored.episode_steps == 250.0  # a restarted learner has counted these rows before
 
 
 def test_agents_are_counted_by_the_rows_that_wait_for_their_next():

@@ -359,6 +359,7 @@ class Ppo(CompiledAlgorithm):
             "before": self._scalings(buffer.versions_before),
             "learned_rows": buffer.learned_rows,
             "agents": buffer.agents,
+            "episode_steps": buffer.episode_steps,
             "rate_share": self._rate_share,
             "advantages": [self._advantages.variance, self._advantages.weight],
         }
@@ -372,11 +373,11 @@ class Ppo(CompiledAlgorithm):
             }
             for part, weights in (("newest", saved.newest.weights), ("before", saved.before))
         )
-        # Checkpoints of earlier releases have neither of these.
-        agents = int(facts.get("agents", 0))
+        # Checkpoints of earlier releases have none of these.
+        agents, steps = int(facts.get("agents", 0)), float(facts.get("episode_steps", 0.0))
         self._rate_share = float(facts.get("rate_share", 1.0))
         self._advantages = AdvantageScale(*map(float, facts.get("advantages", ())))
-        self.buffer.restore(before, int(facts["learned_rows"]), agents)
+        self.buffer.restore(before, int(facts["learned_rows"]), agents, steps)
         for version in newest:
             self.buffer.published(version)
         self._state, self._before = saved
@@ -469,6 +470,7 @@ class Ppo(CompiledAlgorithm):
         With memory the rows are in the order of their chains.
         """
         settings, scaling = self._settings, self._normalizer.current
+        gamma = self.buffer.gamma
         count = len(rollout.following)
         features = scaling.features(rollout.features)
         present = Actor(self._weights, scaling)
@@ -497,12 +499,12 @@ class Ppo(CompiledAlgorithm):
             )
         rewards = scaling.rewards(rollout.rewards) / spread_of_returns(settings)
         advantages = generalized_advantages(
-            rewards, values, rollout.following, rollout.dones, settings.gamma, settings.gae_lambda
+            rewards, values, rollout.following, rollout.dones, gamma, settings.gae_lambda
         )
         returns = advantages + values[:count]
-        chooses = has_choice(settings, rollout.allowed)
+        chooses, least = has_choice(settings, rollout.allowed), least_advantage(settings, gamma)
         scale, relative = self._advantages.after(advantages[chooses]), np.zeros(count)
-        relative[chooses] = scale.scaled(advantages[chooses], least_advantage(settings))
+        relative[chooses] = scale.scaled(advantages[chooses], least)
         variance = float(returns.var())
         explained = 1.0 - float(advantages.var()) / variance if variance > 0.0 else None
         rows = RolloutRows(

@@ -91,7 +91,7 @@ def spread_of_returns(settings: Settings) -> float:
     return SPREAD if settings.normalize else 1.0
 
 
-def least_advantage(settings: Settings) -> float:
+def least_advantage(settings: Settings, gamma: float) -> float:
     """
     Return the smallest number that advantages are divided by.
 
@@ -103,7 +103,7 @@ def least_advantage(settings: Settings) -> float:
     explore: the bonus for entropy, if there is one, has to outweigh it.
     """
     is_needed = settings.normalize and settings.entropy_coefficient
-    return math.sqrt(1.0 - settings.gamma) if is_needed else 0.0
+    return math.sqrt(1.0 - gamma) if is_needed else 0.0
 
 
 class AdvantageScale(NamedTuple):

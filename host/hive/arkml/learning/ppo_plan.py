@@ -14,10 +14,10 @@ STEPS = 64
 
 _FEW_BATCH = 512
 _RATE = 3e-3  # of large minibatches
-_GAMMA = 0.999  # games of so many agents at a time are long, as those of an arcade
 _LEAST, _MOST = 16_384, 131_072  # rows of such a rollout
 _LEAST_STEPS = 8  # of so many agents that they would fill the largest rollout with less
 _LARGEST = 1 << 20  # that the setting takes
+_MOST_GAMMA = 0.999
 _MINIBATCHES = 8  # of an epoch, if none is larger than _MOST_BATCH
 _MOST_BATCH = 4_096
 _MOST_NUMBERS = 1 << 26  # features of all rows: 256 MiB
@@ -46,6 +46,19 @@ def planned(settings: Settings, agents: int) -> Settings:
     )
 
 
+def discount(settings: Settings, agents: int, steps: float) -> float:
+    """
+    Return the gamma by which PPO learns from so many agents, whose episodes last for `steps`.
+
+    For throughput it follows them: sums of rewards reach about as far as an episode lasts, within
+    0.99 and 0.999, unless a gamma is set. In a short game a far horizon takes away the haste, and
+    in a long one a near horizon has no end of the episode in it.
+    """
+    if settings.gamma != _DEFAULTS.gamma or not is_for_throughput(settings, agents):
+        return settings.gamma
+    return min(max(1.0 - 1.0 / max(steps, 1.0), settings.gamma), _MOST_GAMMA)
+
+
 def _for_throughput(settings: Settings, agents: int) -> dict[str, Any]:
     rows = 1 << (STEPS * agents - 1).bit_length()
     fitting = max(settings.batch_size, _MOST_NUMBERS // settings.features)
@@ -56,5 +69,4 @@ def _for_throughput(settings: Settings, agents: int) -> dict[str, Any]:
         "batch_size": min(_MOST_BATCH, rows // _MINIBATCHES),
         "learning_rate_init": _RATE,
         "learning_rate_end": _RATE,
-        "gamma": _GAMMA,
     }

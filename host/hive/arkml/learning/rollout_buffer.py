@@ -18,7 +18,7 @@ from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.ppo_batches import count_minibatches, sequence_steps
-from arkml.learning.ppo_plan import planned
+from arkml.learning.ppo_plan import discount, planned
 from arkml.learning.trajectories import SessionChains
 
 Places = npt.NDArray[np.int64]
@@ -30,6 +30,7 @@ _MOST_MORE = 16_384
 """The most rows that an update takes beyond `rollout_rows`: its program has room for them."""
 
 _LEAST_ROOM = 1_024  # rows
+_EPISODES = 100  # at least, over which their lengths are averaged
 _REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotten
 
 
@@ -97,6 +98,9 @@ class RolloutBuffer:
         """Rows added before the newest update."""
         self.held = 0
         """Rows in the buffer."""
+        self.episode_steps = 0.0
+        """Mean steps of the last episodes before the newest update, 0 if none had ended."""
+        self._ended = self._ended_steps = 0  # episodes since then
         self._asked = settings
         self._useful_rows = 0  # held, and learned from once the next row is there
         self._on_plan = on_plan
@@ -115,6 +119,11 @@ class RolloutBuffer:
     def is_full(self) -> bool:
         """True if there are rows enough for an update."""
         return self.transitions >= self.settings.rollout_rows
+
+    @property
+    def gamma(self) -> float:
+        """The discount of a step by which the next update learns."""
+        return discount(self.settings, self.agents, self.episode_steps)
 
     @property
     def most(self) -> int:
@@ -137,14 +146,22 @@ class RolloutBuffer:
         """The versions of the policy before the newest one, if their rows can be learned from."""
         return frozenset(self._before)
 
-    def restore(self, versions_before: Iterable[int], learned_rows: int, agents: int) -> None:
+    def restore(
+        self,
+        versions_before: Iterable[int],
+        learned_rows: int,
+        agents: int,
+        episode_steps: float = 0.0,
+    ) -> None:
         """
         Expect rows that were added before: the first `learned_rows` rows have been learned from.
 
         Rows of `versions_before` have been learned from as well, except the newest row of each
-        chain. `agents` have played at a time.
+        chain. `agents` have played at a time, and `episode_steps` are those before these rows.
         """
         self._plan(agents)
+        self.episode_steps = episode_steps
+        self._chains.discount(self.gamma)
         if self._lag:
             self._before = set(versions_before)
         self.learned_rows = learned_rows
@@ -173,6 +190,9 @@ class RolloutBuffer:
         before = self._places(extension.previous[follows])
         self._held["next"][before] = self._places(first + np.flatnonzero(follows))
         self.transitions += len(before)
+        if kind == RowKind.TRAINING and first >= self.learned_rows:
+            self._ended += len(extension.episodes.lengths)
+            self._ended_steps += int(extension.episodes.lengths.sum())
         self._useful_rows += int(useful[max(0, self.learned_rows - first) :].sum())
         self._plan(self._useful_rows - self.transitions)  # the newest row of each agent
         self._chains.count(len(chains) - open_before, lambda _: self.rows - _REMEMBERED)
@@ -219,6 +239,7 @@ class RolloutBuffer:
         self._before = self._newest if self._lag else set()
         self._newest = set()
         self.learned_rows = self.rows
+        self._follow_episodes()
         held = self._held
         kept = held["is_useful"] & (held["next"] < 0)
         kept &= np.isin(held["version"], sorted(self._before))
@@ -248,9 +269,17 @@ class RolloutBuffer:
             return
         before, is_first = self.settings, not self.agents
         self.agents, self.settings = agents, planned(self._asked, agents)
-        self._chains.discount(self.settings.gamma)
         if is_first or self.settings != before:
             self._on_plan(self.settings)
+
+    def _follow_episodes(self) -> None:
+        """Average the lengths of so many episodes as there are agents, or a hundred."""
+        if self._ended:
+            known = max(_EPISODES, self.agents) if self.episode_steps else 0
+            total = known * self.episode_steps + self._ended_steps
+            self.episode_steps = total / (known + self._ended)
+            self._ended = self._ended_steps = 0
+        self._chains.discount(self.gamma)
 
     def _useful(self, kind: int, columns: RowColumns, first: int) -> Marks:
         """
