@@ -54,7 +54,7 @@ def evaluate(
             that starts several; the agents of other runs get zeros. None takes the first run if the
             policy does not fit the others.
         episodes: Number of episodes.
-        frames: Most frames to step, by default 500 for each episode and at least 5,000. At the
+        frames: Most frames to step, by default 500 for each episode and at least 20,000. At the
             limit, each agent counts as many episodes as every agent has ended, and `shortfall` says
             so.
         max_episode_steps: Steps after which an episode is cut off, as in `train`. Episodes of the

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = SafeLogger(__name__)
 
-FRAMES = 5_000
+FRAMES = 20_000
 """Frames after which an evaluation ends, whether or not its episodes have; more for many."""
 
 _FRAMES_EACH = 500
@@ -303,5 +303,5 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def frames_of(episodes: int) -> int:
-    """Return the frames after which an evaluation ends in any case: 10,000 for 20 episodes."""
+    """Return the frames after which an evaluation ends in any case: 50,000 for 100 episodes."""
     return max(FRAMES, _FRAMES_EACH * episodes)
