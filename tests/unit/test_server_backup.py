@@ -99,8 +99,8 @@ def test_what_is_restored_is_what_was_there(data, tmp_path):
 def test_metrics_that_are_written_meanwhile_are_those_of_one_moment(data, tmp_path):
     """Of each report all points or none, also while SQLite moves them from its log."""
     run = data / "runs" / RUN
-    for name in ("metrics.sqlite", "metrics.sqlite-wal", "metrics.sqlite-shm"):
-        (run / name).unlink()
+    for path in run.glob("metrics.*"):
+        path.unlink()
     ended, found = threading.Event(), []
 
     def write():
@@ -114,7 +114,7 @@ def test_metrics_that_are_written_meanwhile_are_those_of_one_moment(data, tmp_pa
 
     begun, writer = threading.Event(), threading.Thread(target=write)
     writer.start()
-    begun.wait()
+    assert begun.wait(60)
     for number in range(6):
         write_backup(data, tmp_path / f"{number}.tar")
         restore_backup(tmp_path / f"{number}.tar", tmp_path / str(number))
