@@ -94,8 +94,20 @@ def test_the_best_by_evaluation_is_kept(run):
 
     assert (known.best.by, known.best.score, known.best.version) == ("evaluation", 2.0, 2)
     assert policies.read_best() == b"1"
-    assert best_policy.rate_evaluation(3, [2.0]) is None
+    assert best_policy.rate_evaluation(1, [1.9]) is None
     assert policies.read_best() == b"1"
+
+
+def test_of_two_with_the_same_score_the_later_one_is_the_best(run):
+    policies, known = PolicyVersions(run, 0), document()
+    best_policy = BestPolicy(known, policies)
+    for number in range(3):
+        published(run, policies, number, b"%d" % number)
+    known.best = best_policy.rate_evaluation(2, [1.0, 3.0])
+    known.best = best_policy.rate_evaluation(3, [2.0])
+
+    assert (known.best.score, known.best.version) == (2.0, 3)
+    assert policies.read_best() == b"2"
 
 
 def test_training_tells_the_best_until_somebody_evaluates(run):

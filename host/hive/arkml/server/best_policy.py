@@ -77,14 +77,15 @@ class BestPolicy:
         """
         Rate a version by the returns of its evaluation; None if it is not the best.
 
-        Raises HiveRefused without episodes, and OSError.
+        Of two with the same score, as where each of few episodes is won, the later one is: it has
+        learned for longer. Raises HiveRefused without episodes, and OSError.
         """
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
         score = mean(returns)
         best, found = self._document.best, self._read(version)
         n_opts = self._release(version)
-        if best is not None and best.by == EVALUATION and best.score >= score:
+        if best is not None and best.by == EVALUATION and best.score > score:
             return None
         if found is None:
             text = "version %s of run %s has the best mean return, %s, and its file is gone"
