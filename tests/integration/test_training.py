@@ -184,7 +184,7 @@ def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
 
 @pytest.mark.learns
 def test_the_cmdlet_of_the_published_crates_learns_and_ends_with_0():
-    run = arkml("run", TRAIN, "--cmdlet", "localhost 12356 400", "--hive", "embedded")
+    run = arkml("run", TRAIN, "--cmdlet", "localhost 12356 800", "--hive", "embedded")
     rated = re.search(r"eval (-?[\d.]+)", run.err)
 
     assert run.status == 0, run.err
