@@ -31,7 +31,7 @@ def test_it_acts_alike_for_a_thousand_steps(of, tmp_path):
         model.set_input_fact(place, f"{AGENTS},{width},f32")
     runnable = model.into_model().into_runnable()
     chance = np.random.default_rng(0)
-    ours = theirs = np.zeros((AGENTS, 2 * MEMORY), np.float32)
+    ours = theirs = np.zeros((AGENTS, MEMORY), np.float32)
     taken = set()
     for _ in range(STEPS):
         given = {
@@ -44,7 +44,7 @@ def test_it_acts_alike_for_a_thousand_steps(of, tmp_path):
         found = runnable.run([(given | {"h_in": theirs})[name] for name in inputs])
         other = {name: array.to_numpy().copy() for name, array in zip(outputs, found, strict=True)}
         for name in outputs:
-            np.testing.assert_allclose(other[name], answers[name], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(other[name], answers[name], rtol=1e-4, atol=1e-4)
         ours, theirs = answers["h_out"], other["h_out"]
         taken.update(answers["actions"][:, -1].tolist())
 

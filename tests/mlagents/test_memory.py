@@ -43,7 +43,7 @@ def test_our_files_have_the_inputs_and_outputs_of_theirs(
 ):
     theirs = ports(export(originals, tmp_path / "theirs.onnx", features, continuous, branches))
     settings = Settings(
-        features, continuous + len(branches), branches=branches, hidden=16, memory=MEMORY // 2,
+        features, continuous + len(branches), branches=branches, hidden=16, memory=MEMORY,
         algorithm="ppo",
     )  # fmt: skip
     exported = Ppo(settings, Normalizer(features, active=True)).policy().model

@@ -52,7 +52,7 @@ def played(request, tmp_path_factory):
     """A policy as a learner exports it, and the rows of a thousand frames and more of it."""
     folder, guest = tmp_path_factory.mktemp("played"), GUESTS / f"{request.param}.wasm"
     of = GAMES[request.param]
-    model = weighty(Ppo(of, Normalizer(of.features, active=True)).policy().model, 1)
+    model = weighty(Ppo(of, Normalizer(of.features, active=True)).policy().model, 4)
     (folder / "policy.onnx").write_bytes(model)
     arkml.record(guest, folder / "policy.onnx", folder / "rows.npz", frames=STEPS + 100)
     return model, Rows(folder / "rows.npz")
@@ -65,7 +65,7 @@ def in_python(model, rows, inputs):
     for count in rows.frames:
         part = slice(start, start + count)
         feeds = {name: column[part] for name, column in inputs.items()}
-        fresh = np.zeros(2 * MEMORY, np.float32)
+        fresh = np.zeros(MEMORY, np.float32)
         feeds["h_in"] = np.stack([memories.get(agent, fresh) for agent in rows.agents[part]])
         for name, answer in zip(names, session.run(names, feeds), strict=True):
             answers[name].append(answer)
@@ -89,7 +89,7 @@ def in_node(modules, model, rows, inputs):
             },
             "agents": rows.agents,
             "frames": rows.frames,
-            "carried": {"h_in": {"output": "h_out", "width": 2 * MEMORY}},
+            "carried": {"h_in": {"output": "h_out", "width": MEMORY}},
         },
     )
     return {
@@ -102,7 +102,7 @@ def inputs_of(model, rows):
     """The inputs but the memory: no noise, and nothing masked."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     widths = {port.name: port.shape[1] for port in session.get_inputs()}
-    assert widths.pop("h_in") == 2 * MEMORY
+    assert widths.pop("h_in") == MEMORY
     count = len(rows.agents)
     inputs = {"observations": rows.features, "epsilon": np.zeros((count, 1), np.float32)}
     if "action_masks" in widths:

@@ -36,7 +36,7 @@ def given(of, *, noisy):
     if of.branches:
         inputs["action_masks"] = random.integers(0, 2, (ROWS, sum(of.branches)))
     if of.memory:
-        inputs["h_in"] = random.standard_normal((ROWS, 2 * of.memory))
+        inputs["h_in"] = random.standard_normal((ROWS, of.memory))
     return {name: values.astype(np.float32) for name, values in inputs.items()}
 
 
@@ -90,7 +90,7 @@ def test_it_has_what_unity_asks_of_a_model(of):
 
     assert ranks.pop("obs_0") == ranks.pop("epsilon") == 2
     assert theirs["version_number"].tolist() == [3.0]
-    assert theirs["memory_size"].tolist() == [2.0 * of.memory]
+    assert theirs["memory_size"].tolist() == [of.memory]
     assert ("recurrent_in" in ranks) == bool(of.memory) == ("recurrent_out" in theirs)
     assert ranks.pop("recurrent_in", 3) == 3
     assert ranks.pop("action_masks", 2) == 2
