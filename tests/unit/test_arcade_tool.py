@@ -137,6 +137,7 @@ def test_an_archive_is_fetched_only_for_a_game_that_needs_one(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "200")  # so that no sentence goes on in the next line
 
     assert main(["--only", name], tmp_path / "build") == status
     assert output in "".join(capsys.readouterr())
