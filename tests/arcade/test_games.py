@@ -1,19 +1,16 @@
 """The games of the arcade as environments, and beside native builds of the same C."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pettingzoo.test
 import pytest
 import stable_baselines3.common.env_checker
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from tests.arcade.guests import built, require_smoke
 from tests.arcade.native import NativeGame
 from tests.integration.hostile_fleet import Harm, hostile_fleet
 from tools.arcade import compiler
-from tools.arcade.__main__ import BUILT, games
+from tools.arcade.__main__ import games
 
 from arkml import GuestEnv, Host
 from arkml.envs.gymnasium_env import GuestGymEnv
@@ -37,9 +34,7 @@ pytestmark = [
 
 @pytest.fixture(params=GAMES)
 def game(request):
-    path = BUILT / f"{request.param}.wasm"
-    assert path.is_file(), f"{path} is not built: make arcade"
-    return path
+    return built(request.param)
 
 
 def answers(decision, chance, count=None):
@@ -64,10 +59,7 @@ def played(environment, seed, steps, before=lambda: None):
 
 
 def test_a_game_passes_the_smoke_test(game):
-    command = [sys.executable, "-m", "arkml", "smoke", "--json", str(game)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert json.loads(found.stdout)["passed"], found.stdout
+    require_smoke(game)
 
 
 def test_a_game_passes_the_checkers_of_environments(game):

@@ -1,18 +1,14 @@
 """Gymnasium's games as guests, beside the originals and beside native builds."""
 
-import json
-import subprocess
-import sys
-
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics
 from gymnasium.envs.box2d.lunar_lander import heuristic
 from gymnasium.utils.env_checker import check_env
-from tests.arcade.native_plus import Native
+from tests.arcade.guests import built, require_own_imports, require_smoke
+from tests.arcade.native_plus import ends_beside_native
 from tests.integration.hostile_fleet import Harm, hostile_fleet
-from tools.arcade.__main__ import BUILT
 
 from arkml import GuestEnv, Host
 from arkml.envs.gymnasium_env import GuestGymEnv
@@ -37,13 +33,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Box observation space m:UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-
-
-def built(name):
-    """The guest of a game."""
-    path = BUILT / f"{name}.wasm"
-    assert path.is_file(), f"{path} is not built: make arcade"
-    return path
 
 
 @pytest.fixture(params=sorted(ORIGINALS))
@@ -84,17 +73,11 @@ def bits(number):
 
 
 def test_a_game_passes_the_smoke_test(game):
-    command = [sys.executable, "-m", "arkml", "smoke", "--json", str(game)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert json.loads(found.stdout)["passed"], found.stdout
+    require_smoke(game)
 
 
 def test_a_game_imports_nothing_but_our_functions(game):
-    with GuestEnv(game, configure=(1, 0)) as environment:
-        imports = {one.module for one in environment.module.info.imports}
-
-    assert all(name.startswith("ark-") for name in imports)
+    require_own_imports(game)
 
 
 def test_a_game_passes_the_checker_of_environments(game):
@@ -258,30 +241,6 @@ def test_an_ended_episode_has_its_score_and_length(name):
 
 
 def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
-    steps = NATIVE_STEPS.get(game.stem, 10_000)
-    chance, ends = np.random.default_rng(0), 0
-    with GuestEnv(game, configure=(1, 3)) as environment:
-        (decision,) = environment.reset().decisions
-        behavior = decision.behavior
-        width, branches = behavior.num_actions, behavior.spec.actions.branches
-        native = Native(game.stem, tmp_path, 3, behavior.num_features)
-        features = native.step(None)
-        for number in range(steps):
-            assert decision.observations[0].tobytes() == features.tobytes(), number
-            if decision.ended[0]:
-                ends += 1
-                (decision,) = environment.step(np.zeros((0, width), np.float32)).decisions
-                features = native.step(None)
-                continue
-            action = (
-                chance.integers(0, branches[0], (1, width))
-                if branches
-                else chance.uniform(-1, 1, (1, width))
-            ).astype(np.float32)
-            (decision,) = environment.step(action).decisions
-            features = native.step(action)
-            assert bits(decision.rewards[0]) == bits(native.reward.value), number
-            assert native.terminated == bool(decision.terminated[0]), number
-    native.close()
+    ends = ends_beside_native(game, tmp_path, NATIVE_STEPS.get(game.stem, 10_000))
 
     assert (ends > 0) == (game.stem not in NATIVE_STEPS)

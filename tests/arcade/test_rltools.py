@@ -1,21 +1,17 @@
 """RLtools' environments for memory as guests: their rules, and beside native builds."""
 
-import json
-import subprocess
-import sys
 from collections import deque
 
 import numpy as np
 import pytest
 import stable_baselines3.common.env_checker
 from gymnasium.utils.env_checker import check_env
-from tests.arcade.native_plus import Native
-from tools.arcade.__main__ import BUILT
+from tests.arcade.guests import built, require_own_imports, require_smoke
+from tests.arcade.native_plus import ends_beside_native
 
 from arkml import GuestEnv
 from arkml.envs.gymnasium_env import GuestGymEnv
 
-STEPS = 10_000
 AGENTS = 64
 
 pytestmark = [
@@ -30,25 +26,12 @@ def game(request):
     return built(request.param)
 
 
-def built(name):
-    """The guest of a game."""
-    path = BUILT / f"{name}.wasm"
-    assert path.is_file(), f"{path} is not built: make arcade"
-    return path
-
-
 def test_a_game_passes_the_smoke_test(game):
-    command = [sys.executable, "-m", "arkml", "smoke", "--json", str(game)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert json.loads(found.stdout)["passed"], found.stdout
+    require_smoke(game)
 
 
 def test_a_game_imports_nothing_but_our_functions(game):
-    with GuestEnv(game, configure=(1, 0)) as environment:
-        imports = {one.module for one in environment.module.info.imports}
-
-    assert all(name.startswith("ark-") for name in imports)
+    require_own_imports(game)
 
 
 def test_a_game_passes_the_checkers_of_environments(game):
@@ -59,25 +42,7 @@ def test_a_game_passes_the_checkers_of_environments(game):
 
 
 def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
-    chance, ends = np.random.default_rng(0), 0
-    with GuestEnv(game, configure=(1, 3)) as environment:
-        (decision,) = environment.reset().decisions
-        width = decision.behavior.num_actions
-        native = Native(game.stem, tmp_path, 3, decision.behavior.num_features)
-        features = native.step(None)
-        for number in range(STEPS):
-            assert decision.observations[0].tobytes() == features.tobytes(), number
-            if decision.ended[0]:
-                ends += 1
-                (decision,) = environment.step(np.zeros((0, width), np.float32)).decisions
-                features = native.step(None)
-                continue
-            action = chance.uniform(-1, 1, (1, width)).astype(np.float32)
-            (decision,) = environment.step(action).decisions
-            features = native.step(action)
-            assert decision.rewards[0] == np.float32(native.reward.value), number
-            assert native.terminated == bool(decision.terminated[0]), number
-    native.close()
+    ends = ends_beside_native(game, tmp_path, 10_000)
 
     assert ends > 10
 

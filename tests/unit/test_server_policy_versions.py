@@ -85,12 +85,19 @@ def test_old_policies_go_and_newer_ones_outlive_the_learners_own(run):
     assert len(list((run / "published").glob("*.onnx"))) == KEPT
 
 
-def test_the_best_by_evaluation_is_kept(run):
+@pytest.fixture
+def rated(run):
+    """Three versions, of which the second is the best: policies, document and their choice."""
     policies, known = PolicyVersions(run, 0), document()
     best_policy = BestPolicy(known, policies)
     for number in range(3):
         published(run, policies, number, b"%d" % number)
     known.best = best_policy.rate_evaluation(2, [1.0, 3.0])
+    return policies, known, best_policy
+
+
+def test_the_best_by_evaluation_is_kept(rated):
+    policies, known, best_policy = rated
 
     assert (known.best.by, known.best.score, known.best.version) == ("evaluation", 2.0, 2)
     assert policies.read_best() == b"1"
@@ -98,12 +105,8 @@ def test_the_best_by_evaluation_is_kept(run):
     assert policies.read_best() == b"1"
 
 
-def test_of_two_with_the_same_score_the_later_one_is_the_best(run):
-    policies, known = PolicyVersions(run, 0), document()
-    best_policy = BestPolicy(known, policies)
-    for number in range(3):
-        published(run, policies, number, b"%d" % number)
-    known.best = best_policy.rate_evaluation(2, [1.0, 3.0])
+def test_of_two_with_the_same_score_the_later_one_is_the_best(rated):
+    policies, known, best_policy = rated
     known.best = best_policy.rate_evaluation(3, [2.0])
 
     assert (known.best.score, known.best.version) == (2.0, 3)

@@ -67,11 +67,10 @@ from arkml.learning.run_directory import LogReader, PolicyFile, Publisher, RunDi
 EXPLORED_ROWS = 10_000
 """Rows after which the first policy of SAC is replaced, whether an episode has ended or not."""
 
+_ROWS_BEFORE = Settings(1, 1).memory_min_size
+
 GROUP = "arkml.learners"
 """The group of entry points that name algorithms."""
-
-
-_ROWS_BEFORE = Settings(1, 1).memory_min_size
 
 
 @dataclass(frozen=True, slots=True)

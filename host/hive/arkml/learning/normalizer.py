@@ -156,8 +156,8 @@ class Normalizer:
         Raises ValueError if it has another width or a scaling that is not finite.
         """
         bound = REWARD_CLIP if self._active else math.inf
-        scaling = Scaling.from_json(values, len(self.current.mean), bound)
         width = len(self.current.mean)
+        scaling = Scaling.from_json(values, width, bound)
         # Checkpoints of earlier releases do not tell.
         is_whole = np.array(values.get("whole", [False] * width), bool)
         if is_whole.shape != (width,):

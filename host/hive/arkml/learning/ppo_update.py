@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from arkml.learning.algorithm import Layer
-from arkml.learning.networks import AdamMoments
+from arkml.learning.networks import AdamMoments, RecurrentUnit
 from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, Weights
 from arkml.learning.updates import Updated, forward, repeat, step
 
@@ -57,7 +57,7 @@ def evaluate(
 ) -> tuple[Any, Any]:
     """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
     outputs, values = heads(
-        branches, weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
+        weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
     )
     log_probs, _ = score(branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
@@ -70,14 +70,7 @@ def take_in(branches: tuple[int, ...], weights: Weights, features: Any) -> Intak
     Rows of any version are computed beside others thus.
     """
     del branches
-    memory = weights.memory
-    seen = jax.nn.relu(linear(memory.encoder, features))
-    opened = jax.nn.sigmoid(linear(memory.gates, seen))
-    real, imaginary = jnp.split(jnp.tanh(linear(memory.taken, seen)), 2, -1)
-    keep = 1.0 - opened
-    along, across = keep * jnp.cos(memory.angles), keep * jnp.sin(memory.angles)
-    share = jnp.sqrt(opened * (2.0 - opened))
-    return Intake(along, across, share * real, share * imaginary)
+    return _intake(weights.memory, features)
 
 
 def make_updates(
@@ -156,7 +149,7 @@ def losses_of(
     def mean(values: Any, of: Any = choosing) -> Any:
         return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
-    outputs, values = heads(branches, weights, rows.features, partial(_in_sequences, rows))
+    outputs, values = heads(weights, rows.features, partial(_in_sequences, rows))
     log_probs, entropies = score(branches, weights.log_std, outputs, rows.actions, rows.allowed)
     change = log_probs - rows.log_probs
     ratio = jnp.exp(change)
@@ -173,9 +166,7 @@ def losses_of(
     )
 
 
-def heads(
-    branches: tuple[int, ...], weights: Weights, features: Any, remember: Callable[[Intake], Any]
-) -> tuple[Any, Any]:
+def heads(weights: Weights, features: Any, remember: Callable[[Intake], Any]) -> tuple[Any, Any]:
     """
     Return the outputs of the actor, [n, outputs], and values, [n].
 
@@ -186,7 +177,7 @@ def heads(
     if not weights.memory:
         outputs, values = (forward(network, features) for network in networks)
     else:
-        after = remember(take_in(branches, weights, features))
+        after = remember(_intake(weights.memory, features))
         outputs, values = (
             forward(rest, jnp.concatenate([jax.nn.relu(linear(first, features)), *after], -1))
             for first, *rest in networks
@@ -197,6 +188,16 @@ def heads(
 def linear(layer: Layer, inputs: Any) -> Any:
     """Return the outputs of a layer."""
     return inputs @ layer.weight + layer.bias
+
+
+def _intake(memory: RecurrentUnit, features: Any) -> Intake:
+    seen = jax.nn.relu(linear(memory.encoder, features))
+    opened = jax.nn.sigmoid(linear(memory.gates, seen))
+    real, imaginary = jnp.split(jnp.tanh(linear(memory.taken, seen)), 2, -1)
+    keep = 1.0 - opened
+    along, across = keep * jnp.cos(memory.angles), keep * jnp.sin(memory.angles)
+    share = jnp.sqrt(opened * (2.0 - opened))
+    return Intake(along, across, share * real, share * imaginary)
 
 
 def _in_sequences(rows: RolloutRows, intake: Intake) -> tuple[Any, Any]:
