@@ -23,9 +23,12 @@ def test_all_that_is_missing_is_told_at_once_with_the_types_side_by_side(host):
     )
     with pytest.raises(LinkError) as error:
         host.load(guest, name="npc.wasm")
-    first, *lines = str(error.value).splitlines()
+    first, *lines, hint = str(error.value).splitlines()
 
     assert first.startswith("npc.wasm needs 3 imports that this host does not have")
+    assert hint.strip().startswith(
+        "a game gives functions of its own: Host(imports={('env', 'printf')"
+    )
     assert [line.split()[0] for line in lines] == [
         "ark-ml-v9.ml__dream",
         "ark-ml-v1.ml__drop_future",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from arkml.errors import (
         ArkmlError,
         CmdletFailed,
+        GameFunctionFailed,
         GuestBusy,
         GuestCancelled,
         GuestError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from arkml.runs.learner_settings import LearnerSettings
     from arkml.runtime.account import Usage
     from arkml.runtime.compiled_module import CompiledModule
+    from arkml.runtime.game_functions import CallingGuest, CallingGuests, Memory, game_function
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
     from arkml.training.evaluation import evaluate
@@ -67,6 +69,8 @@ __all__ = [
     "RUN_SECONDS",
     "ArkmlError",
     "Batch",
+    "CallingGuest",
+    "CallingGuests",
     "CmdletFailed",
     "CompiledModule",
     "Directory",
@@ -75,6 +79,7 @@ __all__ = [
     "EvaluationResult",
     "Fleet",
     "FleetResult",
+    "GameFunctionFailed",
     "Guest",
     "GuestBusy",
     "GuestCancelled",
@@ -93,6 +98,7 @@ __all__ = [
     "LearningCurve",
     "Limits",
     "LinkError",
+    "Memory",
     "ModuleError",
     "ModuleInfo",
     "ModuleKind",
@@ -113,6 +119,7 @@ __all__ = [
     "WasiGrant",
     "WorkerProgress",
     "evaluate",
+    "game_function",
     "record",
     "train",
 ]
@@ -122,6 +129,8 @@ _HOMES = {
     "RUN_SECONDS": "arkml.limits",
     "ArkmlError": "arkml.errors",
     "Batch": "arkml.batches",
+    "CallingGuest": "arkml.runtime.game_functions",
+    "CallingGuests": "arkml.runtime.game_functions",
     "CmdletFailed": "arkml.errors",
     "CompiledModule": "arkml.runtime.compiled_module",
     "Directory": "arkml.runtime.wasi.linking",
@@ -130,6 +139,7 @@ _HOMES = {
     "EvaluationResult": "arkml.training.results",
     "Fleet": "arkml.guests.fleet",
     "FleetResult": "arkml.guests.fleet_call",
+    "GameFunctionFailed": "arkml.errors",
     "Guest": "arkml.guests.guest",
     "GuestBusy": "arkml.errors",
     "GuestCancelled": "arkml.errors",
@@ -148,6 +158,7 @@ _HOMES = {
     "LearningCurve": "arkml.training.results",
     "Limits": "arkml.limits",
     "LinkError": "arkml.errors",
+    "Memory": "arkml.runtime.game_functions",
     "ModuleError": "arkml.errors",
     "ModuleInfo": "arkml.runtime.module.description",
     "ModuleKind": "arkml.runtime.module.description",
@@ -168,6 +179,7 @@ _HOMES = {
     "WasiGrant": "arkml.runtime.wasi.linking",
     "WorkerProgress": "arkml.training.results",
     "evaluate": "arkml.training.evaluation",
+    "game_function": "arkml.runtime.game_functions",
     "record": "arkml.training.recording",
     "train": "arkml.training.guest_trainer",
 }

@@ -23,6 +23,7 @@ from arkml.policies.policy import Policy
 from arkml.policies.policy_files import PolicyFile, output_names, read_policy_file
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.game_functions import GameFunctions, Imports
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.threads import number_of_threads
@@ -58,6 +59,14 @@ class Host(Sealed, Unique, Closing):
         wasi: The access of guests through WASI. None refuses modules that import WASI.
         stub_missing: True links unknown `ark-*` functions to stubs instead of refusing the module.
         hive: The permission to train. None lets no guest train.
+        imports: Functions of the game that guests may import, by module and name, or objects whose
+            public methods are such functions, by module: `{"env": Physics()}`; or the place of
+            such a mapping, "mygame:functions". They are called with
+            the numbers that the guest passes (int for i32, signed, and i64, float for f32 and f64),
+            and return a number, None, or a tuple of several results, as the import declares. A
+            parameter annotated with `arkml.Memory` or `arkml.CallingGuest` gets the guest's memory
+            or the guest. Their time is charged to the guest, which ends with `GameFunctionFailed`
+            if one raises. `arkml.game_function` declares one that answers many guests at once.
         threads: The most threads that run the guests of a fleet or an environment at the same time,
             1 to 256, or "auto" for the processors that the process may use. Results do not depend
             on it. Fewer are used where that is faster.
@@ -67,7 +76,10 @@ class Host(Sealed, Unique, Closing):
         ModelRejected: The policy file is malformed or cannot act.
 
     Example:
-        with arkml.Host(policy="walker.onnx") as host:
+        def raycast(x: float, y: float, angle: float) -> float:
+            return world.distance(x, y, angle)
+
+        with arkml.Host(policy="walker.onnx", imports={("env", "raycast"): raycast}) as host:
             guest = host.load("walker.wasm")
             guest.update()
 
@@ -87,6 +99,7 @@ class Host(Sealed, Unique, Closing):
         stub_missing: bool = False,
         hive: HiveGrant | None = None,
         threads: Threads = "auto",
+        imports: Imports | None = None,
     ) -> None:
         if not isinstance(limits, Limits | None):
             raise UsageError(f"limits is {cut_repr(limits)}: it takes arkml.Limits")
@@ -99,6 +112,7 @@ class Host(Sealed, Unique, Closing):
         self.limits: Limits = limits or Limits()
         self.wasi = wasi
         self._stub_missing = stub_missing
+        self._game = GameFunctions(imports)
         override = _override(policy, output_names(outputs), self.limits)
         self._gateways = _Gateways(hive)
         self._loader = GuestLoader(
@@ -140,6 +154,7 @@ class Host(Sealed, Unique, Closing):
                 self.limits,
                 wasi=self.wasi is not None,
                 stub_missing=self._stub_missing,
+                game=self._game,
             )
         except (ModuleError, GuestError) as error:
             if name is not None or isinstance(source, str | os.PathLike):

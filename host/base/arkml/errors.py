@@ -41,6 +41,7 @@ The exceptions of the package; `(LimitError)` marks errors that are one as well.
     │   ├── GuestBusy
     │   ├── GuestCancelled
     │   ├── PolicyFailed
+    │   ├── GameFunctionFailed
     │   └── GuestStalled
     ├── HiveError
     │   ├── ProtocolError
@@ -289,6 +290,15 @@ class PolicyFailed(GuestError):
 
     Either it raised an exception, which is the `__cause__`, or its actions are unusable, for
     example of a wrong shape.
+    """
+
+
+class GameFunctionFailed(GuestError):
+    """
+    A function of the embedder's game failed, which the guest imports.
+
+    Either it raised an exception, which is the `__cause__`, or it returned what the import cannot
+    take.
     """
 
 

@@ -98,6 +98,7 @@ def _document(inspection: Inspection) -> dict[str, Any]:
             }
             for each in inspection.imports
         ],
+        "of_game": [f"{each.module}.{each.name}" for each in inspection.of_game],
         "missing": [f"{each.module}.{each.name}" for each in inspection.missing],
         "exports": [{"name": export.name, "type": str(export.type)} for export in info.exports],
     }
@@ -119,8 +120,10 @@ def _show(inspection: Inspection, *, verbose: bool) -> None:
         ("takes bytes", "yes" if info.takes_bytes else "no: it has no ark_alloc and ark_free"),
         ("started by", "\n".join(filter(None, (str(info.startup), info.startup.note)))),
         ("entry points", entries or "none"),
+        ("from the game", "\n".join(f"{m.module}.{m.name}" for m in inspection.of_game)),
         ("missing", "\n".join(f"{m.module}.{m.name}" for m in inspection.missing) or "nothing"),
     ]
+    rows = [row for row in rows if row[1]]
     if inspection.undeclared:
         rows.append(("declares", inspection.undeclared))
     elif inspection.declared:
@@ -144,6 +147,10 @@ def _show(inspection: Inspection, *, verbose: bool) -> None:
 
 def _type(entry: ImportReport, verbose: bool) -> str:
     """Return the type of an import, with the host's type if that does not meet it."""
+    from arkml.cli.inspection import OF_GAME
+
     if not entry.is_met:
         return f"{entry.wants}  ← missing, the host has {entry.has}"
+    if entry.has == OF_GAME:
+        return f"{entry.wants}  ← from the game (--imports)"
     return entry.has if verbose else entry.wants

@@ -16,12 +16,15 @@ from arkml.limits import Limits
 from arkml.runtime.compiled_module import to_binary
 from arkml.runtime.engine import Engine
 from arkml.runtime.module.description import ImportInfo, ModuleInfo, describe
-from arkml.runtime.module.imports import WASI_MODULE, unmet
+from arkml.runtime.module.imports import WASI_MODULE, may_be_of_a_game, unmet
 from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.wasm_types import PAGE, MemoryType
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.declarations import names_of
+
+OF_GAME = "from the game"
+"""What the host has for a function that the embedder's game gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,11 @@ class Inspection:
     """The sentence with which the section arkml.spec is refused, or None."""
 
     @property
+    def of_game(self) -> list[ImportReport]:
+        """The imports that the embedder's game gives."""
+        return [each for each in self.imports if each.has == OF_GAME]
+
+    @property
     def missing(self) -> list[ImportReport]:
         """The imports that this host does not provide, with WASI granted."""
         return [each for each in self.imports if not each.is_met]
@@ -91,10 +99,10 @@ def inspect_file(path: Path, limits: Limits) -> Inspection:
         imports = []
         for entry in info.imports:
             lacks = missing.get((entry.module, entry.name))
-            has = lacks.provided if lacks else _has(entry)
-            imports.append(
-                ImportReport(entry.module, entry.name, str(entry.type), has, lacks is None)
-            )
+            of_game = lacks is not None and may_be_of_a_game(entry)
+            has = OF_GAME if of_game else lacks.provided if lacks else _has(entry)
+            is_met = of_game or lacks is None
+            imports.append(ImportReport(entry.module, entry.name, str(entry.type), has, is_met))
     finally:
         engine.close()
     return Inspection(

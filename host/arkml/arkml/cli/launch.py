@@ -55,6 +55,7 @@ class HostOptions:
     directory: options.Directories = None
     stub_missing: options.StubMissing = False
     threads: options.ThreadCount = "auto"
+    imports: options.GameImports = None
 
     @property
     def has_budget(self) -> bool:
@@ -103,6 +104,7 @@ class HostOptions:
             stub_missing=self.stub_missing,
             hive=hive,
             threads="auto" if self.threads == "auto" else int(self.threads),
+            imports=self.imports,
         )
 
     def _wasi(self, name: str, arguments: str, *, keep_stdout: bool) -> WasiGrant | None:

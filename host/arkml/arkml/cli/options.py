@@ -144,6 +144,17 @@ StubMissing = Annotated[
         rich_help_panel=_HOST,
     ),
 ]
+GameImports = Annotated[
+    str | None,
+    typer.Option(
+        "--imports",
+        metavar="MODULE:NAME",
+        help="Functions of the game that the guest imports: a mapping in a Python module, as in"
+        " mygame:functions.",
+        rich_help_panel=_HOST,
+        show_default=False,
+    ),
+]
 ThreadCount = Annotated[
     str,
     typer.Option(

@@ -68,6 +68,7 @@ class RecordOptions:
     cmdlet: options.Cmdlet = None
     seed: options.Seed = 0
     limit: options.LimitValues = None
+    imports: options.GameImports = None
     output: options.OutputOptions
 
 
@@ -102,6 +103,7 @@ def record(options: RecordOptions) -> int:
             seed=options.seed,
             cmdlet=options.cmdlet,
             limits=limits,
+            imports=options.imports,
             progress=lambda frames, episodes: bar(frames if by_frames else episodes),
         )
     if recording.shortfall:

@@ -132,6 +132,7 @@ def command(
     ] = None,
     seed: options.Seed = 0,
     limit: options.LimitValues = None,
+    imports: options.GameImports = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> Job:
@@ -142,7 +143,7 @@ def command(
     if eval_every is None:  # the pace of `auto` differs from trial to trial
         words.append("--eval-every=never")
     del frames, minutes, max_episode_steps, instances, cmdlet  # they are in `words`
-    del demonstrations, limit, debug
+    del demonstrations, limit, imports, debug
     return partial(
         sweep,
         SweepOptions(

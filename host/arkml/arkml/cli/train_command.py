@@ -236,6 +236,7 @@ def command(
         ),
     ] = None,
     limit: options.LimitValues = None,
+    imports: options.GameImports = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
     verbose: options.Verbose = 0,
@@ -274,6 +275,7 @@ def command(
         ray_address=ray_address,
         track=cast("TrackerName | None", track),
         page=page,
+        imports=imports,
     )
     if seeds is not None and page is not None:
         raise UsageError("--page is for one training, and --seeds are several: leave one away")

@@ -228,6 +228,8 @@ def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infer
             words += ["--max-episode-steps", str(options.max_episode_steps)]
     if options.arguments is not None:
         words += ["--cmdlet", options.arguments]
+    if options.imports is not None:
+        words += ["--imports", options.imports]
     for field in fields(Limits):
         value = getattr(options.limits, field.name)
         if value != field.default:

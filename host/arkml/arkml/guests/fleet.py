@@ -85,6 +85,7 @@ class Fleet(Sealed, Unique, Closing):
             set(),
         )
         self._lost = shared.call_guard.lost
+        self._number(enumerate(guests))
         if _FRAME.function in self._module.functions:
             with shared.call_guard.kept(self.name):
                 self._frame()  # its loops are made before the first frame
@@ -274,6 +275,7 @@ class Fleet(Sealed, Unique, Closing):
                 labels = self._free_labels(formers)
                 added.extend(map(self._make, labels))
                 self._coming.update(zip(added, labels, strict=True))
+                self._number(zip(self._indices_of(formers), added, strict=True))
             raise_first(self._initialize(added, RUN_SECONDS, seed))
             with self._changing():
                 self._require_there(formers)
@@ -291,6 +293,18 @@ class Fleet(Sealed, Unique, Closing):
             for guest in added:
                 self._coming.pop(guest, None)
         return added
+
+    def _indices_of(self, formers: Sequence[Guest | None]) -> Iterator[int]:
+        """Yield the indices of guests that come after `formers`, or at the end for None."""
+        indices = {guest: index for index, guest in enumerate(self.guests)}
+        ends = count(len(indices))
+        return (next(ends) if former is None else indices[former] for former in formers)
+
+    def _number(self, guests: Iterable[tuple[int, Guest]]) -> None:
+        """Let functions of the game know guests by their indices."""
+        indices = self._parts.lockstep.indices
+        for index, guest in guests:
+            indices[calls_of(guest).place] = index
 
     def _free_labels(self, formers: Sequence[Guest | None]) -> list[int]:
         """
@@ -335,6 +349,7 @@ class Fleet(Sealed, Unique, Closing):
             sum((guest.account for guest in leaving), before.past_usage),
             {},
         )
+        self._number(enumerate(guests))
 
     def _initialize(
         self, guests: Sequence[Guest], budget: Budget, seed: int | None = None

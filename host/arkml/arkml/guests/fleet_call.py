@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from arkml.base.handler_errors import is_of_handler
 from arkml.base.short_reprs import short_repr
 from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
@@ -17,7 +20,10 @@ from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.exported_function import Number, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
+from arkml.runtime.game_functions import BoundFunction
 from arkml.runtime.lockstep import Lockstep
+from arkml.runtime.memory import GuestMemory
+from arkml.runtime.rounds import Places
 from arkml.runtime.waits import Wait
 
 _PAUSE = 0.001  # seconds, when a guest that is left waits for something beside a clock
@@ -96,6 +102,7 @@ class FleetCall:
                 self._order[guest.place] = index
         self._places = tuple(self._guests)
         self._everyone = tuple(self._guests.values())
+        self._functions = self._everyone[0].instance.module.game if self._everyone else ()
         self._is_frame = is_frame
         self._loops = _loops(self._everyone, function) if is_frame else None
         self._room: ResultRoom | None = None
@@ -181,16 +188,20 @@ class FleetCall:
         running, waiting = places, dict[int, Wait]()
         self._round_began = math.inf
         while running or waiting:
+            called: Sequence[int] = ()
             turn = lockstep.advance(running, self._call_guard.check_interrupt)
             self._end(turn.ended)
             if turn.is_late:
                 self._call_guard.check_interrupt()
             running = turn.submitted
             if turn.other:  # in order: regions side by side are read as one view
-                also = [place for place in turn.other if self._serve_one(place, waiting)]
+                called, others = self._call_game(turn.other)
+                also = [place for place in others if self._serve_one(place, waiting)]
                 running = sorted([*running, *also])
             if running:
                 running = self._answer(running)
+            if called:
+                running = sorted([*running, *called])
             if waiting:
                 self._call_guard.check_interrupt()
                 running = sorted([*running, *self._woken(waiting, patient=not running)])
@@ -235,6 +246,91 @@ class FleetCall:
             while not admitted(_PATIENCE):
                 self._call_guard.check_interrupt()
         return places
+
+    def _call_game(self, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """
+        Answer guests that call functions of the game; a function that takes many is called once.
+
+        Returns the guests that can be resumed, and those to be served otherwise.
+        """
+        if not self._functions:
+            return (), places
+        lockstep, index = self._lockstep, np.array(places)
+        functions = np.where(lockstep.have_time(index), lockstep.calls_of_game(index), -1)
+        called: list[int] = []
+        for number, function in enumerate(self._functions):
+            chosen = index[functions == number]
+            if len(chosen):
+                before = lockstep.charged(chosen)
+                if function.many:
+                    called += self._call_together(function, chosen)
+                else:
+                    called += self._call_each(chosen)
+                lockstep.spent += lockstep.charged(chosen) - before
+        others: list[int] = index[functions < 0].tolist()
+        return called, others
+
+    def _call_each(self, index: Places) -> list[int]:
+        """Answer guests, [n], by a call of the game's function for each; returns the living."""
+        living = []
+        for place in index.tolist():
+            fiber = self._guests[place].fiber
+            began = fiber.suspended_at = _clock()
+            try:
+                fiber.call_game()
+            except GuestError as error:
+                self._fail(place, error)
+                continue
+            if fiber.suspended_at - began > LONG:
+                self._call_guard.check_interrupt()
+                if not self._has_time_left(place):
+                    continue
+            living.append(place)
+        return living
+
+    def _call_together(self, function: BoundFunction, index: Places) -> list[int]:
+        """Answer guests, [n], by one call of the game's function; returns the living."""
+        lockstep = self._lockstep
+        places: list[int] = index.tolist()
+        params, _ = function.counts
+
+        def each(place: int) -> tuple[str, GuestMemory, int]:
+            guest = self._guests[places[place]]
+            return guest.name, *guest.fiber.suspended_memory()
+
+        indices = np.array(lockstep.indices)[index]
+        began, error = _clock(), None
+        try:
+            columns = function.answer_many(indices, each, lockstep.arguments(index, params))
+        except Exception as raised:
+            if is_of_handler(raised):
+                raise
+            error = raised
+        else:
+            lockstep.answer(index, columns)
+        took = _clock() - began
+        seconds = took if took < LONG else lockstep.counted(took)
+        lockstep.charge_functions(index, seconds)
+        if error is not None:
+            for place in places:
+                self._fail(place, function.failure(self._guests[place].name, error))
+            return []
+        if took <= seconds:
+            return places
+        for place in places:
+            self._guests[place].account.add_extra((took - seconds) / len(places))
+        return [place for place in places if self._has_time_left(place)]
+
+    def _has_time_left(self, place: int) -> bool:
+        """Fail a guest for which a function of the game waited for too long."""
+        fiber = self._guests[place].fiber
+        fiber.set_limits(*self._limits)
+        try:
+            fiber.look_at_budget()
+        except GuestError as error:
+            self._fail(place, error)
+            return False
+        return True
 
     def _serve_one(self, place: int, waiting: dict[int, Wait]) -> bool:
         """

@@ -169,6 +169,7 @@ class Instance(Unique):
                 shared.call_guard,
                 self._handlers,
                 self._waiting.after_import,
+                name,
             )
         except BaseException:
             sandbox.close()

@@ -51,6 +51,7 @@ class Usage:
     Attributes:
         wasm_seconds: Time of wasm.
         import_seconds: Time of imports that Python answered.
+        function_seconds: Time of functions of the embedder's game.
         copy_seconds: Time of copies to larger columns.
         vetting_seconds: Time of checking models that the guest brought.
         model_seconds: Time of running models that the guest brought.
@@ -70,6 +71,7 @@ class Usage:
 
     wasm_seconds: float = 0.0
     import_seconds: float = 0.0
+    function_seconds: float = 0.0
     copy_seconds: float = 0.0
     vetting_seconds: float = 0.0
     model_seconds: float = 0.0
@@ -87,8 +89,9 @@ class Usage:
     @property
     def run_seconds(self) -> float:
         """Seconds that count toward `Limits.run_seconds`, of all calls together."""
-        charged = self.import_seconds + self.copy_seconds + self.vetting_seconds
-        return self.wasm_seconds + charged + self.model_seconds
+        answers = self.import_seconds + self.function_seconds
+        checks = self.copy_seconds + self.vetting_seconds
+        return self.wasm_seconds + answers + checks + self.model_seconds
 
     @property
     def total_bytes(self) -> int:
@@ -110,7 +113,7 @@ class Usage:
         return {**asdict(self), "run_seconds": self.run_seconds, "total_bytes": self.total_bytes}
 
 
-_FIRST_SIZE = 7  # of the fields of Usage
+_FIRST_SIZE = 8  # of the fields of Usage
 
 
 class Seconds(Protocol):
@@ -118,6 +121,7 @@ class Seconds(Protocol):
 
     used: array[float]
     began: array[float]
+    functions: array[float]
     touched: set[int]
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:
@@ -194,6 +198,13 @@ class Account:
         else:
             self.policy_seconds += seconds
 
+    def charge_function(self, seconds: float) -> None:
+        """Charge a function of the game that this thread just ended."""
+        if seconds > LONG:
+            seconds = self.counted(seconds)
+        self._lockstep.functions[self._place] += seconds
+        self._lockstep.used[self._place] += seconds
+
     def charge_import(self, seconds: float) -> None:
         """Charge an import that this thread just answered, less its work of other kinds."""
         self.charge(WorkKind.IMPORTS, max(0.0, seconds - self._inner))
@@ -204,7 +215,7 @@ class Account:
         Return the seconds to charge of a stretch that this thread just ended; the rest is `extra`.
         """
         counted = self._lockstep.counted(seconds, may_wait=may_wait)
-        self._add_extra(seconds - counted)
+        self.add_extra(seconds - counted)
         return counted
 
     def add_wait(self, seconds: float, *, is_charged: bool) -> None:
@@ -215,7 +226,7 @@ class Account:
             self._lockstep.leave_out(seconds)
         else:
             self.wait_seconds += seconds
-            self._add_extra(seconds)
+            self.add_extra(seconds)
 
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[None]:
         """Charge a block, which loads a model inside of an import, if the guest brought it."""
@@ -245,10 +256,12 @@ class Account:
     def usage(self, sizes: Mapping[str, int]) -> Usage:
         """Return the seconds since loading, and these sizes, such as {"memory_bytes": 65536}."""
         seconds = self._seconds
-        charged = sum(seconds.values()) + self.model_seconds
+        functions = self._lockstep.functions[self._place]
+        charged = sum(seconds.values()) + self.model_seconds + functions
         return Usage(
             wasm_seconds=max(0.0, self._lockstep.used[self._place] - charged),
             import_seconds=seconds[WorkKind.IMPORTS],
+            function_seconds=functions,
             copy_seconds=seconds[WorkKind.COPIES],
             vetting_seconds=seconds[WorkKind.VETTING],
             model_seconds=self.model_seconds + seconds[WorkKind.MODELS],
@@ -257,7 +270,8 @@ class Account:
             **sizes,
         )
 
-    def _add_extra(self, seconds: float) -> None:
+    def add_extra(self, seconds: float) -> None:
+        """Count seconds of the present call that are not charged."""
         self.extra += seconds
         self._lockstep.touched.add(self._place)  # so that its next call forgets it
 

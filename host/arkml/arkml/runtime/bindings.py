@@ -311,7 +311,7 @@ def define_shared_memory(
     define(linker, context_of(store), "arkml", name, extern)
 
 
-class Memory:
+class NativeMemory:
     """A guest's linear memory. Its base never moves: growth stays inside the reservation."""
 
     __slots__ = ("_context", "_extern", "_memory", "base")
@@ -381,7 +381,7 @@ __all__ = [
     "VALUE_SIZE",
     "WASMTIME",
     "Address",
-    "Memory",
+    "NativeMemory",
     "RawInstance",
     "address_of",
     "byref",

@@ -17,6 +17,7 @@ from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.compilation.outlines import load_outline, outlined, save_outline
 from arkml.runtime.engine import Engine
+from arkml.runtime.game_functions import NO_FUNCTIONS, BoundFunction, GameFunctions
 from arkml.runtime.module.binary import Binary
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
@@ -24,7 +25,7 @@ from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, Normalized, n
 from arkml.runtime.module.parsing import COMPONENT, parse
 from arkml.runtime.module.refusals import check, check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
-from arkml.runtime.shared_engine import ModuleCode
+from arkml.runtime.shared_engine import ModuleCode, ShimExports
 from arkml.runtime.wasi.linking import shim_exports
 
 logger = SafeLogger(__name__)
@@ -49,7 +50,8 @@ class CompiledModule(Sealed, Unique):
         info: Description of the module.
         functions: Types of the exported functions by name, such as `(i32 f64) -> (f64)`.
         table_share: Number of elements to which each table may grow.
-        shim_exports: The functions that the shim of its guests exports, by module and symbol.
+        shim_exports: The functions that the shim of its guests exports.
+        game: The functions of the host's game that it imports.
 
     """
 
@@ -64,6 +66,7 @@ class CompiledModule(Sealed, Unique):
         *,
         wasi: bool = False,
         stub_missing: bool = False,
+        game: GameFunctions = NO_FUNCTIONS,
     ) -> None:
         """Compile `data`. Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded."""
         check_size(data, limits)
@@ -71,9 +74,16 @@ class CompiledModule(Sealed, Unique):
         self.limits = limits
         self.digest: str = hashlib.sha256(data).hexdigest()
         compiled = self._compiled = engine.modules.get(
-            (self.digest, checked_limits(limits), wasi, stub_missing),
+            (self.digest, checked_limits(limits), wasi, stub_missing, game.names),
             lambda: _compile(
-                engine, data, self.digest, name, limits, wasi=wasi, stub_missing=stub_missing
+                engine,
+                data,
+                self.digest,
+                name,
+                limits,
+                wasi=wasi,
+                stub_missing=stub_missing,
+                given=game.names,
             ),
         )
         self.binary: bytes = compiled.binary
@@ -86,9 +96,12 @@ class CompiledModule(Sealed, Unique):
         self.module: Any = compiled.module
         self.stubs: wasmtime.Module | None = compiled.stubs
         self.functions: dict[str, FunctionType] = compiled.functions
-        self.shim_exports: frozenset[tuple[str, str]] = compiled.shim_exports
+        self.shim_exports: ShimExports = compiled.shim_exports
+        self.game: tuple[BoundFunction, ...] = game.bind(self.linkage.game, name)
         for stub in self.linkage.stubs:
             notice(logger, logging.WARNING, f"{name}: {stub_note(stub)}")
+        for sentence in game.unused({(each.module, each.name) for each in self.info.imports}):
+            notice(logger, logging.WARNING, f"{name}: {sentence}")
 
 
 def _compile(
@@ -100,6 +113,7 @@ def _compile(
     *,
     wasi: bool,
     stub_missing: bool,
+    given: frozenset[tuple[str, str]],
 ) -> ModuleCode:
     binary = to_binary(data, name)
     if binary is not data:
@@ -116,7 +130,9 @@ def _compile(
     check(outline.binary, limits)
     info = outline.info
     wasi_type = engine.wasi.type_of if wasi else None
-    linkage = resolve(info.imports, name, wasi_type=wasi_type, stub_missing=stub_missing)
+    linkage = resolve(
+        info.imports, name, wasi_type=wasi_type, stub_missing=stub_missing, given=given
+    )
     module = engine.compiler.guest(
         outline.code,
         lambda: normalized().wasm,

@@ -14,7 +14,7 @@ from arkml.runtime import bindings, threads
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import Ticker
 from arkml.runtime.mappings import explained
-from arkml.runtime.shared_engine import shared_engine
+from arkml.runtime.shared_engine import ShimExports, shared_engine
 from arkml.runtime.wasi.linking import WasiLinker
 
 _numbers = itertools.count()
@@ -48,10 +48,10 @@ class Engine:
         self._root = wasmtime.Store(self.engine)
         bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
         bindings.define_suspend(self.linker, "arkml", "suspend")
-        self._shims: dict[frozenset[tuple[str, str]], wasmtime.InstancePre] = {}
+        self._shims: dict[ShimExports, wasmtime.InstancePre] = {}
 
-    def shim(self, wanted: frozenset[tuple[str, str]]) -> wasmtime.InstancePre:
-        """Return the shim with these exports, by module and symbol, ready to be instantiated."""
+    def shim(self, wanted: ShimExports) -> wasmtime.InstancePre:
+        """Return the shim with these exports, ready to be instantiated."""
         shim = self._shims.get(wanted)
         if shim is None:
             compiled = self._shared.shim(wanted)

@@ -19,8 +19,9 @@ There are six reasons. SUBMIT and SUBMIT_NON_FINITE mean that rows of a session 
 `advance` returns them to its caller, who knows policies, while this module does not. FRAME_END
 means that the shim's loop of frames is between two frames; for the caller the call has ended, and
 the next frame resumes the same future. GROW asks for a larger region of columns. A number from
-FIRST_IMPORT on is a host-lane import, answered by a Python handler. RUNNING, none of these, means
-that the epoch ticker has ended the guest's turn. GROW and imports are served here, by `_serve`, and
+FIRST_IMPORT on is a host-lane import, answered by a Python handler, one from FIRST_GAME on a
+function of the embedder's game. RUNNING, none of these, means that the epoch ticker has ended the
+guest's turn. GROW, imports and functions of the game are served here, by `_serve`, and
 the guest is resumed at once, unless an import left a `Wait`: a sleep, standard input or a future.
 The caller blocks on it, by its own means, and reports its end by `settle`.
 
@@ -65,6 +66,7 @@ from arkml.runtime.epochs import SUSPENDED
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
+from arkml.runtime.memory import GuestMemory
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
@@ -76,6 +78,7 @@ _poll = bindings.poll
 _LAST_POLLS = 5_000  # of a guest that is to trap; collecting its objects takes some of 17 µs
 _SUBMIT: Final = int(Reason.SUBMIT)
 _FRAME_END: Final = int(Reason.FRAME_END)
+_FIRST_GAME: Final = int(Reason.FIRST_GAME)
 
 
 class Pause(Enum):
@@ -100,15 +103,17 @@ class Fiber:
         call_guard: Lets one call at a time through.
         handlers: Answer host-lane imports.
         wait: Called after each import; returns the wait that the guest has to end, or None.
+        name: Name of the guest, such as `npc.wasm#3`.
 
     """
 
     __slots__ = (  # attributes of a dict are slower from 30 on
-        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_deadline",
-        "_error", "_frame", "_frames", "_frames_ahead", "_futures", "_handlers", "_is_closed",
-        "_name", "_numbers", "_reason", "_room", "_sandbox", "_ticks", "_trap", "_turn", "_used",
-        "_value", "_wait", "_waits_since", "_whole_turn", "_words", "account", "call_guard",
-        "is_between_turns", "is_low", "is_parked", "lockstep", "place", "record", "suspended_at",
+        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_caller",
+        "_deadline", "_error", "_frame", "_frames", "_frames_ahead", "_functions", "_futures",
+        "_handlers", "_is_closed", "_name", "_numbers", "_pages", "_reason", "_room", "_sandbox",
+        "_ticks", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since", "_whole_turn",
+        "_words", "account", "call_guard", "is_between_turns", "is_low", "is_parked", "lockstep",
+        "place", "record", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +123,7 @@ class Fiber:
         call_guard: CallGuard,
         handlers: Handlers,
         wait: Callable[[], Wait | None],
+        name: str,
     ) -> None:
         self.account = account
         self.call_guard = call_guard
@@ -138,6 +144,8 @@ class Fiber:
         self._handlers = handlers
         self._wait = wait
         self._name = sandbox.program.name
+        self._caller = name
+        self._functions = sandbox.program.game
         self._turn = self._whole_turn = TURN_TICKS
         self._asked: float | None = None
         self._asked_call: float | None = None
@@ -151,6 +159,7 @@ class Fiber:
         self._frames = (control + at.FRAMES) >> 2
         self._frames_ahead = (control + at.FRAMES_AHEAD) >> 2
         self._answer = (control + at.ANSWER) >> 2
+        self._pages = (control + at.PAGES) >> 2
         self._value = (control + at.VALUE) >> 2
         self.record: int = (control + at.RECORD) >> 2
         """The index, in the words, of the number of the session record that was submitted."""
@@ -306,6 +315,30 @@ class Fiber:
         """Set the value that the suspended call returns to the guest."""
         self._words[self._value] = value
         self._words[self._answer] = 1
+
+    def call_game(self) -> None:
+        """
+        Answer the call of a function of the game that the guest is suspended in, and charge it.
+
+        The time is counted from `suspended_at`. Raises GameFunctionFailed.
+        """
+        words, arguments = self._words, self._sandbox.control + at.ARGUMENTS
+        function = self._functions[words[self._reason] - _FIRST_GAME]
+        memory, index = self._sandbox.memory, self.lockstep.indices[self.place]
+        memory.pages = words[self._pages]
+        try:
+            function.answer(self._caller, index, memory, self._bytes, arguments)
+        finally:
+            ended = _clock()
+            took, self.suspended_at = ended - self.suspended_at, ended
+            self.account.charge_function(took)
+            if took > LONG:
+                self._set_alert()  # a part of it may be a wait
+        words[self._answer] = 1
+
+    def suspended_memory(self) -> tuple[GuestMemory, int]:
+        """Return the memory of the suspended guest, and its size in pages."""
+        return self._sandbox.memory, self._words[self._pages]
 
     def settle(self, wait: Wait) -> None:
         """
@@ -473,7 +506,14 @@ class Fiber:
         return trapped.frames if isinstance(trapped, GuestTrap) else ()
 
     def _serve(self, reason: int) -> Event:
-        """Serve a suspension; returns None if the guest may be resumed at once."""
+        """
+        Serve a suspension; returns None if the guest may be resumed at once.
+
+        Raises GameFunctionFailed.
+        """
+        if reason >= _FIRST_GAME:
+            self.call_game()
+            return None
         if reason >= Reason.FIRST_IMPORT:
             self._import(reason - Reason.FIRST_IMPORT)
             ended = _clock()
@@ -500,7 +540,7 @@ class Fiber:
             self.lockstep.touched.add(self.place)
             self._words[self._frames_ahead] = 0  # the next frame begins without what this one left
         sandbox = self._sandbox
-        sandbox.memory.pages = self._words[(sandbox.control + at.PAGES) >> 2]
+        sandbox.memory.pages = self._words[self._pages]
         arguments = sandbox.control + at.ARGUMENTS
         answer = call(sandbox.memory, self._handlers, self._bytes, arguments)
         if self._handlers.refusal:

@@ -30,6 +30,7 @@ _RUNNING, _FRAME_END = int(Reason.RUNNING), int(Reason.FRAME_END)
 _MANY = 64  # numbers, from which numpy adds them up faster than Python
 
 Frames: TypeAlias = npt.NDArray[np.uint32]
+Columns: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Turn(NamedTuple):
@@ -71,6 +72,10 @@ class Lockstep:
         """Seconds that are charged to each guest since it entered, by place."""
         self.began: array[float] = self._rounds.began
         """Seconds that were charged to each guest when its call or frame began, by place."""
+        self.functions: array[float] = array("d")
+        """Of `used`, the seconds of functions of the game, by place."""
+        self.indices: array[int] = array("q")
+        """The index of each guest in its fleet, by place."""
         self.touched: set[int] = set()
         """Places of the guests that called host-lane imports since their state was last cleared."""
         self.alert = math.inf
@@ -111,6 +116,8 @@ class Lockstep:
                 items[place] = item
             else:
                 items[place:] = [item]  # in the place of a guest whose making was cut off
+        self.functions[place : place + 1] = array("d", [0.0])
+        self.indices[place : place + 1] = array("q", [place])
         try:
             self._rounds.enter(place, control)
         except BaseException:
@@ -281,6 +288,40 @@ class Lockstep:
         news = self._words[self._at(_NOTED, places)]
         return np.asarray(places)[news != 0].tolist() if news.any() else []
 
+    def calls_of_game(self, places: Places) -> Places:
+        """Return the index of the game's function that each guest calls, negative for none: [n]."""
+        reasons: Places = self._words[self._at(_REASON, places)].astype(np.intp)
+        return reasons - Reason.FIRST_GAME
+
+    def have_time(self, places: Places) -> Marks:
+        """Return which guests are not near the end of their budgets: bool, [n]."""
+        used = np.frombuffer(self.used)[places] - np.frombuffer(self.began)[places]
+        marks: Marks = used <= self.alert
+        return marks
+
+    def arguments(self, places: Places, count: int) -> Columns:
+        """Return the first `count` arguments of the calls of guests as 64 bits: [count, n]."""
+        numbers: Columns = self._numbers[self._slots(places, count)]
+        return numbers
+
+    def answer(self, places: Places, results: Columns) -> None:
+        """Let the calls in which guests are suspended return 64 bits each: [count, n]."""
+        self._numbers[self._slots(places, len(results))] = results
+        self._words[self._at(_ANSWER, places)] = 1
+
+    def charge_functions(self, places: Places, seconds: float) -> None:
+        """Charge guests for a function of the game that answered all of them, an equal share."""
+        for items in (self.functions, self.used):
+            np.frombuffer(items)[places] += seconds / len(places)
+
+    def charged(self, places: Places) -> float:
+        """Return the seconds that are charged to these guests together, since they entered."""
+        return float(np.frombuffer(self.used)[places].sum())
+
+    def _slots(self, places: Places, count: int) -> Places:
+        first = self._at(_ARGUMENTS, places)
+        return first + np.arange(count)[:, None]
+
     def _total(self) -> float:
         """Return the seconds that are charged to all guests together, since they entered."""
         used = self.used
@@ -331,5 +372,5 @@ def _is_constant(places: Sequence[int] | Places) -> bool:
 
 
 _WORDS = (at.REASON, at.ANSWER, at.RECORD, at.FRAMES, at.FRAMES_AHEAD, at.NOTED)
-_NUMBERS = (at.TRAP, at.ERROR)
-_REASON, _ANSWER, _RECORD, _FRAMES, _FRAMES_AHEAD, _NOTED, _TRAP, _ERROR = range(8)
+_NUMBERS = (at.TRAP, at.ERROR, at.ARGUMENTS)
+_REASON, _ANSWER, _RECORD, _FRAMES, _FRAMES_AHEAD, _NOTED, _TRAP, _ERROR, _ARGUMENTS = range(9)

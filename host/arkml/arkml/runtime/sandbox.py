@@ -32,7 +32,7 @@ from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusal_reasons import RefusalNotes
-from arkml.runtime.shim.render import export_name
+from arkml.runtime.shim.render import export_name, game_export
 from arkml.runtime.store import GuestStore
 from arkml.runtime.traps import HEAP_FULL, NO_ROOM_FOR_OBJECTS
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant, config, free_descriptors
@@ -237,7 +237,7 @@ class Sandbox:
         arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN
         arena.numbers[(self.control + at.CONTINUATION + 8) >> 3] = arena.base + self.control
         memory = shim.export("memory")
-        native = bindings.Memory(context, memory)
+        native = bindings.NativeMemory(context, memory)
         if self.program.memory is not None:
             self._reserve(native, self.program.memory.minimum)
         self.memory = GuestMemory(native.base, self.program.limits)
@@ -248,6 +248,9 @@ class Sandbox:
             for module, name in linkage.shim:
                 extern = shim.export(export_name(module, name))
                 bindings.define(linker, context, module, name, extern)
+            for index, entry in enumerate(linkage.game):
+                extern = shim.export(game_export(index))
+                bindings.define(linker, context, entry.module, entry.name, extern)
             if linkage.wasi:
                 imported = [name for _, name in linkage.wasi]
                 free = free_descriptors(self.program.limits.descriptors, wasi)
@@ -265,7 +268,7 @@ class Sandbox:
         self._store.end_turns(arena.base + self.control + at.DEADLINE)
         bindings.set_epoch_deadline(context, TURN_TICKS)
 
-    def _reserve(self, memory: bindings.Memory, pages: int) -> None:
+    def _reserve(self, memory: bindings.NativeMemory, pages: int) -> None:
         if pages:
             try:
                 memory.grow(pages)

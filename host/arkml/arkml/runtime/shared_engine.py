@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import wasmtime
 
@@ -15,7 +15,7 @@ from arkml.limits import KIB, MIB
 from arkml.runtime.compilation.compiler import config
 from arkml.runtime.compilation.module_compiler import ModuleCompiler
 from arkml.runtime.deadline import Ticker
-from arkml.runtime.module.description import ModuleInfo
+from arkml.runtime.module.description import ImportInfo, ModuleInfo
 from arkml.runtime.module.imports import Linkage
 from arkml.runtime.module.normalize import CodePlaces, MemoryPlan
 from arkml.runtime.module.wasm_types import FunctionType
@@ -33,6 +33,20 @@ _STACKS = 4  # sizes of stacks whose engines are kept
 _MODULES, _MODULE_BYTES = 16, 32 * MIB  # that stay compiled although they are not used
 
 
+class ShimExports(NamedTuple):
+    """
+    The functions that a shim exports.
+
+    Attributes:
+        rows: Those of the tables, by module and symbol.
+        game: Those of the embedder's game.
+
+    """
+
+    rows: frozenset[tuple[str, str]]
+    game: tuple[ImportInfo, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ModuleCode:
     """The parts of a compiled module that do not depend on its host; see `CompiledModule`."""
@@ -47,7 +61,7 @@ class ModuleCode:
     module: Any
     stubs: wasmtime.Module | None
     functions: dict[str, FunctionType]
-    shim_exports: frozenset[tuple[str, str]]
+    shim_exports: ShimExports
 
 
 class SharedEngine:
@@ -63,17 +77,15 @@ class SharedEngine:
         self.engine = wasmtime.Engine(config(stack, parallel=parallel))
         self.compiler = ModuleCompiler(self.engine, stack)
         self.ticker = Ticker(self.engine)
-        self._shims: RecentCache[frozenset[tuple[str, str]], wasmtime.Module] = RecentCache(
-            _MODULES
-        )
+        self._shims: RecentCache[ShimExports, wasmtime.Module] = RecentCache(_MODULES)
         self.modules: RecentCache[tuple[object, ...], ModuleCode] = RecentCache(
             _MODULES, _MODULE_BYTES, lambda compiled: len(compiled.binary)
         )
         """Compiled modules, by their digest, the limits on modules and the grants."""
 
-    def shim(self, wanted: frozenset[tuple[str, str]]) -> wasmtime.Module:
-        """Return the compiled shim with these exports, by module and symbol."""
-        return self._shims.get(wanted, lambda: self.compiler.own(render.module(TABLES, wanted)))
+    def shim(self, wanted: ShimExports) -> wasmtime.Module:
+        """Return the compiled shim with these exports."""
+        return self._shims.get(wanted, lambda: self.compiler.own(render.module(TABLES, *wanted)))
 
     @cached_property
     def wasi_shim(self) -> wasmtime.Module:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arkml.testing.fakes import (
         ConstantPolicy,
+        FakeGame,
         MemoryQueue,
         RecordedBatch,
         RecordingPolicies,
@@ -21,6 +22,7 @@ __path__ = extend_path(__path__, __name__)
 
 __all__ = [
     "ConstantPolicy",
+    "FakeGame",
     "MemoryQueue",
     "Proxy",
     "RecordedBatch",
@@ -34,6 +36,7 @@ __all__ = [
 # Imported when first asked for: pytest imports this package in every project of an environment.
 _HOMES = {
     "ConstantPolicy": "arkml.testing.fakes",
+    "FakeGame": "arkml.testing.fakes",
     "MemoryQueue": "arkml.testing.fakes",
     "Proxy": "arkml.testing.proxy",
     "RecordedBatch": "arkml.testing.fakes",

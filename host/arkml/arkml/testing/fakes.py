@@ -1,10 +1,15 @@
-"""Fakes: policies that answer constants, a queue and a sink in memory; each records its use."""
+"""
+Fakes: policies and games that answer constants, a queue and a sink in memory.
+
+Each records its use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +17,18 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import short_repr
+from arkml.base.terminal import listed
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
-from arkml.errors import InvalidArguments, Unavailable
+from arkml.errors import InvalidArguments, Unavailable, UsageError
+from arkml.host import Source, read_source
 from arkml.policies.library import BranchesOf, PartsOf, PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
+from arkml.runtime.compiled_module import to_binary
+from arkml.runtime.module.description import describe
+from arkml.runtime.module.imports import may_be_of_a_game
+from arkml.runtime.module.parsing import parse
+from arkml.runtime.module.wasm_types import FunctionType
 from arkml.sessions.session import Origin, Ready
 
 
@@ -125,6 +137,57 @@ class ConstantPolicy(Sealed):
     def forget(self, key: int) -> None:
         """Record the key of a session that was closed."""
         self.forgotten.append(key)
+
+
+Answer: TypeAlias = float | tuple[float, ...] | None
+
+
+class FakeGame(dict[tuple[str, str], Callable[..., Answer]]):
+    """
+    The functions of a game that a module imports, for `Host(imports=...)`.
+
+    Each answers a constant, zero by default, and `calls` holds the calls in order: the module and
+    the name of the import, and the numbers that the guest passed.
+
+    Args:
+        source: The path or the bytes of the module.
+        answers: Results by module and name: a number, or a tuple of several. They may be changed
+            later, by the attribute of that name.
+
+    Raises:
+        ModuleError: The module cannot be read.
+        UsageError: An answer is for a function that the module does not import.
+
+    Example:
+        game = FakeGame("npc.wasm", {("env", "raycast"): 4.0})
+        with arkml.Host(imports=game) as host:
+            host.load("npc.wasm").update()
+        assert game.calls[0] == ("env", "raycast", (1.0, 2.0))
+
+    """
+
+    def __init__(
+        self, source: Source, answers: Mapping[tuple[str, str], Answer] | None = None
+    ) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, str, tuple[float, ...]]] = []
+        self.answers: dict[tuple[str, str], Answer] = {}
+        data, name = read_source(source)
+        for entry in filter(may_be_of_a_game, describe(parse(to_binary(data, name))).imports):
+            key = (entry.module, entry.name)
+            assert isinstance(entry.type, FunctionType)
+            zeros = (0,) * len(entry.type.results)
+            self.answers[key] = zeros[0] if len(zeros) == 1 else zeros or None
+            self[key] = partial(self._call, key)
+        for key, answer in (answers or {}).items():
+            if key not in self:
+                known = listed(".".join(each) for each in self)
+                raise UsageError(f"{name} imports no function {key!r} of a game, but {known}")
+            self.answers[key] = answer
+
+    def _call(self, key: tuple[str, str], *numbers: float) -> Answer:
+        self.calls.append((*key, numbers))
+        return self.answers[key]
 
 
 class RecordingPolicies(Sealed, PolicyLibrary):

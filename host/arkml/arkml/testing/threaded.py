@@ -18,6 +18,7 @@ from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.game_functions import Imports
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.wasi.linking import WasiGrant
@@ -145,6 +146,7 @@ class HostKeywords(TypedDict, total=False):
     stub_missing: bool
     hive: HiveGrant | None
     threads: Threads
+    imports: Imports | None
 
 
 class ThreadedHost(Sealed, Closing):

@@ -226,6 +226,7 @@ class RolloutWorkers(Closing):
             max_episode_steps=options.max_episode_steps,
             limits=changed_limits(options.limits),
             budgets_every_call=options.budgets_every_call,
+            imports=options.imports,
         )
 
 

@@ -14,6 +14,7 @@ from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.runs.evaluation_guests import play_episodes
+from arkml.runtime.game_functions import Imports
 from arkml.training.evaluations import make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
@@ -36,6 +37,7 @@ def evaluate(
     seed: int = 0,
     cmdlet: str | None = None,
     limits: Limits | None = None,
+    imports: Imports | None = None,
 ) -> EvaluationResult:
     """
     Play episodes of a guest with a policy, and return their returns and lengths.
@@ -63,6 +65,7 @@ def evaluate(
         seed: Seed of the noise, any whole number.
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
+        imports: Functions of the game that the guest imports, as in `Host`.
 
     Returns:
         The returns, lengths and successes of the episodes, in the order in which they ended.
@@ -91,7 +94,12 @@ def evaluate(
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     data, label = read_source(module)
     with Host(
-        policy=policy, outputs=outputs, seed=seed, deterministic=deterministic, limits=limits
+        policy=policy,
+        outputs=outputs,
+        seed=seed,
+        deterministic=deterministic,
+        limits=limits,
+        imports=imports,
     ) as host:
         compiled = compile_module(host, data, label)
         if doubt := period_doubt(compiled):

@@ -48,6 +48,7 @@ class EvaluationTask(NamedTuple):
     `budgets_every_call` the time limit holds for all kinds of calls. An evaluation of `episodes`
     ends when the chosen ones have ended, or after `frames`, such as 5,000; one of more episodes
     after as many more. An episode is cut off after `max_episode_steps`.
+    `imports` is the place of functions of a game.
     """
 
     name: str
@@ -57,6 +58,7 @@ class EvaluationTask(NamedTuple):
     episodes: int
     frames: int
     max_episode_steps: int | None = None
+    imports: str | None = None
 
     def message(self, module: bytes) -> EvaluatorMessage:
         """Return the message with which the process begins."""
@@ -165,7 +167,8 @@ def main() -> int:
     Thread(target=_read, args=(messages.put,), daemon=True).start()
     first = messages.get()
     player: EpisodePlayer | None = None
-    with Host(limits=(task := EvaluationTask.of(first.values)).limits) as host:
+    task = EvaluationTask.of(first.values)
+    with Host(limits=task.limits, imports=task.imports) as host:
         while True:
             values, policy = messages.get()
             try:

@@ -91,6 +91,7 @@ def train(
     ray_address: str | None = None,
     track: TrackerName | None = None,
     page: PageOption = None,
+    imports: str | None = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -167,6 +168,9 @@ def train(
             or a function that is called with the link. The link is good for one login, and is also
             in `TrainingProgress.page`.
 
+        imports: The place of the functions of the game that the guest imports, as
+            "mygame:functions", for this process and those of evaluations and other workers.
+
     Returns:
         The policies, curves, counts and warnings of the training.
 
@@ -221,6 +225,7 @@ def train(
         ray_address=ray_address,
         track=track,
         page=page_port(page),
+        imports=imports,
     )
     return _train(data, options, progress, page if callable(page) else None)
 
@@ -266,6 +271,7 @@ class GuestTrainer(Closing):
                     limits=options.limits,
                     hive=self._record.grant,
                     threads=options.threads,
+                    imports=options.imports,
                 )
             )
             hives = hives_of(self._host)

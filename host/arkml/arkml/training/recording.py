@@ -25,6 +25,7 @@ from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes
 from arkml.runs.evaluation_guests import play_episodes
+from arkml.runtime.game_functions import Imports
 from arkml.training.evaluations import make_evaluating
 from arkml.training.tasks import compile_module, find_task, period_doubt
 
@@ -148,6 +149,7 @@ def record(
     seed: int = 0,
     cmdlet: str | None = None,
     limits: Limits | None = None,
+    imports: Imports | None = None,
     progress: RecordingProgress | None = None,
 ) -> Recording:
     """
@@ -176,6 +178,7 @@ def record(
         seed: Seed of the noise, any whole number.
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
+        imports: Functions of the game that the guest imports, as in `Host`.
         progress: Function that is called after each frame with the number of frames and the number
             of episodes that have ended.
 
@@ -213,7 +216,12 @@ def record(
     data, label = read_source(module)
     recorder = RowRecorder(max_episode_steps, keeps_late=is_by_frames)
     with Host(
-        policy=policy, outputs=outputs, seed=seed, deterministic=deterministic, limits=limits
+        policy=policy,
+        outputs=outputs,
+        seed=seed,
+        deterministic=deterministic,
+        limits=limits,
+        imports=imports,
     ) as host:
         compiled = compile_module(host, data, label)
         if doubt := period_doubt(compiled):

@@ -88,7 +88,7 @@ def _work(job: WorkerJob, report: Report) -> Ending | None:
             return Ending(0, f"run {job.name!r} is over: it is {details.run.status}")
         data = module_bytes(job, client)
     limits, grant = Limits(**job.limits), _grant(job, details)  # type: ignore[arg-type]
-    with Host(seed=job.seed, limits=limits, hive=grant, threads=1) as made:
+    with Host(seed=job.seed, limits=limits, hive=grant, threads=1, imports=job.imports) as made:
         module = compile_for(job, made, data)
         task = find_task(module, job.arguments, job.seed)
         budget = task.budget(is_set=job.budgets_every_call)

@@ -69,6 +69,7 @@ class TrainingEvaluations(Closing):
                 options.evaluate_episodes,
                 frames_of(options.evaluate_episodes),
                 options.max_episode_steps,
+                options.imports,
             ),
             data,
             goal=goal,

@@ -106,6 +106,7 @@ class TrainingOptions:
         runner: Place of the other workers.
         ray_address: Address of the Ray cluster; None takes one of this machine.
         track: Name of the tracker that gets the curves.
+        imports: Place of the functions of the game that the guest imports.
         page: Port of the page of an embedded hive, 0 for any free port, None for no page.
 
     """
@@ -134,6 +135,7 @@ class TrainingOptions:
     runner: RunnerName = "processes"
     ray_address: str | None = None
     track: TrackerName | None = None
+    imports: str | None = None
     page: int | None = None
 
     def __post_init__(self) -> None:
@@ -149,6 +151,12 @@ class TrainingOptions:
         keep_whole(self, "evaluate_episodes", MAX_EPISODES)
         if self.max_episode_steps is not None:
             keep_whole(self, "max_episode_steps")
+        if not isinstance(self.imports, str | None):
+            raise UsageError(
+                f"imports is {cut_repr(self.imports)}: evaluations and other workers of a training"
+                " play in processes of their own, so that it takes the place of the functions, as"
+                ' "mygame:functions"'
+            )
         if self.track is not None:
             require_tracker(self.track)
         grant = self.grant()

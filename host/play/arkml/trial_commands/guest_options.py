@@ -65,6 +65,15 @@ GuestLimits = Annotated[
     ),
 ]
 Wasi = Annotated[bool, _option("--wasi", help="Grant the guest WASI, without files.")]
+GameImports = Annotated[
+    str | None,
+    _option(
+        "--imports",
+        metavar="MODULE:NAME",
+        help="Functions of the game that the guest imports: a mapping in a Python module, as in"
+        " mygame:functions.",
+    ),
+]
 Policies = Annotated[
     list[str] | None,
     _option(
@@ -144,6 +153,7 @@ class PlayedGuest:
     environment: options.EnvironmentOptions
     guest_limit: GuestLimits = None
     wasi: Wasi = False
+    imports: GameImports = None
 
     @property
     def learning(self) -> LearningOptions | None:
@@ -173,7 +183,9 @@ class PlayedGuest:
 
         with (
             prompt_ticks(),
-            open_guest_host(guest, self.guest_limit, LIMIT, wasi=self.wasi) as host,
+            open_guest_host(
+                guest, self.guest_limit, LIMIT, wasi=self.wasi, imports=self.imports
+            ) as host,
             GuestHosting(self._options(guest, host, people=people)) as hosting,
         ):
             yield hosting
@@ -225,16 +237,23 @@ class PlayedGuest:
         )
 
 
-def open_guest_host(guest: Path, limits: Sequence[str] | None, option: str, *, wasi: bool) -> Host:
+def open_guest_host(
+    guest: Path,
+    limits: Sequence[str] | None,
+    option: str,
+    *,
+    wasi: bool,
+    imports: str | None = None,
+) -> Host:
     """
     Open the host of a guest, whose output goes to stderr.
 
-    `option` gave the limits. Raises UsageError, and ModuleError for a file that is clearly not a
-    module.
+    `option` gave the limits, `imports` is the place of functions of the game. Raises UsageError,
+    and ModuleError for a file that is clearly not a module.
     """
     read_module(guest)
     read_limits(limits or (), option)
-    host = HostOptions(limit=list(limits or ()), wasi=wasi)
+    host = HostOptions(limit=list(limits or ()), wasi=wasi, imports=imports)
     return host.open_host(name=guest.name, keep_stdout=True)
 
 

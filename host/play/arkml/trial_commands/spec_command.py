@@ -46,6 +46,7 @@ class SpecOptions:
     environment: options.EnvironmentOptions
     limit: options.LimitValues = None
     wasi: options.Wasi = False
+    imports: options.GameImports = None
     as_json: options.Json = False
     debug: options.Debug = False
 
@@ -65,7 +66,9 @@ def spec(options: SpecOptions) -> int:
 
     guest = options.guest
     folder = Path(guest.stem) if options.output is None else options.output
-    with open_guest_host(guest, options.limit, "--limit", wasi=options.wasi) as host:
+    with open_guest_host(
+        guest, options.limit, "--limit", wasi=options.wasi, imports=options.imports
+    ) as host:
         with GuestEnv(guest, **options.environment.keywords(host)) as env:
             classes = probe(env)
         files = write_spec(guest.name, classes, folder)

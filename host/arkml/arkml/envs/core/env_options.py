@@ -9,6 +9,7 @@ from arkml.envs.core.declared_specs import SpecLike
 from arkml.envs.core.script import Configuration
 from arkml.host import Host
 from arkml.limits import Limits, Threads
+from arkml.runtime.game_functions import Imports
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.wasi.linking import WasiGrant
 
@@ -67,6 +68,9 @@ class GuestEnvOptions(TypedDict, total=False):
 
     threads: Threads | None
     """The most threads of the environment's own host; None is "auto", as in `Host`."""
+
+    imports: Imports | None
+    """The functions of the game that the guest imports, for the environment's own host."""
 
     digest: str | None
     """The digest that the module must have (`CompiledModule.digest`), recorded in pickles."""

@@ -21,6 +21,7 @@ from arkml.guests.guest import Guest
 from arkml.host import Host, Source, own_source
 from arkml.limits import Limits, Threads
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.game_functions import Imports
 from arkml.runtime.memory import BytesLike, bytes_of
 from arkml.runtime.wasi.linking import WasiGrant
 
@@ -62,6 +63,8 @@ class GuestEnv(Sealed, Closing):
         limits: Limits of the guest, for the environment's own host.
         host: The host that loads the guest. None makes a host for this environment.
         threads: The most threads of the environment's own host; None is "auto", as in `Host`.
+        imports: The functions of the game that the guest imports, as in `Host`, for the
+            environment's own host.
         digest: The digest that the module must have (`CompiledModule.digest`).
 
     Raises:
@@ -100,6 +103,7 @@ class GuestEnv(Sealed, Closing):
         limits: Limits | None = None,
         host: Host | None = None,
         threads: Threads | None = None,
+        imports: Imports | None = None,
         digest: str | None = None,
     ) -> None:
         require_host(host)
@@ -114,6 +118,7 @@ class GuestEnv(Sealed, Closing):
         self._wasi = wasi if host is None else host.wasi
         self._limits = limits if host is None else host.limits
         self._threads = threads
+        self._imports = imports
         factory = InstanceFactory(
             module,
             self._settings,
@@ -122,6 +127,7 @@ class GuestEnv(Sealed, Closing):
             limits=limits,
             host=host,
             threads=threads,
+            imports=imports,
             digest=digest,
             owner=type(self).__name__,
         )
@@ -220,6 +226,7 @@ class GuestEnv(Sealed, Closing):
             "wasi": self._wasi,
             "limits": self._limits,
             "threads": self._threads,
+            "imports": self._imports,
             "digest": self.module.digest,
         }
 

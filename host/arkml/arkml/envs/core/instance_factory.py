@@ -19,6 +19,7 @@ from arkml.host import Host, Source, loader_of
 from arkml.limits import Limits, Threads, keep_whole, real_number
 from arkml.runs.hive_gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.run_request import TrainingRequest
 
@@ -62,9 +63,9 @@ class InstanceFactory(Closing):
     """
     Makes instances of a module for one environment, whose agents it numbers.
 
-    Without `host` it owns one, with `wasi` and `limits`, which `close` closes. `owner` is named by
-    the warning about an environment that was not closed. Raises UsageError and EntryPointMissing
-    for options that do not fit the module.
+    Without `host` it owns one, with `wasi`, `imports` and `limits`, which `close` closes. `owner`
+    is named by the warning about an environment that was not closed. Raises UsageError and
+    EntryPointMissing for options that do not fit the module.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class InstanceFactory(Closing):
         limits: Limits | None,
         host: Host | None,
         threads: Threads | None,
+        imports: Imports | None,
         digest: str | None,
         owner: str,
     ) -> None:
@@ -85,6 +87,8 @@ class InstanceFactory(Closing):
             raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
         if threads is not None and host is not None:
             raise UsageError("threads= is for an environment's own host: give it to that host")
+        if imports is not None and host is not None:
+            raise UsageError("imports= is for an environment's own host: give it to that host")
         self.settings: InstanceSettings = settings
         """The options of every instance."""
         self.pace: Pace = Pace(settings.frame_seconds)
@@ -94,7 +98,7 @@ class InstanceFactory(Closing):
         self._owns_host = host is None
         if host is None:
             threads = "auto" if threads is None else threads
-            host = Host(limits=limits, wasi=wasi, threads=threads)
+            host = Host(limits=limits, wasi=wasi, threads=threads, imports=imports)
         self.host: Host = host
         try:
             self.module: CompiledModule = _compiled(module, self.host)
@@ -160,6 +164,7 @@ class InstanceFactory(Closing):
             limits=None,
             host=self.host,
             threads=None,
+            imports=None,
             digest=None,
             owner=type(self).__name__,
         )

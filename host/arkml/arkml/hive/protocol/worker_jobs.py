@@ -38,6 +38,7 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         max_episode_steps: Steps after which an episode is cut off, None for no limit.
         limits: Fields of `arkml.Limits` that differ from their defaults, such as {"rows": 1024}.
         budgets_every_call: True lets the time limit hold for all kinds of calls.
+        imports: Place of the functions of the game that the guest imports, as "mygame:functions".
 
     """
 
@@ -59,6 +60,7 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_episode_steps: Annotated[int, Meta(ge=1)] | None = None
     limits: dict[str, int | float | None] = field(default_factory=dict)
     budgets_every_call: bool = False
+    imports: str | None = None
 
     @property
     def label(self) -> str:

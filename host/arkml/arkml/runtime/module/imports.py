@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
@@ -17,6 +17,12 @@ from arkml.runtime.module.wasm_types import FunctionType, MemoryType
 
 WASI_MODULE = "wasi_snapshot_preview1"
 UNAVAILABLE_API = 2
+RESERVED = ("ark-", "arkml", "wasi")
+"""Beginnings of the names of modules whose functions are the host's own."""
+NUMBERS = ("i32", "i64", "f32", "f64")
+"""Types that functions of a game take and return."""
+MOST_VALUES = 16
+"""Parameters, and results, that a function of a game may have: the arguments of a control block."""
 
 WasiType: TypeAlias = Callable[[str], FunctionType | None]
 
@@ -28,6 +34,8 @@ class Linkage:
     shim: tuple[tuple[str, str], ...]
     wasi: tuple[tuple[str, str], ...]
     stubs: tuple[ImportInfo, ...]
+    game: tuple[ImportInfo, ...] = ()
+    """Functions of the embedder's game, in the order of the indices with which they suspend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +60,29 @@ def resolve(
     *,
     wasi_type: WasiType | None = None,
     stub_missing: bool = False,
+    given: Collection[tuple[str, str]] = (),
 ) -> Linkage:
     """
     Return the providers of the imports of the module `name`, or raise LinkError.
 
     `wasi_type` returns the types of WASI functions; it is None if WASI is not granted. With
-    `stub_missing` unknown functions of `ark-*` modules are provided by stubs.
+    `stub_missing` unknown functions of `ark-*` modules are provided by stubs. `given` are the
+    functions of the embedder's game; they come before those of compilers, such as `env.trace`.
     """
     shim: list[tuple[str, str]] = []
     wasi: list[tuple[str, str]] = []
     stubs: dict[tuple[str, str], ImportInfo] = {}
+    game: dict[tuple[str, str], ImportInfo] = {}
     missing: list[Missing] = []
     for entry in imports:
         if isinstance(entry.type, MemoryType):
+            continue
+        key = (entry.module, entry.name)
+        if key in given:
+            if (reason := why_not(entry, game.get(key))) is None:
+                game[key] = entry
+            else:
+                missing.append(Missing(entry.module, entry.name, str(entry.type), reason))
             continue
         provided = _provided(entry, wasi_type)
         if provided == entry.type and entry.module == WASI_MODULE:
@@ -83,7 +101,37 @@ def resolve(
             missing.append(_missing(entry, provided, granted=wasi_type is not None))
     if missing:
         raise LinkError(_message(name, missing))
-    return Linkage(tuple(dict.fromkeys(shim)), tuple(dict.fromkeys(wasi)), tuple(stubs.values()))
+    return Linkage(
+        tuple(dict.fromkeys(shim)),
+        tuple(dict.fromkeys(wasi)),
+        tuple(stubs.values()),
+        tuple(game.values()),
+    )
+
+
+def may_be_of_a_game(entry: ImportInfo) -> bool:
+    """Return whether the embedder's game may give this import: see `Host`."""
+    is_own = entry.module == WASI_MODULE or entry.module.startswith(RESERVED)
+    return not is_own and find(entry.module, entry.name) is None and why_not(entry) is None
+
+
+def why_not(entry: ImportInfo, same: ImportInfo | None = None) -> str | None:
+    """
+    Return what the host has instead of a function of the game for this import, or None.
+
+    `same` is an import with the same names.
+    """
+    kind = entry.type
+    if not isinstance(kind, FunctionType):
+        return "nothing: a game gives functions only"
+    others = [each for each in (*kind.params, *kind.results) if each not in NUMBERS]
+    if others:
+        return f"nothing: a game's function takes and returns numbers, and no {others[0]}"
+    if max(len(kind.params), len(kind.results)) > MOST_VALUES:
+        return f"nothing: a game's function has up to {MOST_VALUES} parameters and results"
+    if same is not None and same.type != kind:
+        return f"one function of the game, and the module imports it as {same.type} too"
+    return None
 
 
 def unmet(imports: Sequence[ImportInfo], wasi_type: WasiType) -> tuple[Missing, ...]:
@@ -155,4 +203,10 @@ def _message(name: str, missing: list[Missing]) -> str:
         for label, m in zip(names, missing, strict=True)
     ]
     count = "an import" if len(missing) == 1 else f"{len(missing)} imports"
-    return f"{name} needs {count} that this host does not have:" + "".join(lines)
+    hint = ""
+    example = next((m for m in missing if not m.module.startswith((*RESERVED, WASI_MODULE))), None)
+    if example is not None:
+        key = f"({example.module!r}, {example.name!r})"
+        way = f"Host(imports={{{harmless(key)}: f}})"
+        hint = f"\n  a game gives functions of its own: {way}, --imports"
+    return f"{name} needs {count} that this host does not have:" + "".join(lines) + hint

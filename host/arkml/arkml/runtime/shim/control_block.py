@@ -120,7 +120,8 @@ class Reason(IntEnum):
     """
     Reasons for which the shim suspends its guest.
 
-    A number from FIRST_IMPORT on is a host-lane import: 18, for example, is the one of index 2.
+    A number from FIRST_IMPORT on is a host-lane import: 18, for example, is the one of index 2. One
+    from FIRST_GAME on is a function of the embedder's game, by its index in `Linkage.game`.
     """
 
     RUNNING = 0
@@ -129,3 +130,4 @@ class Reason(IntEnum):
     GROW = 3
     FRAME_END = 4  # between two frames of the loop; nothing of the next one has run
     FIRST_IMPORT = 16
+    FIRST_GAME = 1 << 16

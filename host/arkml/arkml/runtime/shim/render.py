@@ -23,6 +23,9 @@ The lane of a function (`abi.schema.Lane`) decides how its export is rendered:
 - LOG is HOST, except that a line of a level that is off returns at once.
 - ANSWER first suspends as a submit does and then as HOST, so that a handler makes the bytes.
 
+Functions of the embedder's game are rendered like HOST, by the types of the guest's imports; their
+results lie where their arguments were.
+
 The shim's own refusals cost no suspension either. `$refuse` counts the code and leaves the
 `RefusalReason`, the number of the function (its index in `noted`) and two numbers, such as a given
 width and the wanted one; the host makes a sentence of them when it next looks. All checks of a call
@@ -49,6 +52,8 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import output_name, results, slots, struct_size
 from arkml.abi.schema import F64, Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
+from arkml.runtime.module.description import ImportInfo
+from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.control_block import Kind, Moved, Reason, RefusalReason
@@ -58,11 +63,18 @@ NAME = "arkml-shim"
 """Name of the module in backtraces."""
 
 
-def module(apis: Sequence[Api], wanted: Collection[tuple[str, str]]) -> str:
+def module(
+    apis: Sequence[Api], wanted: Collection[tuple[str, str]], game: Sequence[ImportInfo] = ()
+) -> str:
     """
     Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k.
 
-    wanted: the functions that it exports, by module and symbol, as ("ark-core-v3", "core__log").
+    Args:
+        apis: The tables.
+        wanted: The functions of the tables that it exports, by module and symbol, as
+            ("ark-core-v3", "core__log").
+        game: Functions of the embedder's game; number k suspends with FIRST_GAME + k.
+
     """
     lines = [f"(module ${NAME}", frame.TEXT]
     numbers = {(api.module, one.name): number for number, (api, one) in enumerate(noted(apis))}
@@ -79,6 +91,8 @@ def module(apis: Sequence[Api], wanted: Collection[tuple[str, str]]) -> str:
             lines += _push(api, function, number)
         elif function.lane is Lane.SUBMIT:
             lines += _submit(api, function, number)
+    for index, entry in enumerate(game):
+        lines += _of_game(entry, index)
     return "\n".join([*lines, ")"])
 
 
@@ -99,6 +113,27 @@ def noted(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
 def export_name(module: str, symbol: str) -> str:
     """Return the name of the export that a guest imports as `module` `symbol`."""
     return f"{module}.{symbol}"
+
+
+def game_export(index: int) -> str:
+    """Return the name of the export that a guest imports as a function of the game."""
+    return f"game:{index}"
+
+
+def _of_game(entry: ImportInfo, index: int) -> Iterator[str]:
+    """Store the arguments in the control block, where the results are after the suspension."""
+    kind = entry.type
+    assert isinstance(kind, FunctionType)
+    params = " ".join(f"(param {each})" for each in kind.params)
+    results = " ".join(f"(result {each})" for each in kind.results)
+    yield f'(func (export "{game_export(index)}") {params} {results}'
+    for place, each in enumerate(kind.params):
+        offset = at.ARGUMENTS + 8 * place
+        yield f"({each}.store $c offset={offset} (global.get $base) (local.get {place}))"
+    yield f"(drop (call $wait (i32.const {Reason.FIRST_GAME + index})))"
+    for place, each in enumerate(kind.results):
+        yield f"({each}.load $c offset={at.ARGUMENTS + 8 * place} (global.get $base))"
+    yield ")"
 
 
 def _head(api: Api, function: Function, *locals_: str) -> str:

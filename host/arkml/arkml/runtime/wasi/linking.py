@@ -18,6 +18,7 @@ from arkml.errors import UsageError
 from arkml.runtime import bindings
 from arkml.runtime.module.imports import WASI_MODULE, Linkage
 from arkml.runtime.module.wasm_types import FunctionType
+from arkml.runtime.shared_engine import ShimExports
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.wasi.shim import CHOSEN, FREE, OURS, SHADOWED, VIRTUAL, WAITING
 
@@ -143,10 +144,10 @@ NO_GRANT = WasiGrant()
 """Nothing is granted."""
 
 
-def shim_exports(linkage: Linkage) -> frozenset[tuple[str, str]]:
+def shim_exports(linkage: Linkage) -> ShimExports:
     """Return what the shim of a guest exports: the guest's own imports, and the WASI shim's."""
     beneath = [(OURS, name) for name in (*WAITING, *VIRTUAL)] if linkage.wasi else []
-    return frozenset((*linkage.shim, *beneath))
+    return ShimExports(frozenset((*linkage.shim, *beneath)), linkage.game)
 
 
 def config(grant: WasiGrant) -> wasmtime.WasiConfig:

@@ -86,6 +86,7 @@ class PlayerOptions:
     max_episode_steps: options.MaxEpisodeSteps = None
     limit: options.LimitValues = None
     wasi: options.Wasi = False
+    imports: options.GameImports = None
     log_file: Annotated[
         Path | None,
         typer.Option(
@@ -117,6 +118,7 @@ class PlayerOptions:
             "--max-episode-steps": self.max_episode_steps,
             "--num-areas": self.num_areas,
             "--seed": self.seed,
+            "--imports": self.imports,
         }
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
         words += ["--wasi"] if self.wasi else []
@@ -124,7 +126,7 @@ class PlayerOptions:
 
     def open_host(self) -> Host:
         """Open the host. The output of the guest goes to stderr."""
-        host = HostOptions(limit=self.limit, wasi=self.wasi)
+        host = HostOptions(limit=self.limit, wasi=self.wasi, imports=self.imports)
         return host.open_host(name=self.guest.name, keep_stdout=True)
 
 
