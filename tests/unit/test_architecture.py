@@ -34,7 +34,13 @@ OWNERS = {
         "arkml.guest_trials",
     ),
     "tract": ("arkml.policies",),
-    "msgspec": ("arkml.hive", "arkml.server", "arkml.runs", "arkml.sessions.declarations"),
+    "msgspec": (
+        "arkml.hive",
+        "arkml.server",
+        "arkml.runs",
+        "arkml.sessions.declarations",
+        "arkml.guests.snapshots",
+    ),
     "typer": (
         "arkml.cli",
         "arkml.envs.llapi.command",

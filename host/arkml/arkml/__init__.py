@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         LinkError,
         ModuleError,
         PolicyFailed,
+        StateRefused,
         UsageError,
     )
     from arkml.guests.call_loop import Reply
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.fleet_call import FleetResult
     from arkml.guests.guest import Guest
+    from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
@@ -79,6 +81,7 @@ __all__ = [
     "EvaluationResult",
     "Fleet",
     "FleetResult",
+    "FleetSnapshot",
     "GameFunctionFailed",
     "Guest",
     "GuestBusy",
@@ -88,6 +91,7 @@ __all__ = [
     "GuestError",
     "GuestExit",
     "GuestFailed",
+    "GuestSnapshot",
     "GuestTimeout",
     "GuestTrap",
     "HiveError",
@@ -108,6 +112,7 @@ __all__ = [
     "ProgressFunction",
     "Recording",
     "Reply",
+    "StateRefused",
     "Statistics",
     "TrainedPolicy",
     "TrainingEnd",
@@ -139,6 +144,7 @@ _HOMES = {
     "EvaluationResult": "arkml.training.results",
     "Fleet": "arkml.guests.fleet",
     "FleetResult": "arkml.guests.fleet_call",
+    "FleetSnapshot": "arkml.guests.snapshots",
     "GameFunctionFailed": "arkml.errors",
     "Guest": "arkml.guests.guest",
     "GuestBusy": "arkml.errors",
@@ -148,6 +154,7 @@ _HOMES = {
     "GuestError": "arkml.errors",
     "GuestExit": "arkml.errors",
     "GuestFailed": "arkml.errors",
+    "GuestSnapshot": "arkml.guests.snapshots",
     "GuestTimeout": "arkml.errors",
     "GuestTrap": "arkml.errors",
     "HiveError": "arkml.errors",
@@ -168,6 +175,7 @@ _HOMES = {
     "ProgressFunction": "arkml.training.results",
     "Recording": "arkml.training.recording",
     "Reply": "arkml.guests.call_loop",
+    "StateRefused": "arkml.errors",
     "Statistics": "arkml.guests.counts",
     "TrainedPolicy": "arkml.training.results",
     "TrainingEnd": "arkml.training.results",

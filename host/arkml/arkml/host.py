@@ -16,6 +16,7 @@ from arkml.errors import GuestError, ModuleError, UsageError
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
+from arkml.guests.snapshots import GuestSnapshot
 from arkml.limits import Limits, Threads, number_of_guests, require_seed
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
@@ -243,6 +244,44 @@ class Host(Sealed, Unique, Closing):
                 fleet.close()
                 raise
         return fleet
+
+    def restore(
+        self,
+        state: GuestSnapshot | str | os.PathLike[str] | BytesLike,
+        source: Source | CompiledModule,
+        *,
+        name: str | None = None,
+    ) -> Guest:
+        """
+        Make a guest that goes on from a saved state, of this process or of another.
+
+        Args:
+            state: A snapshot, or the path or the bytes of a file that `GuestSnapshot.save` wrote.
+            source: The module of the guest that was saved, as for `load`.
+            name: Name of the guest in messages; None takes the name of the module.
+
+        Returns:
+            The guest. Its initializers have not run: they had before it was saved.
+
+        Raises:
+            StateRefused: The file is damaged or of a later release, or the state is of another
+                module, over the limits, or has a session of a run.
+            ModuleError: The module cannot be loaded.
+            UsageError: The file cannot be read, or an argument has a wrong type.
+
+        Example:
+            guest.snapshot().save("orc.state")
+            again = host.restore("orc.state", "orc.wasm")
+
+        """
+        saved = state if isinstance(state, GuestSnapshot) else GuestSnapshot.load(state)
+        guest = self.load(source, name=name, initialize=False)
+        try:
+            guest.restore(saved)
+        except BaseException:
+            guest.close()
+            raise
+        return guest
 
     @property
     def account(self) -> Usage:

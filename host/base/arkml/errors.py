@@ -51,6 +51,7 @@ The exceptions of the package; `(LimitError)` marks errors that are one as well.
     │   ├── RunAborted
     │   └── NothingLearned
     ├── InstanceLimitExceeded
+    ├── StateRefused
     └── UsageError
         ├── InvalidActions
         └── InvalidSpec
@@ -348,6 +349,15 @@ class NotTrainable(InvalidSettings):
 
 class InstanceLimitExceeded(ArkmlError):
     """The host has `Limits.instances` guests, or the machine lacks memory for another one."""
+
+
+class StateRefused(ArkmlError):
+    """
+    The state of a guest cannot be saved or restored.
+
+    It is of another module, damaged, of a later release or over a limit; or the guest has what
+    cannot be copied.
+    """
 
 
 class UsageError(ArkmlError):

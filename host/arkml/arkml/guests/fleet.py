@@ -23,12 +23,14 @@ from arkml.guests.guest import (
     deferred_start,
     initializers,
     is_start,
+    load_state,
     require_function,
     seeded_initializers,
     take_start,
 )
 from arkml.guests.instance import SharedResources
 from arkml.guests.shares import FleetShares
+from arkml.guests.snapshots import FleetSnapshot, require_same_module
 from arkml.limits import (
     RUN_SECONDS,
     Budget,
@@ -209,6 +211,56 @@ class Fleet(Sealed, Unique, Closing):
         with self._changing():
             self._require_member(guest)
             self._change({guest: None})
+
+    def snapshot(self) -> FleetSnapshot:
+        """
+        Return a copy of the whole state of every guest, for `restore`; no code of a guest runs.
+
+        Guests that have failed or are closed are left out. Raises the errors of `Guest.snapshot`.
+        """
+        with self._changing():
+            states = []
+            for guest in self.guests:
+                instance = calls_of(guest).instance
+                states.append(instance.save() if instance.refusal() is None else None)
+            saved = FleetSnapshot(self._module.digest, self.name, self._module.state.kinds, states)
+            for guest, state in zip(self.guests, states, strict=True):
+                if state is not None:
+                    calls_of(guest).instance.keep(saved, len(state.wasm.memory))
+            return saved
+
+    def restore(self, state: FleetSnapshot) -> None:
+        """
+        Go back to a state of `snapshot`, with as many guests as there were.
+
+        Guests that have failed or were closed since are replaced, guests that are missing join, and
+        those that are too many are removed. A guest that had failed is closed. No code of a guest
+        runs, but for the initializers of new ones.
+
+        Raises:
+            GuestBusy: The fleet is in a call.
+            UsageError: The fleet is closed.
+            StateRefused: The state is of another module, over the limits, or has a session of a run
+                that a guest has not.
+
+        """
+        if not isinstance(state, FleetSnapshot):
+            raise UsageError(f"state is {cut_repr(state)}: it takes the result of Fleet.snapshot")
+        require_same_module(state, self._module)
+        self._require_open()
+        for guest in self.guests[len(state) :]:
+            self.remove(guest)
+        if len(self) < len(state):
+            self.join(len(state) - len(self))
+        for guest, each in zip(self.guests, state.states, strict=True):
+            if each is not None and calls_of(guest).instance.refusal() is not None:
+                self.replace(guest)
+        with self._changing():
+            for guest, each in zip(self.guests, state.states, strict=True):
+                if each is None:
+                    calls_of(guest).instance.free()
+                else:
+                    load_state(guest, each)
 
     @property
     def statistics(self) -> Statistics:

@@ -19,6 +19,8 @@ from arkml.errors import (
 )
 from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
+from arkml.guests.instance import InstanceState
+from arkml.guests.snapshots import GuestSnapshot, require_same_module
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
@@ -280,9 +282,48 @@ class Guest(Sealed, Unique, Closing):
             raise CmdletFailed(f"{self.name} could not persist: code {status}", status=status)
         return self.return_slice or b""
 
-    def restore(self, state: BytesLike) -> None:
-        """Restore the state that `persist` returned."""
-        self._successful("ark_state_restore", state, RUN_SECONDS)
+    def snapshot(self) -> GuestSnapshot:
+        """
+        Return a copy of the whole state of the guest, for `restore`; no code of the guest runs.
+
+        The copy counts in the guest's bytes for as long as it lives (`account.snapshot_bytes`).
+
+        Raises:
+            GuestBusy: The guest is in a call.
+            GuestFailed: The guest has failed.
+            StateRefused: The guest has what cannot be copied: futures, objects of
+                ark-ml-inference-v0, changing tables, or objects that wasmtime collects.
+            GuestMemoryFull: The snapshots would be over `Limits.guest_bytes` with it.
+
+        """
+        instance, module = self._instance, self.module
+        with self._calls.fiber.call_guard.kept(self.name):
+            state = instance.save()
+            saved = GuestSnapshot(module.digest, self.name, module.state.kinds, [state])
+            instance.keep(saved, saved.nbytes)
+            return saved
+
+    def restore(self, state: GuestSnapshot | BytesLike) -> None:
+        """
+        Go back to a state: one of `snapshot`, or the bytes that `persist` returned.
+
+        With a snapshot no code of the guest runs: its next call is the one that followed the
+        snapshot. It may be of another guest of the same module, and read from a file. The bytes of
+        `persist` are given to the guest's own `ark_state_restore`.
+
+        Raises:
+            GuestBusy: The guest is in a call.
+            GuestFailed: The guest has failed: load another one, and restore that.
+            StateRefused: The state is of another module, over the limits, or has a session of a run
+                that the guest has not.
+
+        """
+        if not isinstance(state, GuestSnapshot):
+            self._successful("ark_state_restore", state, RUN_SECONDS)
+            return
+        require_same_module(state, self.module)
+        with self._calls.fiber.call_guard.kept(self.name):
+            load_state(self, state.state)
 
     def allocations(self) -> tuple[int, int, int, int] | None:
         """
@@ -345,6 +386,14 @@ class Guest(Sealed, Unique, Closing):
                 status=reply.status,
             )
         return reply.data
+
+
+def load_state(guest: Guest, state: InstanceState) -> None:
+    """Let a guest go back to a state of its module; the caller keeps the call guard."""
+    calls = calls_of(guest)
+    calls.instance.load(state)
+    calls.is_initialized = True
+    take_start(guest)
 
 
 def calls_of(guest: Guest) -> CallLoop:

@@ -6,17 +6,24 @@ import logging
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from arkml.abi.codes import ErrorCode
 from arkml.base.closing import Unclosed, Unique
 from arkml.base.short_reprs import cut_repr
 from arkml.base.terminal import listed
-from arkml.errors import EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
+from arkml.errors import (
+    EntryPointMissing,
+    GuestBusy,
+    GuestError,
+    GuestFailed,
+    GuestMemoryFull,
+    StateRefused,
+)
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.guests.news import GuestNews
@@ -24,7 +31,7 @@ from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.account import Account, Usage
 from arkml.runtime.call_guard import CallGuard
-from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.region import Region, SavedRows
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.compiler_imports import CompilerImports
@@ -36,7 +43,9 @@ from arkml.runtime.linker import Handlers, Modules
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.description import ModuleKind
-from arkml.runtime.sandbox import Sandbox, most_memory, most_objects
+from arkml.runtime.module.parsing import parse
+from arkml.runtime.module.table_changes import keeps_tables
+from arkml.runtime.sandbox import Sandbox, WasmState, most_memory, most_objects
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
@@ -45,6 +54,7 @@ from arkml.runtime.wasi.virtual import VirtualCalls, World
 from arkml.runtime.wasi.waiting_calls import WasiCalls
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
+from arkml.sessions.saved_sessions import SavedServices
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.sessions.text import LEVELS
@@ -76,6 +86,36 @@ class SharedResources(NamedTuple):
     unclosed: Unclosed | None = None
 
 
+class InstanceState(NamedTuple):
+    """
+    A copy of the state of an instance between two calls.
+
+    Attributes:
+        wasm: Its memory and globals.
+        services: Its handles and sessions.
+        rows: Rows that wait for a submit, by the index of their session's record.
+        compiler: Random numbers and timers of `CompilerImports`.
+
+    """
+
+    wasm: WasmState
+    services: SavedServices
+    rows: Mapping[int, SavedRows]
+    compiler: tuple[Any, dict[str, float]]
+
+
+NO_COMPILER: tuple[Any, dict[str, float]] = (None, {})
+"""What a guest has that has not used `CompilerImports`."""
+
+
+@lru_cache(16)
+def _obstacle(binary: bytes, planned: str) -> str:
+    """Return the reason for which instances of a module cannot be saved, or nothing."""
+    if planned or keeps_tables(parse(binary)):
+        return planned
+    return "it has instructions that change its tables, which cannot be copied"
+
+
 class Instance(Unique):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
@@ -88,9 +128,9 @@ class Instance(Unique):
 
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
-        "_is_freed", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_unclosed",
-        "_waiting", "_warned", "account", "control", "entries", "failure", "fiber", "is_closed",
-        "is_tight", "library", "limits", "lockstep", "module", "name", "news",
+        "_is_freed", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_snapshots",
+        "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure", "fiber",
+        "is_closed", "is_tight", "library", "limits", "lockstep", "module", "name", "news",
         "non_finite_features", "number", "place", "regions", "services", "sessions", "words",
     )  # fmt: skip
 
@@ -126,6 +166,7 @@ class Instance(Unique):
         """True if other bytes of the guest keep its memory from growing to its own limit."""
         self._seen_bytes = 0  # of all kinds but requests, when the guest's thread looked last
         self._given_bytes = 0  # of those of the host, likewise
+        self._snapshots: dict[weakref.ref[object], int] = {}
         self._sandbox = sandbox = Sandbox(
             engine, module, shared.columns, shared.lockstep, wasi, virtual=world is not None
         )
@@ -285,6 +326,7 @@ class Instance(Unique):
             "request_bytes": services.requests.held + account.kept_experiments.granted,
             "vector_bytes": services.vector_bytes,
             "work_bytes": workspace.work_bytes(self.number),
+            "snapshot_bytes": sum(list(self._snapshots.values())),
         }
 
     def close(self) -> None:
@@ -359,6 +401,60 @@ class Instance(Unique):
         self.library.workspace.leave(self.number)
         self._released(self._final_usage)
         self._is_freed = True
+
+    def save(self) -> InstanceState:
+        """
+        Return a copy of the state between two calls, with the call guard kept.
+
+        Raises StateRefused, and GuestMemoryFull if the guest has no room for one more snapshot.
+        """
+        self._require_whole()
+        if obstacle := _obstacle(self.module.binary, self.module.state.obstacle):
+            raise StateRefused(f"{self.name} cannot be saved: {obstacle}")
+        services = self.services.save()
+        self.require_bytes(self._sandbox.pages * PAGE)
+        env = self._handlers.modules.get("env")
+        return InstanceState(
+            self._sandbox.save(),
+            services,
+            {index: rows for index, region in self.regions.items() if (rows := region.save())},
+            env.save() if isinstance(env, CompilerImports) else NO_COMPILER,
+        )
+
+    def load(self, state: InstanceState) -> None:
+        """
+        Have a saved state, with the call guard kept.
+
+        Raises StateRefused before anything is changed. If the guest runs into a limit afterwards,
+        its memory has the state and its sessions are closed.
+        """
+        self._require_whole()
+        least = len(state.wasm.memory)
+        if least > most_memory(self.module):
+            raise StateRefused(
+                f"{self.name}: the state has {least:,} bytes of memory, and the limits allow"
+                f" {most_memory(self.module):,}"
+            )
+        self.services.load(state.services)
+        self._sandbox.load(state.wasm)
+        for index, region in self.regions.items():
+            region.load(state.rows.get(index))
+        if state.compiler != NO_COMPILER or "env" in self._handlers.modules:
+            env = self._handlers.modules["env"]
+            assert isinstance(env, CompilerImports)
+            env.load(*state.compiler)
+        self.services.begin_call()
+        self.news.forget_call()
+
+    def keep(self, snapshot: object, size: int) -> None:
+        """Count the bytes of a snapshot of the guest for as long as it lives."""
+        self._snapshots[weakref.ref(snapshot, self._snapshots.pop)] = size
+
+    def _require_whole(self) -> None:
+        if (refusal := self.refusal()) is not None:
+            raise refusal
+        if self.fiber.is_parked:
+            raise GuestBusy(f"{self.name} waits in a submit for its answer: its state is in a call")
 
     @contextmanager
     def memory(self) -> Iterator[GuestMemory]:

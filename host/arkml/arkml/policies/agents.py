@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ STATE_BYTES = 128 << 20
 GUEST_BITS = np.uint64(32)
 """The bits of a session's key above these are the number of its guest."""
 
-_ENTRY_BYTES = 96  # 48 in the table, and as many in the latest visit if each agent has one row
+_ENTRY_BYTES = 104  # 56 in the table, and 48 in the latest visit if each agent has one row
 _SPARE_BYTES = 16 << 20
 _LEFT_BYTES = 64 << 10  # that agents may leave in a table beside a quarter of the others'
 _REPEATED_ROWS = 4_096  # of agents that a batch names before; a visit with more is not kept
@@ -66,6 +66,24 @@ class Visit:
         return np.asarray(self.turns.astype(np.uint64) + 1 == self.counts[self.inverse])
 
 
+class SavedAgents(NamedTuple):
+    """
+    The agents of one session at one time.
+
+    Attributes:
+        ids: uint64, [agents], in the order in which they were seen.
+        steps: uint64, [agents], rows of each.
+        ended: bool, [agents], whether their episodes have ended.
+        state: float32, [agents, state_width], what they remember.
+
+    """
+
+    ids: Words
+    steps: Words
+    ended: npt.NDArray[np.bool_]
+    state: Floats
+
+
 class AgentTable:
     """
     A table with an entry for each (session, agent id), holding `state_width` floats of state.
@@ -97,6 +115,7 @@ class AgentTable:
         self._slots: Slots = np.zeros(0, np.int64)  # the slot of each hash
         self._free: Slots = np.zeros(0, np.int64)
         self._keys: Words = np.zeros(0, np.uint64)
+        self._ids: Words = np.zeros(0, np.uint64)
         self._steps: Words = np.zeros(0, np.uint64)
         self._seen: Slots = np.zeros(0, np.int64)
         self._ended: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -144,8 +163,7 @@ class AgentTable:
         # Most frames have the agents of the frame before, in the same order.
         if last is not None and last[0] == seen[0] and last[1] == seen[1]:
             return last[2]
-        hashes = mix((ids ^ mix(keys ^ self._salt)) + self._salt)
-        visit = self._find(hashes, np.broadcast_to(keys, ids.shape))
+        visit = self._find(self._hashes_of(keys, ids), ids, np.broadcast_to(keys, ids.shape))
         if len(ids) - len(visit.slots) <= _REPEATED_ROWS:
             self._last = (*seen, visit)
         else:
@@ -225,7 +243,45 @@ class AgentTable:
         """Drop the agents of session `key`."""
         self._drop(self._keys[self._slots] == np.uint64(key))
 
-    def _find(self, hashes: Words, keys: Words) -> Visit:
+    def save(self, key: int) -> SavedAgents:
+        """Return a copy of the agents of session `key`."""
+        self._touch()
+        slots = self._slots[self._keys[self._slots] == np.uint64(key)]
+        slots = slots[np.lexsort((self._ids[slots], self._seen[slots]))]
+        columns = (self._ids, self._steps, self._ended, self._state)
+        return SavedAgents(*(column[slots] for column in columns))
+
+    @property
+    def width(self) -> int:
+        """The number of floats that each agent remembers."""
+        width: int = self._state.shape[1]
+        return width
+
+    def load(self, key: int, saved: SavedAgents) -> None:
+        """
+        Let session `key` have these agents, of the same width, and no others.
+
+        Raises Unavailable as `visit` does.
+        """
+        self.forget(key)
+        self._last = None
+        count = len(saved.ids)
+        if not count:
+            return
+        keys = np.full(count, key, np.uint64)
+        hashes = self._hashes_of(keys, saved.ids)
+        order = np.argsort(hashes)
+        self._insert(hashes[order], saved.ids[order], keys, np.ones(count, np.bool_))
+        slots = self._slots[np.searchsorted(self._hashes, hashes)]
+        self._steps[slots], self._ended[slots] = saved.steps, saved.ended
+        self._state[slots] = saved.state
+        self._seen[slots] = np.arange(self._tick + 1, self._tick + 1 + count)
+        self._tick += count
+
+    def _hashes_of(self, keys: Words, ids: Words) -> Words:
+        return mix((ids ^ mix(keys ^ self._salt)) + self._salt)
+
+    def _find(self, hashes: Words, ids: Words, keys: Words) -> Visit:
         agents, first, inverse, counts = np.unique(
             hashes, return_index=True, return_inverse=True, return_counts=True
         )
@@ -235,7 +291,7 @@ class AgentTable:
         known[known] = self._hashes[at[known]] == agents[known]
         new = ~known
         if new.any():
-            self._insert(agents, keys[first], new)
+            self._insert(agents, ids[first], keys[first], new)
             at = np.searchsorted(self._hashes, agents)
         slots = self._slots[at]
         if len(agents) == len(hashes):
@@ -248,7 +304,7 @@ class AgentTable:
         if self._last is not None:
             self._seen[self._last[2].slots] = self._tick
 
-    def _insert(self, agents: Words, keys: Words, new: npt.NDArray[np.bool_]) -> None:
+    def _insert(self, agents: Words, ids: Words, keys: Words, new: npt.NDArray[np.bool_]) -> None:
         """Add entries for the agents of a batch that are marked in `new`, bool, [agents]."""
         coming = _counted(keys[new])
         self._make_room(agents, keys, coming)
@@ -258,6 +314,7 @@ class AgentTable:
         slots, self._free = self._free[: len(hashes)], self._free[len(hashes) :]
         self._left = max(0, self._left - len(hashes))
         self._keys[slots] = keys[new]
+        self._ids[slots] = ids[new]
         self._steps[slots] = 0
         self._seen[slots] = self._tick
         self._ended[slots] = False
@@ -332,6 +389,7 @@ class AgentTable:
         """Free the memory of entries that are not in use."""
         slots, size = self._slots, len(self._slots)
         self._keys = self._keys[slots]
+        self._ids = self._ids[slots]
         self._steps = self._steps[slots]
         self._seen = self._seen[slots]
         self._ended = self._ended[slots]
@@ -345,11 +403,18 @@ class AgentTable:
         old = len(self._keys)
         size = max(agents, min(max(16, 2 * old), old + _SPARE_BYTES // self._entry_bytes))
         self._keys = _resized(self._keys, size)
+        self._ids = _resized(self._ids, size)
         self._steps = _resized(self._steps, size)
         self._seen = _resized(self._seen, size)
         self._ended = _resized(self._ended, size)
         self._state = _resized(self._state, size)
         self._free = np.concatenate([self._free, np.arange(old, size)])
+
+
+def agents_of(policy: object) -> AgentTable | None:
+    """Return the agents whose steps and states a policy of the host keeps, or None."""
+    agents = getattr(policy, "agents", None)
+    return agents if isinstance(agents, AgentTable) else None
 
 
 def _turns(inverse: Slots, counts: Slots) -> Slots:

@@ -12,6 +12,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.hive.protocol.masks import PREFIX, masked_choice
+from arkml.policies.agents import AgentTable, agents_of
 from arkml.policies.policy import Policy
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -192,6 +193,11 @@ class MaskedPolicy:
         """Fill `batch.actions` and `batch.values`. Raises the errors of the policy."""
         self.policy.act(batch)
         self.masks.hold(batch, is_sure=self._is_sure)
+
+    @property
+    def agents(self) -> AgentTable | None:
+        """The agents whose steps and states the policy keeps, or None."""
+        return agents_of(self.policy)
 
     def forget(self, key: int) -> None:
         """Drop the policy's state for the agents of session `key`, which is closed."""

@@ -16,6 +16,7 @@ from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.model_cache import ModelCache, ModelFile
+from arkml.policies.model_sources import ModelSources
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.ort import onnxruntime
@@ -85,6 +86,8 @@ class PolicyLibrary:
         self._signed: dict[Wanted, tuple[Layout, Signature]] = {}  # of the runs of a library
         # A policy is dropped with its last session; the cache may keep its model for longer.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
+        self.sources = ModelSources()
+        """The bytes of the models that sessions are opened with."""
 
     def load(
         self,

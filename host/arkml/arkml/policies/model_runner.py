@@ -123,7 +123,7 @@ class ModelRunner:
         self._columns = _columns([source for source, _ in roles.recurrent])
         self._workspace = workspace
         width = sum(source.width for source, _ in roles.recurrent)
-        self._agents = AgentTable(width, workspace=workspace) if agents is None else agents
+        self.agents = AgentTable(width, workspace=workspace) if agents is None else agents
         self.is_stateless = self._drawn is None and not roles.recurrent
 
     def bind(
@@ -188,21 +188,21 @@ class ModelRunner:
         if self.is_stateless:
             execute(bound.calls)
             return
-        visit = self._agents.visit(keys, ids)
+        visit = self.agents.visit(keys, ids)
         if bound.epsilon is not None:
             if visit.streams is None:
                 visit.streams = streams(self._seed, keys, ids)
-            self._fill(bound.epsilon, visit.streams, self._agents.steps(visit))
+            self._fill(bound.epsilon, visit.streams, self.agents.steps(visit))
         recurrent = None
         if not self._roles.recurrent:
             execute(bound.calls)
         else:
-            recurrent = self._agents.state(visit)
+            recurrent = self.agents.state(visit)
             if visit.inverse is None or visit.turns is None:
                 self._run_recurrent(bound, recurrent, states)
             else:
                 self._take_turns(bound, visit.inverse, visit.turns, recurrent, states)
-        self._agents.advance(visit, None if states is None else _ended(states), recurrent)
+        self.agents.advance(visit, None if states is None else _ended(states), recurrent)
 
     def keep(self, bound: BoundBatch) -> None:
         """Have a batch that is bound for longer than one run let go of arrays that are replaced."""
@@ -210,7 +210,7 @@ class ModelRunner:
 
     def forget(self, key: int) -> None:
         """Drop the agents of session `key`, which is closed."""
-        self._agents.forget(key)
+        self.agents.forget(key)
 
     def _require_room(self, count: int, constants: Sequence[tuple[Port, float]]) -> None:
         floats = count * sum(port.width for port in (*self._inputs, *self._targets))

@@ -155,6 +155,11 @@ class OnnxPolicy:
         elif len(batch):
             self._act(batch, bound)
 
+    @property
+    def agents(self) -> AgentTable | None:
+        """The agents whose steps and states the policy keeps, None for one that keeps none."""
+        return None if self._runner.is_stateless else self._runner.agents
+
     def forget(self, key: int) -> None:
         """Drop the state of the agents of session `key`, which is closed."""
         self._runner.forget(key)

@@ -66,6 +66,7 @@ class Usage:
             experiments of an environment.
         vector_bytes: The return slice and the pending vector of its last call.
         work_bytes: Arrays that runs of its models need, such as intermediate results.
+        snapshot_bytes: Snapshots of the guest that the embedder keeps.
 
     """
 
@@ -85,6 +86,7 @@ class Usage:
     request_bytes: int = 0
     vector_bytes: int = 0
     work_bytes: int = 0
+    snapshot_bytes: int = 0
 
     @property
     def run_seconds(self) -> float:

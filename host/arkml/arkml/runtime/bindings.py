@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import (
     POINTER,
     byref,
@@ -51,6 +51,8 @@ VALUE_SIZE = ctypes.sizeof(raw.wasmtime_val_t)
 VALUE_OFFSET: int = raw.wasmtime_val_t.of.offset
 
 KINDS = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
+_ALL_KINDS = {**KINDS, "v128": 4}
+_SIZES = {"i32": 4, "i64": 8, "f32": 4, "f64": 8, "v128": 16}
 
 
 def _brief(symbol: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
@@ -130,6 +132,7 @@ _defined = _brief(
     c_bool,
     *(c_void_p, c_void_p, *_TEXT, *_TEXT, c_void_p),
 )
+_get_global = _brief(raw._wasmtime_global_get, None, *(c_void_p,) * 3)  # noqa: SLF001
 _set_global = _brief(raw._wasmtime_global_set, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
 _set_table = _brief(
     raw._wasmtime_table_set,  # noqa: SLF001
@@ -311,6 +314,70 @@ def define_shared_memory(
     define(linker, context_of(store), "arkml", name, extern)
 
 
+class Globals:
+    """
+    Exported globals of an instance that can change, of numbers and vectors.
+
+    Args:
+        context: The Store.
+        externs: The globals, each a wasmtime_extern_t.
+        kinds: Their types.
+
+    """
+
+    __slots__ = ("_context", "_externs", "_places", "_room", "_size", "_start")
+
+    def __init__(self, context: Address, externs: Sequence[Any], kinds: Sequence[str]) -> None:
+        self._context = context
+        self._externs = externs  # the globals lie in them
+        self._room = _room_for(kinds)
+        self._start, self._size = ctypes.addressof(self._room), ctypes.sizeof(self._room)
+        self._places = [
+            (ctypes.addressof(extern.of), self._start + number * VALUE_SIZE)
+            for number, extern in enumerate(externs)
+        ]
+
+    def read(self) -> bytes:
+        """Return their values, as `write` takes them."""
+        for extern, value in self._places:
+            _get_global(self._context, extern, value)
+        return ctypes.string_at(self._start, self._size)
+
+    def write(self, values: bytes) -> None:
+        """Set their values: those of `read`, or of `unpacked_globals`."""
+        ctypes.memmove(self._start, values, self._size)
+        for extern, value in self._places:
+            check(_set_global(self._context, extern, value))
+
+
+def packed_globals(values: bytes, kinds: Sequence[str]) -> bytes:
+    """Return the bytes of the values of globals side by side, without room between them."""
+    starts = range(VALUE_OFFSET, len(values), VALUE_SIZE)
+    return b"".join(
+        values[start : start + _SIZES[kind]] for start, kind in zip(starts, kinds, strict=True)
+    )
+
+
+def unpacked_globals(packed: bytes, kinds: Sequence[str]) -> bytes:
+    """Return values for `Globals.write`. Raises ValueError for a wrong number of bytes."""
+    if len(packed) != sum(_SIZES[kind] for kind in kinds):
+        raise ValueError(f"{len(packed)} bytes of globals")
+    room, at = _room_for(kinds), 0
+    place = ctypes.addressof(room) + VALUE_OFFSET
+    for number, kind in enumerate(kinds):
+        size = _SIZES[kind]
+        ctypes.memmove(place + number * VALUE_SIZE, packed[at : at + size], size)
+        at += size
+    return bytes(room)
+
+
+def _room_for(kinds: Sequence[str]) -> Any:
+    room = (raw.wasmtime_val_t * len(kinds))()
+    for item, kind in zip(room, kinds, strict=True):
+        item.kind = _ALL_KINDS[kind]
+    return room
+
+
 class NativeMemory:
     """A guest's linear memory. Its base never moves: growth stays inside the reservation."""
 
@@ -381,6 +448,7 @@ __all__ = [
     "VALUE_SIZE",
     "WASMTIME",
     "Address",
+    "Globals",
     "NativeMemory",
     "RawInstance",
     "address_of",
@@ -400,9 +468,11 @@ __all__ = [
     "frames_of",
     "limit_store",
     "new_error",
+    "packed_globals",
     "poll",
     "prepare",
     "set_epoch_deadline",
     "take_store",
     "trap_at",
+    "unpacked_globals",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from arkml.runtime.game_functions import NO_FUNCTIONS, BoundFunction, GameFuncti
 from arkml.runtime.module.binary import Binary
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
-from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, Normalized, normalize
+from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, Normalized, StatePlan, normalize
 from arkml.runtime.module.parsing import COMPONENT, parse
 from arkml.runtime.module.refusals import check, check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
@@ -96,6 +96,7 @@ class CompiledModule(Sealed, Unique):
         self.module: Any = compiled.module
         self.stubs: wasmtime.Module | None = compiled.stubs
         self.functions: dict[str, FunctionType] = compiled.functions
+        self.state: StatePlan = compiled.state
         self.shim_exports: ShimExports = compiled.shim_exports
         self.game: tuple[BoundFunction, ...] = game.bind(self.linkage.game, name)
         for stub in self.linkage.stubs:
@@ -154,7 +155,7 @@ def _compile(
         binary, info, linkage, outline.memory, outline.has_objects,
         table_share(outline.binary.tables, limits.table_elements),
         outline.places,
-        module, stubs, functions, exports,
+        module, stubs, functions, exports, outline.state,
     )  # fmt: skip
 
 

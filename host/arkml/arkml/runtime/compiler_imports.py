@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.wasi.clocks import Clocks, MachineClocks
@@ -102,6 +103,19 @@ class CompilerImports:
     def console_timeend(self, text_ptr: int) -> None:
         self.console_timelog(text_ptr)
         self._timers.pop(self._text(text_ptr), None)
+
+    def save(self) -> tuple[Any, dict[str, float]]:
+        """Return the state of the random numbers, None before the first, and the timers."""
+        drawn = None if self._random is None else self._random.getstate()
+        return drawn, dict(self._timers)
+
+    def load(self, drawn: Any, timers: Mapping[str, float]) -> None:
+        """Have a saved state."""
+        self._random = None
+        if drawn is not None:
+            self._random = random.Random(self._seed)
+            self._random.setstate(drawn)
+        self._timers = dict(timers)
 
     def emscripten_notify_memory_growth(self, memory: int) -> None:
         """Do nothing: the host looks at the size of the memory itself."""

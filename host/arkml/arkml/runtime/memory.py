@@ -85,6 +85,10 @@ class GuestMemory:
         self._limits = limits
         self.pages = 0
 
+    def move(self, base: int) -> None:
+        """Be the memory that begins at an address."""
+        self._base = base
+
     def check(self, pointer: int, size: int) -> None:
         """Raise InvalidArguments unless `size` bytes at `pointer` lie in the memory."""
         if pointer < 0 or size < 0:  # it would be an address of the host

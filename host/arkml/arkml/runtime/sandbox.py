@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeVar
 
 import wasmtime
 
@@ -27,6 +28,7 @@ from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import refused_by_the_machine
 from arkml.runtime.memory import PAGE, GuestMemory
+from arkml.runtime.module.normalize import global_export
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control_block as at
@@ -71,6 +73,20 @@ def most_native(module: CompiledModule) -> int:
     return most_memory(module) + most_objects(module)
 
 
+class WasmState(NamedTuple):
+    """
+    A copy of what an instance has in wasm.
+
+    Attributes:
+        memory: The bytes of its memory, whole pages.
+        globals: The values of the globals that can change, as `bindings.Globals` takes them.
+
+    """
+
+    memory: bytes
+    globals: bytes
+
+
 class Sandbox:
     """
     One instance of a program. Making it runs no guest code.
@@ -99,9 +115,11 @@ class Sandbox:
         self._loop: ExportedFunction | None = None
         self.regions: dict[int, Region] = {}
         """The queues of the open sessions, by the index of their records."""
+        self.memory = GuestMemory(0, program.limits)
         self._growth = self._most = 0  # bytes that the memory may grow to, now and at most
         self._arena = arena = engine.arena
-        wasi = wasi or NO_GRANT
+        wasi = self._wasi = wasi or NO_GRANT
+        self._is_virtual = virtual
         store = self._limited(wasi)
         self.control = arena.allocate(at.CONTROL_SIZE)
         with ExitStack() as given_back:  # if there is no column memory, or a round is in progress
@@ -189,6 +207,45 @@ class Sandbox:
         """The size of the guest's memory in pages, 0 once it is freed. Read on any thread."""
         return self._store.read(self._native_memory.pages) or 0
 
+    def save(self) -> WasmState:
+        """Return a copy of the memory and of the globals that can change."""
+        pages = self._native_memory.pages()
+        content = ctypes.string_at(self._native_memory.base, pages * PAGE)
+        return WasmState(content, self._globals.read())
+
+    def load(self, state: WasmState) -> None:
+        """
+        Set the memory and the globals to a saved state.
+
+        A memory that has grown since is made anew, with all of the instance: only so it gets
+        smaller. Raises MemoryLimitExceeded.
+        """
+        size = len(state.memory)
+        more = size // PAGE - self._native_memory.pages()
+        if more < 0:
+            self._renew()
+            more = size // PAGE - self._native_memory.pages()
+        if more > 0:
+            self._reserve(self._native_memory, more)
+        ctypes.memmove(self._native_memory.base, state.memory, size)
+        self._globals.write(state.globals)
+
+    @cached_property
+    def _globals(self) -> bindings.Globals:
+        kinds = self.program.state.kinds
+        externs = [self._guest.export(global_export(number)) for number in range(len(kinds))]
+        return bindings.Globals(self.context, externs, kinds)
+
+    def _renew(self) -> None:
+        """Make the instance anew, in the same place. The guest is in no call."""
+        store = self._limited(self._wasi)
+        self._store.replace(store)
+        self.context = self._store.context
+        self.entries.clear()
+        self._loop = None
+        vars(self).pop("_globals", None)
+        self._build(self._wasi, virtual=self._is_virtual)
+
     def read(self, what: Callable[[], _Read]) -> _Read | None:
         """Return the result of a function that reads the guest; see `GuestStore.read`."""
         return self._store.read(what)
@@ -240,7 +297,7 @@ class Sandbox:
         native = bindings.NativeMemory(context, memory)
         if self.program.memory is not None:
             self._reserve(native, self.program.memory.minimum)
-        self.memory = GuestMemory(native.base, self.program.limits)
+        self.memory.move(native.base)  # handlers know it, also those of an instance made anew
         self._native_memory = native
         with engine.linking:
             linker = engine.wasi.linker if linkage.wasi else engine.linker

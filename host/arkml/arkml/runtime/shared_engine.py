@@ -17,7 +17,7 @@ from arkml.runtime.compilation.module_compiler import ModuleCompiler
 from arkml.runtime.deadline import Ticker
 from arkml.runtime.module.description import ImportInfo, ModuleInfo
 from arkml.runtime.module.imports import Linkage
-from arkml.runtime.module.normalize import CodePlaces, MemoryPlan
+from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, StatePlan
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.recent import RecentCache
 from arkml.runtime.shim import render
@@ -62,6 +62,7 @@ class ModuleCode:
     stubs: wasmtime.Module | None
     functions: dict[str, FunctionType]
     shim_exports: ShimExports
+    state: StatePlan
 
 
 class SharedEngine:

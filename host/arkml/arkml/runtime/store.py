@@ -68,6 +68,17 @@ class GuestStore:
             if self.is_ended:
                 self.close()
 
+    def replace(self, store: wasmtime.Store) -> None:
+        """Go on with another Store in the same place, and delete the present one."""
+        with self._lock:
+            self._lockstep.drop(self.place)
+            self._pointer = 0
+            if self._owned:
+                deque(map(bindings.delete_store, iter(self._owned.pop, 0)), maxlen=0)
+            self.context = bindings.context_of(store)
+            self._pointer = bindings.take_store(store)
+            self._owned = [0, self._pointer]
+
     def limit(self, caps: Sequence[int]) -> None:
         """Set the limit of the Store from now on; see `bindings.limit_store`."""
         if self._pointer:

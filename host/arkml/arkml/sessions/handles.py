@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from arkml.errors import ArkmlError, NotFound, TooManyHandles
 
@@ -51,6 +51,13 @@ class HandleRoom:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.live = 0
+
+
+class SavedHandles(NamedTuple):
+    """The slots of a handle table at one time: generations by slot, and free slots in order."""
+
+    generations: tuple[int, ...]
+    free: tuple[int, ...]
 
 
 class HandleTable(Generic[T]):
@@ -141,6 +148,22 @@ class HandleTable(Generic[T]):
         if item is None:
             raise NotFound(f"{self._name}: slot {index} is empty")
         return item
+
+    def save(self) -> SavedHandles:
+        """Return a copy of what the next handles depend on."""
+        return SavedHandles(tuple(self._generations), tuple(self._free))
+
+    def load(self, saved: SavedHandles, items: Mapping[int, T]) -> None:
+        """Have the slots of a saved table, with these objects by slot and no others."""
+        count = len(saved.generations)
+        self._generations, self._free = list(saved.generations), list(saved.free)
+        self._items = [items.get(index) for index in range(count)]
+        self._room.live += len(items) - self._live
+        self._live = len(items)
+
+    def handle_in(self, index: int, saved: SavedHandles) -> int:
+        """Return the handle that slot `index` has in a saved table."""
+        return saved.generations[index] << self._bits | index + 1
 
     def index(self, handle: int) -> int:
         """Return the slot of a live handle; raises NotFound."""

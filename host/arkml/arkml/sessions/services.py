@@ -14,6 +14,7 @@ from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.pending_requests import PendingRequests
 from arkml.sessions.runtimes import Runtime, destroy
+from arkml.sessions.saved_sessions import SavedServices, load_services, save_services
 from arkml.sessions.session import QueueOpener, Session
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
 from arkml.sessions.session_table import SessionTable
@@ -209,6 +210,14 @@ class Services:
     def live_handles(self) -> int:
         """Number of live sessions, runtimes, brains and loads, without futures."""
         return len(self._guest.handles) - self.live_futures + len(self._guest.brains)
+
+    def save(self) -> SavedServices:
+        """Return a copy of the handles and their sessions. Raises StateRefused."""
+        return save_services(self._guest)
+
+    def load(self, saved: SavedServices) -> None:
+        """Have saved handles and sessions, and no others. Raises StateRefused."""
+        load_services(self._guest, saved)
 
     def close(self) -> None:
         """Free every handle. Safe to call twice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from weakref import WeakSet
 
 from arkml.base.loggers import SafeLogger
@@ -13,6 +13,7 @@ from arkml.batches import Batch, MetadataLog
 from arkml.errors import InvalidArguments
 from arkml.hive.protocol.masks import PREFIX
 from arkml.policies.choice_masks import ChoiceMasks
+from arkml.policies.model_sources import ModelSource
 from arkml.policies.onnx import takes_masks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
@@ -50,6 +51,8 @@ class Origin(Enum):
     DEMONSTRATION = "demonstration"
 
 
+Widths: TypeAlias = tuple[int | None, int | None]
+
 Ready = Callable[[float], bool]
 """Waits for at most the given seconds; returns True once the wait is over for good."""
 
@@ -85,6 +88,8 @@ class Session:
         released: Called when the session no longer uses its policy.
         masks: Masks of the policy's batch, None for a policy without branches.
         noting: Charges the guest for the work on the metadata that it pushed.
+        source: The model that it was opened with, None if it cannot be opened anew.
+        widths: The numbers of features and actions that were asked for, None for the model's own.
 
     """
 
@@ -102,6 +107,8 @@ class Session:
         "num_features",
         "policy",
         "queue",
+        "source",
+        "widths",
     )
 
     def __init__(
@@ -129,6 +136,8 @@ class Session:
         self._batch = queue.batch
         self._act = policy.act
         self._released = released
+        self.source: ModelSource | None = None
+        self.widths: Widths = num_features, num_actions
 
     def answer(self) -> Batch:
         """Let the policy fill the actions and values of the rows since the last submit."""
@@ -294,9 +303,12 @@ class Keys:
     """
 
     def __init__(self, guest: int) -> None:
-        self._next = guest << 32
+        self.first: int = guest << 32
+        """The first key."""
+        self.place = 0
+        """The number of keys before the next one."""
 
     def next(self) -> int:
-        key = self._next
-        self._next += 1
+        key = self.first + self.place
+        self.place += 1
         return key

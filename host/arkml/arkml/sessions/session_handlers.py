@@ -8,15 +8,57 @@ from typing import TypeVar
 from arkml.abi.codes import SnapshotFormat
 from arkml.base.loggers import SafeLogger, notice
 from arkml.errors import AbiError
+from arkml.policies.model_sources import ModelSource
 from arkml.policies.onnx import session_bytes
 from arkml.sessions import responses
-from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
+from arkml.sessions.session import (
+    InferenceSession,
+    Origin,
+    Session,
+    TrainingSession,
+    Widths,
+)
 from arkml.sessions.snapshots import log_refusals, note_container
-from arkml.sessions.state import Family
+from arkml.sessions.state import Family, GuestState
 
 log = SafeLogger(__name__)
 
 S = TypeVar("S", bound=Session)
+
+
+def open_inference(
+    guest: GuestState, source: ModelSource, widths: Widths, handle: int
+) -> InferenceSession:
+    """
+    Return a new session of a guest, with a handle that its table is given later.
+
+    `widths` are the numbers of features and actions, None for the model's own. Raises AbiError.
+    """
+    guest.library.prepare()
+    snapshot, snapshot_format = source.data, source.format
+    note_container(guest, snapshot, snapshot_format)
+    with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
+        is_of_guest = guest.library.takes_snapshots
+        with guest.account.vetting(is_of_guest=is_of_guest):
+            declared = guest.declared
+            policy = guest.library.load(
+                snapshot, snapshot_format, *widths, declared.of_rows, declared.parts_of
+            )
+        if declared.fault is not None:
+            text = f"{declared.fault}: it declares no parts and no branches for inference"
+            notice(log, logging.WARNING, text)
+        lease.count(session_bytes(policy))
+        guest.account.require_bytes(0)  # the model is among the leases
+        num_features, num_actions = widths
+        features = policy.num_features if num_features is None else num_features
+        actions = policy.num_actions if num_actions is None else num_actions
+        if num_actions is None:
+            responses.require_countable(0, actions)
+        session = guest.sessions.make_inference(
+            handle, policy, features, actions, is_of_guest=is_of_guest, released=lease.release
+        )
+        session.source, session.widths = source, widths
+        return session
 
 
 class _SnapshotSessions(Family):
@@ -33,28 +75,10 @@ class _SnapshotSessions(Family):
     ) -> int:
         """Open a session with a snapshot and return its handle; None is the model's own width."""
         guest = self._guest
-        guest.sessions.require_room()
-        guest.library.prepare()
-        note_container(guest, snapshot, snapshot_format)
-        with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
-            is_of_guest = guest.library.takes_snapshots
-            with guest.account.vetting(is_of_guest=is_of_guest):
-                shape, declared = (num_features, num_actions), guest.declared
-                policy = guest.library.load(
-                    snapshot, snapshot_format, *shape, declared.of_rows, declared.parts_of
-                )
-            if declared.fault is not None:
-                text = f"{declared.fault}: it declares no parts and no branches for inference"
-                notice(log, logging.WARNING, text)
-            lease.count(session_bytes(policy))
-            guest.account.require_bytes(0)  # the model is among the leases
-            features = policy.num_features if num_features is None else num_features
-            actions = policy.num_actions if num_actions is None else num_actions
-            if num_actions is None:
-                responses.require_countable(0, actions)
-            return guest.sessions.open_inference(
-                policy, features, actions, is_of_guest=is_of_guest, released=lease.release
-            )
+        handle = guest.handles.upcoming()
+        source = guest.library.sources.of(snapshot, snapshot_format)
+        guest.handles.insert(open_inference(guest, source, (num_features, num_actions), handle))
+        return handle
 
 
 class InferenceV1(_SnapshotSessions):

@@ -77,8 +77,29 @@ class SessionTable:
         released: Callable[[], object] = lambda: None,
     ) -> int:
         """Return the handle of a new session of `policy`, which calls `released` at its end."""
-        queue, key = self._queue(num_features, num_actions, training=False)
-        session = InferenceSession(
+        session = self.make_inference(
+            self._handles.upcoming(),
+            policy,
+            num_features,
+            num_actions,
+            is_of_guest=is_of_guest,
+            released=released,
+        )
+        return self._handles.insert(session)
+
+    def make_inference(
+        self,
+        handle: int,
+        policy: Policy,
+        num_features: int,
+        num_actions: int,
+        *,
+        is_of_guest: bool = False,
+        released: Callable[[], object] = lambda: None,
+    ) -> InferenceSession:
+        """Return a new session as `open_inference`, with a handle that the table is given later."""
+        queue, key = self._queue(handle, num_features, num_actions, training=False)
+        return InferenceSession(
             queue,
             policy,
             key=key,
@@ -88,12 +109,12 @@ class SessionTable:
             released=released,
             noting=self._noting,
         )
-        return self._handles.insert(session)
 
     def open_training(self, start: TrainingStart) -> int:
         """Return the handle of a new session of a run; leave the run if it cannot be opened."""
         try:
-            queue, key = self._queue(start.num_features, start.num_actions, training=True)
+            handle = self._handles.upcoming()
+            queue, key = self._queue(handle, start.num_features, start.num_actions, training=True)
         except BaseException:
             start.give_up()
             raise
@@ -145,8 +166,9 @@ class SessionTable:
         if failures:
             raise failures[0]
 
-    def _queue(self, num_features: int, num_actions: int, *, training: bool) -> tuple[Queue, int]:
-        handle = self._handles.upcoming()
+    def _queue(
+        self, handle: int, num_features: int, num_actions: int, *, training: bool
+    ) -> tuple[Queue, int]:
         key = self._keys.next()
         queue = self._open_queue(
             handle, training=training, num_features=num_features, num_actions=num_actions, key=key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,26 @@ from arkml.runtime.shim.control_block import Kind
 _COUNT, _FOLLOWED = at.COUNT >> 2, at.FOLLOWED >> 2
 _LIST, _SAID = at.LIST >> 2, at.SAID >> 2
 _METADATA, _USED = at.METADATA >> 2, at.METADATA_USED >> 2
+
+
+_SAVED = (at.ROWS, at.FEATURES, at.GIVEN)
+_SAVED_WORDS = (at.COUNT, at.ENDED, at.SUSPECT)
+
+
+class SavedRows(NamedTuple):
+    """
+    Rows that wait for a submit.
+
+    Attributes:
+        words: Their number, how many end an episode, and whether a feature may not be finite.
+        columns: The rows, their features and their given actions, as bytes.
+        metadata: The log of their metadata.
+
+    """
+
+    words: tuple[int, ...]
+    columns: tuple[bytes, ...]
+    metadata: bytes
 
 
 class Region:
@@ -186,6 +207,45 @@ class Region:
         number, self.number, self.slab = self.number, number, slab
         self._columns.give(old, number)
         self._place()
+
+    def save(self) -> SavedRows | None:
+        """Return a copy of the rows that wait for a submit, or None."""
+        count = self.count()
+        if not count:
+            return None
+        words, rows = self._words, self.rows()
+        used = words[self._record.word(at.METADATA_USED)]
+        start = self._columns.arena.base + words[self._record.word(at.METADATA)]
+        views = [self.slab.view(field, rows.start, rows.stop) for field in _SAVED]
+        return SavedRows(
+            tuple(words[self._record.word(field)] for field in _SAVED_WORDS),
+            tuple(b"" if view is None else view.tobytes() for view in views),
+            ctypes.string_at(start, used) if used else b"",
+        )
+
+    def load(self, saved: SavedRows | None) -> None:
+        """
+        Have these rows wait for a submit, and no others.
+
+        Raises TooManyRows, TooMuchMetadata or ColumnsFull, and ValueError for columns of another
+        size.
+        """
+        self.clear()
+        if saved is None:
+            return
+        count = saved.words[0]
+        self.grow(count, len(saved.metadata))
+        start = self.number * self.slab.shape.rows
+        for field, content in zip(_SAVED, saved.columns, strict=True):
+            view = self.slab.view(field, start, start + count)
+            if view is not None:
+                view[...] = np.frombuffer(content, view.dtype).reshape(view.shape)
+        if saved.metadata:
+            place = self._columns.arena.base + self._words[self._record.word(at.METADATA)]
+            ctypes.memmove(place, saved.metadata, len(saved.metadata))
+        self._words[self._record.word(at.METADATA_USED)] = len(saved.metadata)
+        for field, value in zip(_SAVED_WORDS, saved.words, strict=True):
+            self._words[self._record.word(field)] = value
 
     def close(self) -> None:
         """Free the region and its record; the shim no longer accepts the handle."""

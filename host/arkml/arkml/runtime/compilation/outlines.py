@@ -13,7 +13,7 @@ from arkml.runtime import module
 from arkml.runtime.compilation import artifacts
 from arkml.runtime.module.binary import Binary, ExternKind
 from arkml.runtime.module.description import ModuleInfo, describe
-from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, Normalized
+from arkml.runtime.module.normalize import CodePlaces, MemoryPlan, Normalized, StatePlan
 
 _MOST_BYTES = 1 << 20  # of an entry: a module that declares more is read again
 _MOST_LISTED = 10_000  # imports and exports, which take long to pickle
@@ -35,6 +35,7 @@ class Outline:
     has_objects: bool
     places: CodePlaces
     code: str
+    state: StatePlan
 
 
 def outlined(normalized: Normalized) -> Outline:
@@ -46,7 +47,15 @@ def outlined(normalized: Normalized) -> Outline:
         normalized.shift,
         {e.index: e.name for e in reversed(binary.exports) if e.kind is ExternKind.FUNCTION},
     )
-    return Outline(bare, describe(binary), normalized.memory, binary.has_objects, places, code)
+    return Outline(
+        bare,
+        describe(binary),
+        normalized.memory,
+        binary.has_objects,
+        places,
+        code,
+        normalized.state,
+    )
 
 
 def load_outline(digest: str) -> Outline | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
@@ -15,6 +16,10 @@ from arkml.runtime.module.wasm_reader import named, unsigned
 from arkml.runtime.module.wasm_types import MemoryType
 
 MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
+
+_GLOBAL = "arkml:global:"
+_COPIED = frozenset(("i32", "i64", "f32", "f64", "v128"))
+_MOST_GLOBALS = 10_000
 
 # No minimum and no maximum, so that any memory matches; the host keeps the declared bounds.
 _MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((ExternKind.MEMORY.value, 0, 0))
@@ -49,16 +54,33 @@ class CodePlaces:
     exported: Mapping[int, str]
 
 
+class StatePlan(NamedTuple):
+    """
+    The state of an instance beside its memory.
+
+    Attributes:
+        kinds: Types of the globals that can change; number k is exported as `arkml:global:k`.
+        obstacle: The reason for which the state cannot be copied, or empty.
+
+    """
+
+    kinds: tuple[str, ...]
+    obstacle: str
+
+
+NO_STATE = StatePlan((), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Normalized:
     """
     A module in the form that the host compiles.
 
-    `wasm` imports its memory, if it has one, as `arkml.memory`, and its instantiation runs no code.
-    `added` are new exports, with the index of the function: the start function as `arkml:start`,
-    and constructors that every export of the original calls, but not of `wasm`, as
-    `arkml:constructors`. `binary` is the original module; its code begins `shift` bytes earlier
-    than the code of `wasm`.
+    `wasm` imports its memory, if it has one, as `arkml.memory`, exports the globals that change,
+    and its instantiation runs no code. `added` are new exports, with the index of the function: the
+    start function as `arkml:start`, and constructors that every export of the original calls, but
+    not of `wasm`, as `arkml:constructors`. `binary` is the original module; its code begins `shift`
+    bytes earlier than the code of `wasm`. `state` has the globals that change.
     """
 
     wasm: bytes
@@ -66,6 +88,7 @@ class Normalized:
     added: Mapping[str, int]
     binary: Binary
     shift: int = 0
+    state: StatePlan = NO_STATE
 
 
 def normalize(data: bytes, limits: Limits) -> Normalized:
@@ -79,7 +102,7 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
     binary = parse(data)
     check(binary, limits)
     for export in binary.exports:
-        if export.name in (START_NAME, CONSTRUCTORS_NAME):
+        if export.name in (START_NAME, CONSTRUCTORS_NAME) or export.name.startswith(_GLOBAL):
             raise ModuleRejected(
                 f"the module exports {export.name!r}, a name that this host reserves"
             )
@@ -89,11 +112,37 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
         added[START_NAME] = binary.start
     if wrappers is not None:
         added[CONSTRUCTORS_NAME] = wrappers.constructors
-    if not (memory or added):
-        return Normalized(data, memory, added, binary)
+    variables = _variables(binary)
+    kinds = tuple(binary.globals[index].type.value for index in variables)
+    state = StatePlan(kinds, _obstacle(binary, kinds))
+    if not (memory or added or variables):
+        return Normalized(data, memory, added, binary, state=state)
     wrapped = {} if wrappers is None else wrappers.wrapped
-    wasm = b"".join(_rewritten(binary, added, wrapped))
-    return Normalized(wasm, memory, added, binary, len(wasm) - len(data))
+    wasm = b"".join(_rewritten(binary, added, wrapped, variables))
+    return Normalized(wasm, memory, added, binary, len(wasm) - len(data), state)
+
+
+def global_export(number: int) -> str:
+    """Return the name under which a global that can change is exported."""
+    return f"{_GLOBAL}{number}"
+
+
+def _variables(binary: Binary) -> list[int]:
+    """Return the indices of globals that can change, if they are few enough to be copied."""
+    found = [index for index, each in enumerate(binary.globals) if each.type.is_mutable]
+    return found if len(found) <= _MOST_GLOBALS else []
+
+
+def _obstacle(binary: Binary, kinds: Sequence[str]) -> str:
+    if binary.has_objects:
+        return "it has objects that wasmtime collects, which cannot be copied"
+    changing = sum(each.type.is_mutable for each in binary.globals)
+    if changing > len(kinds):
+        return f"it has {changing:,} globals that change: up to {_MOST_GLOBALS:,} are copied"
+    others = [kind for kind in kinds if kind not in _COPIED]
+    if others:
+        return f"it has a global of type {others[0]} that changes, and references are not copied"
+    return ""
 
 
 def _plan(binary: Binary) -> MemoryPlan | None:
@@ -109,15 +158,15 @@ def _plan(binary: Binary) -> MemoryPlan | None:
 
 
 def _rewritten(
-    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int]
+    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int], variables: Sequence[int]
 ) -> Iterator[bytes]:
     # The shim defines the memory, so that pushes copy without Python (decision 1).
     replaced = {SectionId.MEMORY: b"", SectionId.START: b""}
     if binary.memories:
         replaced[SectionId.IMPORT] = _section(SectionId.IMPORT, *_imports(binary))
-    if added:
-        replaced[SectionId.EXPORT] = _section(SectionId.EXPORT, *_exports(binary, added, wrapped))
-    # A memory, a start or a code section always follows, so every new section is inserted.
+    if added or variables:
+        exports = _exports(binary, added, wrapped, variables)
+        replaced[SectionId.EXPORT] = _section(SectionId.EXPORT, *exports)
     new = [section_id for section_id in replaced if binary.section(section_id) is None]
     new.sort(key=ORDER.index)
     yield HEADER
@@ -125,6 +174,7 @@ def _rewritten(
         while new and _comes_before(new[0], section):
             yield replaced[new.pop(0)]
         yield replaced.get(section.id, binary.data[section.start : section.end])
+    yield from map(replaced.__getitem__, new)
 
 
 def _comes_before(section_id: SectionId, section: Section) -> bool:
@@ -144,7 +194,7 @@ def _imports(binary: Binary) -> tuple[int, bytes]:
 
 
 def _exports(
-    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int]
+    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int], variables: Sequence[int]
 ) -> tuple[int, bytes]:
     entries = [
         (export.name, export.kind, wrapped.get(export.index, export.index))
@@ -153,6 +203,9 @@ def _exports(
         for export in binary.exports
     ]
     entries += [(name, ExternKind.FUNCTION, index) for name, index in added.items()]
+    entries += [
+        (global_export(number), ExternKind.GLOBAL, index) for number, index in enumerate(variables)
+    ]
     return len(entries), b"".join(
         named(name) + bytes((kind.value,)) + unsigned(index) for name, kind, index in entries
     )

@@ -1,0 +1,63 @@
+"""Whether the code of a module can change a table after the module was instantiated."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from arkml.runtime.module.binary import Binary
+from arkml.runtime.module.body_bounds import bodies
+from arkml.runtime.module.wasm_reader import Reader
+
+_NUMBER = rb"(?:[\x80-\xff]*+[\x00-\x7f])"
+_ALIGNMENT = rb"(?:[\x00-\x3f]|[\x80-\xbf]N|(?:[\x40-\x7f]|[\xc0-\xff]N)N)"  # bit 6: a memory
+_BR_TABLE = 0x0E
+_KEEPING = (
+    rb"(?:[\x20-\x25\x3f\x41\x42\xd0\xd2\x02-\x04\x0c\x0d\x10\x12\x40]N"
+    rb"|[\x11\x13]NN"
+    rb"|[\x00\x01\x05\x0b\x0f\x1a\x1b\x45-\xc4\xd1]"
+    rb"|[\x28-\x3e]AN"
+    rb"|\x43.{4}|\x44.{8}"
+    rb"|\x1c\x01."
+    rb"|\xfc(?:[\x00-\x07]|[\x09\x0b\x0d\x10]N|[\x08\x0a]NN)"
+    rb"|\xfd(?:[\x00-\x0b\x5c\x5d]AN|[\x0c\x0d].{16}|[\x15-\x22].|[\x54-\x5b]AN."
+    rb"|[\x0e-\x14\x23-\x53\x5e-\x7f]|[\x80-\xff][\x01\x02])"
+    rb"|\xfe(?:\x03.|[\x00-\x02\x10-\x7f]AN)"
+    rb")*+"
+)
+"""Instructions that change no table, but for `br_table`. A: an alignment, N: a number."""
+
+
+@cache
+def _keeping() -> re.Pattern[bytes]:
+    pattern = _KEEPING.replace(b"A", _ALIGNMENT).replace(b"N", _NUMBER)
+    return re.compile(pattern, re.DOTALL)
+
+
+def keeps_tables(binary: Binary) -> bool:
+    """
+    Return whether no instruction changes a table: table.set, grow, fill, copy and init.
+
+    False also for a module with instructions that this reader does not know.
+    """
+    if not binary.tables:
+        return True
+    places, data = bodies(binary), binary.data
+    spans = zip(places.starts.tolist(), places.ends.tolist(), strict=True)
+    return all(_body_keeps(data, start, end) for start, end in spans)
+
+
+def _body_keeps(data: bytes, start: int, end: int) -> bool:
+    match, position = _keeping().match, start
+    while True:
+        found = match(data, position, end)
+        assert found is not None  # it matches nothing as well
+        position = found.end()
+        if position == end:
+            return True
+        if data[position] != _BR_TABLE:
+            return False
+        reader = Reader(data, position + 1, end, "a function body")
+        for _ in range(reader.u32() + 1):
+            reader.u32()
+        position = reader.position
