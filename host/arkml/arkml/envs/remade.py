@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from arkml.envs.core.guest_env import GuestEnv
 
@@ -22,6 +23,14 @@ class Remade:
     def guest_env(self) -> GuestEnv:
         """The environment that is stepped."""
         raise NotImplementedError
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy in the same state; see `GuestEnv.clone`. Raises StateRefused."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copy.deepcopy(self.guest_env, memo)  # first: others refer to its parts
+        vars(copied).update({name: copy.deepcopy(each, memo) for name, each in vars(self).items()})
+        return copied
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _remade, (type(self), {**self.guest_env.__getstate__(), **self._settings})

@@ -173,9 +173,20 @@ class GuestLoader:
             gateway=gateway, library=library, instances=instances, reserved_rows=_RESERVED_ROWS
         )
 
-    def load(self, module: CompiledModule, name: str, shared: SharedResources) -> CallLoop:
-        """Make a guest, not initialized."""
-        return self._make(module, name, next(self._numbers), shared)
+    def load(
+        self,
+        module: CompiledModule,
+        name: str,
+        shared: SharedResources,
+        number: int | None = None,
+    ) -> CallLoop:
+        """
+        Make a guest, not initialized.
+
+        `number` is that of a guest with another library that this one is a copy of: both have the
+        same noise.
+        """
+        return self._make(module, name, next(self._numbers) if number is None else number, shared)
 
     def fleet(
         self,

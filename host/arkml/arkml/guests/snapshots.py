@@ -66,6 +66,7 @@ class _Guest(Struct, frozen=True, forbid_unknown_fields=True):
     free: list[_Count]
     sessions: list[_Session]
     keys: _Count
+    contexts: list[tuple[str, str]]
     random: tuple[int, list[_Word], float | None] | None
     timers: dict[str, float]
 
@@ -279,7 +280,7 @@ def _packed(state: InstanceState, kinds: Sequence[str], number: Any) -> _Guest:
         raise StateRefused(
             "rows wait for a submit, which are not kept in files: save the guest after its frame"
         )
-    handles, sessions, keys = state.services
+    handles, sessions, keys, contexts = state.services
     drawn, timers = state.compiler
     return _Guest(
         state.wasm.memory,
@@ -294,6 +295,7 @@ def _packed(state: InstanceState, kinds: Sequence[str], number: Any) -> _Guest:
             for one in sessions
         ],
         keys,
+        list(contexts),
         None if drawn is None else (drawn[0], list(drawn[1]), drawn[2]),
         timers,
     )  # fmt: skip
@@ -340,6 +342,7 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], sources: Sequence[ModelSource
                 for one in guest.sessions
             ),
             guest.keys,
+            tuple(guest.contexts),
         ),
         {},
         compiler,

@@ -40,11 +40,16 @@ class SavedSession:
 
 
 class SavedServices(NamedTuple):
-    """The handles of a guest, its sessions, and the number of keys that it has used."""
+    """
+    The handles of a guest, its sessions, the keys that it has used, and its debug contexts.
+
+    `contexts` are the names and values that its log lines end with.
+    """
 
     handles: SavedHandles
     sessions: tuple[SavedSession, ...]
     keys: int
+    contexts: tuple[tuple[str, str], ...] = ()
 
 
 def save_services(guest: GuestState) -> SavedServices:
@@ -59,7 +64,7 @@ def save_services(guest: GuestState) -> SavedServices:
             " taken or dropped them"
         )
     sessions = tuple(_saved(guest, handle, item) for handle, item in guest.handles)
-    return SavedServices(guest.handles.save(), sessions, guest.keys.place)
+    return SavedServices(guest.handles.save(), sessions, guest.keys.place, guest.log.contexts)
 
 
 def load_services(guest: GuestState, saved: SavedServices) -> None:
@@ -94,6 +99,7 @@ def load_services(guest: GuestState, saved: SavedServices) -> None:
             sessions[one.index] = _opened(guest, saved.handles, one)
             guest.handles.load(saved.handles, sessions)
     guest.keys.place = saved.keys
+    guest.log.contexts = saved.contexts
     for one in saved.sessions:
         session = sessions[one.index]
         session.non_finite_actions = one.non_finite_actions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from arkml.abi.codes import LogLevel
 from arkml.abi.guest_buffers import DisplayText
@@ -115,6 +115,18 @@ class GuestLog:
         self._suffix, self._suffix_bytes = "", 0
         self._logger: SafeLogger | None = None
         self._logged: set[str] = set()
+        self.is_muted = False
+        """True while the guest does again what it has done, and logged, before."""
+
+    @property
+    def contexts(self) -> tuple[tuple[str, str], ...]:
+        """The debug contexts, names and values, oldest first."""
+        return tuple(self._contexts)
+
+    @contexts.setter
+    def contexts(self, contexts: Sequence[tuple[str, str]]) -> None:
+        self._contexts = list(contexts)[:_CONTEXTS]
+        self._renew_suffix()
 
     @property
     def logger_name(self) -> str:
@@ -138,6 +150,8 @@ class GuestLog:
 
         Returns the number of lines that it counts as, or 0 if it exceeds the rate and is dropped.
         """
+        if self.is_muted:
+            return 0
         sizes = (len(text) if isinstance(text, str) else text.size for text in texts)
         size = self._suffix_bytes + sum(min(size, self._limit) for size in sizes)
         lines = _lines_of(size)

@@ -52,6 +52,15 @@ class AgentNumbers:
         self._next = first
         self._trackers: weakref.WeakSet[AgentTracker] = weakref.WeakSet()
 
+    @property
+    def upcoming(self) -> int:
+        """The next number."""
+        return self._next
+
+    def begin(self, first: int) -> None:
+        """Let the first number be `first`, in an environment that has no agents yet."""
+        self._next = first
+
     def track(self, behavior: Behavior, kept: KeptBytes) -> AgentTracker:
         """Return a tracker for the agents of a session, whose bytes count in `kept`."""
         tracker = AgentTracker(self, behavior, kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from arkml.base.closing import Closing
 from arkml.batches import Batch, Floats
@@ -24,6 +24,9 @@ from arkml.runtime.account import WorkKind
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
+MOST_HISTORY = 100_000
+"""Steps of an instance that are kept for a copy of it."""
+
 _AHEAD = 16  # frames: many guests submit in each second or fourth one alone
 
 _ALL = slice(None)
@@ -33,6 +36,13 @@ _clock = time.perf_counter
 def frames_ahead(idle: int, seconds: float | None) -> int:
     """Return how many frames a guest runs after the present one before anything is looked at."""
     return min(_AHEAD, idle) if seconds is None else 1
+
+
+class Origin(NamedTuple):
+    """How an instance began: its seed, and the number of its first agent."""
+
+    seed: int
+    first_agent: int
 
 
 @dataclass(slots=True)
@@ -102,6 +112,10 @@ class EnvInstance(Closing):
         self.experiments = experiments
         self.pending: Pending | None = None
         self.world = world
+        self.origin: Origin | None = None
+        """How it began, if it may be copied."""
+        self.history: list[Floats] | None = None
+        """The actions of all rows of each submit that was a step, while they are kept."""
         self.is_one_call: bool = frame is None
         self.gives_way: bool = False
         self._declarations = declarations
@@ -138,6 +152,10 @@ class EnvInstance(Closing):
         batch.actions[rows] = values
         if pending.tracker.is_repeating:
             pending.tracker.keep_actions(batch.actions)
+        if self.history is not None:
+            self.history.append(batch.actions.copy())
+            if len(self.history) > MOST_HISTORY:
+                self.history = None
         self._answered()
 
     def run(self) -> Step:
@@ -242,6 +260,11 @@ class EnvInstance(Closing):
     def fail(self, error: GuestError) -> Step:
         """Return a step that truncates the agents of a guest that failed."""
         return Step(self._drop_all(), error=error)
+
+    @property
+    def has_messages(self) -> bool:
+        """True if the guest was handed messages."""
+        return self._messages.has_delivered
 
     def is_driven(self, session: Session) -> bool:
         """Return whether submits of the session are steps."""

@@ -203,6 +203,14 @@ class Experiments:
         self._given_rows = self._given_bytes = 0
         return taken
 
+    def keep_newest(self, count: int) -> None:
+        """Drop all but the newest `count` demonstrations and augmented rows."""
+        for given in [self.given.popleft() for _ in range(len(self.given) - count)]:
+            size = _bytes_given(given.rows, given.observations, given.actions)
+            self._kept_rows.change(-size)
+            self._given_rows -= len(given.rows)
+            self._given_bytes -= size
+
     def keep(self, behavior: Behavior, origin: Origin, batch: Batch, given: Floats) -> None:
         """
         Keep a copy of rows for `take_given`; given: float32, [n, num_actions].

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy.typing as npt
 
@@ -212,6 +213,28 @@ class GuestEnv(Sealed, Closing):
         """Return the rows that the guest submitted with their actions since the last call."""
         instance = self._core.instance
         return [] if instance is None else instance.experiments.take_given()
+
+    def clone(self) -> Self:
+        """
+        Return a copy in the same state, which is stepped and closed by itself; as `copy.deepcopy`.
+
+        The copy has a guest of its own, which repeats the steps since the last reset: it takes as
+        long as they do. Both go on alike for the same actions, with the same random numbers and the
+        same seeds of later resets. They share a host.
+
+        Raises StateRefused if the guest does not do the same again, was stepped more than 100,000
+        times since its reset, got messages, or imports functions of a game.
+        """
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        memo[id(self.module)] = self.module
+        core = copy.deepcopy(self._core, memo)
+        for name, value in vars(self).items():
+            vars(copied)[name] = core if value is self._core else copy.deepcopy(value, memo)
+        return copied
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""

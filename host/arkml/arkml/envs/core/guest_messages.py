@@ -41,6 +41,8 @@ class Messages:
             )
         self.waiting: deque[tuple[bytes, str]] = deque()
         """Those that wait for the next call, with their senders."""
+        self.has_delivered = False
+        """True once a guest was handed a message."""
         self._answers: list[tuple[str, bytes]] = []
         self._answered = 0  # bytes of those
         self._has_dropped = False
@@ -62,6 +64,7 @@ class Messages:
         """Call the export for each message. A refusal is logged. Raises GuestError for a trap."""
         while self.waiting:
             message, sender = self.waiting.popleft()
+            self.has_delivered = True
             reply = guest.invoke(EXPORT, message, RUN_SECONDS)
             if sender and reply.data:
                 self._keep(guest.name, sender, reply.data)

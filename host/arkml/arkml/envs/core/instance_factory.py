@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -95,10 +96,12 @@ class InstanceFactory(Closing):
         """The speed of the guests' clocks."""
         self.numbers: AgentNumbers = AgentNumbers()
         """The numbers of all agents of the environment."""
-        self._owns_host = host is None
+        self.owners: set[InstanceFactory] | None = None
+        """The factories that share a host of their own; the last one closes it."""
         if host is None:
             threads = "auto" if threads is None else threads
             host = Host(limits=limits, wasi=wasi, threads=threads, imports=imports)
+            self.owners = {self}
         self.host: Host = host
         try:
             self.module: CompiledModule = _compiled(module, self.host)
@@ -114,7 +117,7 @@ class InstanceFactory(Closing):
         """True once the environment is closed."""
         self._known: tuple[TrainingRequest, tuple[int, int]] | None = None
         self._unclosed = Unclosed(f"<{owner} of {self.module.name}>")
-        if self._owns_host:
+        if self.owners is not None:
             loader_of(self.host).unclosed = self._unclosed
 
     def shared(self, instances: int = 1) -> SharedResources:
@@ -125,15 +128,19 @@ class InstanceFactory(Closing):
         """
         return loader_of(self.host).shared(unclosed=self._unclosed, instances=instances)
 
-    def make(self, seed: int, resources: SharedResources) -> EnvInstance:
-        """Return a new instance, before its first call, for the caller to step and close."""
+    def make(self, seed: int, resources: SharedResources, number: int | None = None) -> EnvInstance:
+        """
+        Return a new instance, before its first call, for the caller to step and close.
+
+        `number` is that of the guest that it is a copy of.
+        """
         settings = self.settings
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
             settings.snapshot, self._shape_of, self.declarations, settings.behaviors, world
         )
         shared = resources._replace(gateway=experiments, world=world)
-        calls = loader_of(self.host).load(self.module, self.module.name, shared)
+        calls = loader_of(self.host).load(self.module, self.module.name, shared, number)
         experiments.count_in(calls.account)
         return EnvInstance(
             calls,
@@ -149,6 +156,17 @@ class InstanceFactory(Closing):
             seconds=settings.seconds,
             most_steps=settings.max_episode_steps,
         )
+
+    def copied(self) -> InstanceFactory:
+        """Return a factory of the same module and host, with numbers and a pace of its own."""
+        copied = self.variant(self.settings)
+        copied.pace = copy.copy(self.pace)
+        copied.numbers = AgentNumbers(self.numbers.upcoming)
+        copied.script.messages.waiting.extend(self.script.messages.waiting)
+        if self.owners is not None:
+            copied.owners = self.owners
+            self.owners.add(copied)
+        return copied
 
     def variant(self, settings: InstanceSettings) -> InstanceFactory:
         """
@@ -198,8 +216,11 @@ class InstanceFactory(Closing):
     def close(self) -> None:
         """Close the host, if it is owned; the instances must be closed before."""
         self.is_closed = True
-        if self._owns_host:
-            self.host.close()
+        owners = self.owners
+        if owners is not None:
+            owners.discard(self)
+            if not owners:
+                self.host.close()
 
 
 def require_host(host: Host | None) -> None:
