@@ -815,8 +815,8 @@ def test_a_fleet_is_as_before_when_those_who_join_fail_to_initialize(host):
     fleet = host.fleet(text, 2)
     make = fleet._make
 
-    def poisoned(number):
-        guest = make(number)
+    def poisoned(number, module):
+        guest = make(number, module)
         memory = calls_of(guest).instance._sandbox.memory
         memory.pages = 1
         memory.write(0, b"\x01")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         LinkError,
         ModuleError,
         PolicyFailed,
+        ReloadUndone,
         StateRefused,
         UsageError,
     )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.fleet_call import FleetResult
     from arkml.guests.guest import Guest
+    from arkml.guests.reloading import Reloaded
     from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
@@ -111,6 +113,8 @@ __all__ = [
     "PolicyKind",
     "ProgressFunction",
     "Recording",
+    "ReloadUndone",
+    "Reloaded",
     "Reply",
     "StateRefused",
     "Statistics",
@@ -174,6 +178,8 @@ _HOMES = {
     "PolicyKind": "arkml.training.results",
     "ProgressFunction": "arkml.training.results",
     "Recording": "arkml.training.recording",
+    "ReloadUndone": "arkml.errors",
+    "Reloaded": "arkml.guests.reloading",
     "Reply": "arkml.guests.call_loop",
     "StateRefused": "arkml.errors",
     "Statistics": "arkml.guests.counts",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from arkml.base.output_files import path_of
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestError, ModuleError, UsageError
+from arkml.guests.call_loop import CallLoop
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
+from arkml.guests.reloading import Remake
 from arkml.guests.snapshots import GuestSnapshot
 from arkml.limits import Limits, Threads, number_of_guests, require_seed
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
@@ -191,7 +194,12 @@ class Host(Sealed, Unique, Closing):
         """
         module = self._compiled(source, name)
         loader = self._loader
-        guest = Guest(loader.load(module, name or module.name, loader.trained(module)))
+        label, shared = name or module.name, loader.trained(module)
+
+        def make(module: CompiledModule) -> CallLoop:
+            return loader.load(module, label, shared)
+
+        guest = Guest(make(module), Remake(partial(self._compiled, name=name), make))
         if initialize:
             try:
                 guest.initialize()
@@ -236,7 +244,8 @@ class Host(Sealed, Unique, Closing):
         """
         count = number_of_guests(instances, "a fleet of {} guests")
         module = self._compiled(source, name)
-        fleet = self._loader.fleet(module, name or module.name, count)
+        compiled = partial(self._compiled, name=name)
+        fleet = self._loader.fleet(module, name or module.name, count, compiled=compiled)
         if initialize:
             try:
                 raise_first(fleet.initialize())

@@ -42,6 +42,7 @@ The exceptions of the package; `(LimitError)` marks errors that are one as well.
     │   ├── GuestCancelled
     │   ├── PolicyFailed
     │   ├── GameFunctionFailed
+    │   ├── ReloadUndone
     │   └── GuestStalled
     ├── HiveError
     │   ├── ProtocolError
@@ -300,6 +301,14 @@ class GameFunctionFailed(GuestError):
 
     Either it raised an exception, which is the `__cause__`, or it returned what the import cannot
     take.
+    """
+
+
+class ReloadUndone(GuestError):
+    """
+    A guest failed right after a reload, and goes on with the module before and its state.
+
+    The error is its `__cause__`.
     """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from itertools import count
 from typing import NamedTuple, SupportsIndex
 
 from arkml.base.closing import Closing, Unique
+from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestBusy, GuestError, UsageError
@@ -21,14 +23,19 @@ from arkml.guests.guest import (
     Guest,
     calls_of,
     deferred_start,
+    end_trials,
     initializers,
+    is_on_trial,
     is_start,
     load_state,
     require_function,
     seeded_initializers,
     take_start,
+    try_reload,
+    undo_reloads,
 )
 from arkml.guests.instance import SharedResources
+from arkml.guests.reloading import Reloaded
 from arkml.guests.shares import FleetShares
 from arkml.guests.snapshots import FleetSnapshot, require_same_module
 from arkml.limits import (
@@ -40,9 +47,13 @@ from arkml.limits import (
     whole_number,
 )
 from arkml.runtime.account import Usage
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
 from arkml.runtime.interrupts import GUARD
+from arkml.runtime.memory import BytesLike
+
+log = SafeLogger(__name__)
 
 
 class Fleet(Sealed, Unique, Closing):
@@ -64,7 +75,7 @@ class Fleet(Sealed, Unique, Closing):
         guests: Sequence[Guest],
         engine: Engine,
         shared: SharedResources,
-        make: Callable[[int], Guest],
+        make: Callable[[int, CompiledModule], Guest],
         require_room: Callable[[int], None],
     ) -> None:
         labels = {guest: label for label, guest in enumerate(guests)}
@@ -78,6 +89,8 @@ class Fleet(Sealed, Unique, Closing):
         self._make = make
         self._require_room = require_room
         self._is_closed = False
+        self._before: CompiledModule | None = None
+        """The module before a reload, in the first calls after it."""
         self._has_deferred_start = guests[0].info.startup.deferred is not None
         self._parts = FleetParts(
             shared.call_guard,
@@ -208,6 +221,8 @@ class Fleet(Sealed, Unique, Closing):
         Raises UsageError for a guest that is not in this fleet, and GuestBusy while the fleet is in
         a call.
         """
+        self._require_member(guest)
+        end_trials([guest])
         with self._changing():
             self._require_member(guest)
             self._change({guest: None})
@@ -262,6 +277,62 @@ class Fleet(Sealed, Unique, Closing):
                 else:
                     load_state(guest, each)
 
+    def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
+        """
+        Let every guest go on with a rebuilt module, as `Guest.reload` does, and new ones with it.
+
+        If one guest fails in the first 10 calls of the fleet, all go back to the module before: the
+        log has a warning then, and the failures of that call their errors. Guests that have failed
+        stay as they are.
+
+        Args:
+            source: The path or the bytes of the module, or a compiled one.
+
+        Returns:
+            How the states came along; ANEW if that differs between guests.
+
+        Raises:
+            ModuleError: The module is refused; nothing has changed.
+            GuestError: The new module failed in a guest; all guests go on with the one before.
+            GuestBusy: The fleet is in a call.
+            UsageError: The fleet is closed, or an environment's.
+
+        """
+        self._require_open()
+        living = [guest for guest in self.guests if guest.failure is None]
+        living = [guest for guest in living if not calls_of(guest).instance.is_closed]
+        ways: set[Reloaded] = set()
+        try:
+            module = living[0].compile_for_reload(source) if living else self._module
+            for guest in living:
+                ways.add(guest.reload(module))
+        except BaseException:
+            undo_reloads(living)
+            raise
+        self._begin_trial(module)
+        return ways.pop() if len(ways) == 1 else Reloaded.ANEW
+
+    def _begin_trial(self, module: CompiledModule) -> None:
+        """Make new guests of a module from now on, and watch the first calls with it."""
+        before, self._module = self._module, module
+        self._members = self._members._replace(calls={})
+        self._has_deferred_start = module.info.startup.deferred is not None
+        self._before = before
+        self._number(enumerate(self.guests))
+
+    def _watch(self) -> None:
+        """Count a call after a reload, or undo the reload in which a guest has failed."""
+        if try_reload(self.guests):
+            if not any(map(is_on_trial, self.guests)):
+                self._before = None
+            return
+        assert self._before is not None
+        log.warning(
+            "%s: a guest failed right after a reload: all go on with the module before", self.name
+        )
+        self._begin_trial(self._before)
+        self._before = None
+
     @property
     def statistics(self) -> Statistics:
         """Counts of all guests together, including guests that left the fleet."""
@@ -282,6 +353,7 @@ class Fleet(Sealed, Unique, Closing):
         """Close every guest. Raises GuestBusy while the fleet is in a call. Safe to call twice."""
         if self._is_closed:
             return
+        end_trials(self.guests)
         with self._changing():
             for guest in self.guests:
                 calls_of(guest).instance.free()
@@ -325,10 +397,11 @@ class Fleet(Sealed, Unique, Closing):
         try:
             with self._call_guard.kept(self.name):
                 labels = self._free_labels(formers)
-                added.extend(map(self._make, labels))
+                added.extend(self._make(label, self._module) for label in labels)
                 self._coming.update(zip(added, labels, strict=True))
                 self._number(zip(self._indices_of(formers), added, strict=True))
             raise_first(self._initialize(added, RUN_SECONDS, seed))
+            end_trials([former for former in formers if former is not None])
             with self._changing():
                 self._require_there(formers)
                 pairs = list(zip(formers, added, strict=True))
@@ -438,9 +511,12 @@ class Fleet(Sealed, Unique, Closing):
         try:
             call = found()
             call.run(arguments, seconds, call_seconds)
-            return call.result()
+            result = call.result()
         finally:
             self._call_guard.end()
+        if self._before is not None:
+            self._watch()
+        return result
 
     def _frame(self) -> FleetCall:
         return self._call(_FRAME)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from arkml.base.closing import Closing, Unique
 from arkml.base.sealed import Sealed
@@ -15,11 +16,15 @@ from arkml.errors import (
     GuestError,
     GuestExit,
     GuestFailed,
+    GuestMemoryFull,
+    ReloadUndone,
+    StateRefused,
     UsageError,
 )
 from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.instance import InstanceState
+from arkml.guests.reloading import Reloaded, Remake, Trial, way_of
 from arkml.guests.snapshots import GuestSnapshot, require_same_module
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.account import Usage
@@ -29,6 +34,7 @@ from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.startup import COMMAND
 
+_T = TypeVar("_T")
 _RESERVED = ("ark_", "__")  # a host or a language calls them, before a command too
 INITIALIZERS = ("ark_register_panic_hook", "ark_initialize")
 SEED_EXPORT = "arkml_seed"
@@ -51,9 +57,11 @@ class Guest(Sealed, Unique, Closing):
 
     _is_read_only = True
 
-    def __init__(self, calls: CallLoop) -> None:
+    def __init__(self, calls: CallLoop, remake: Remake | None = None) -> None:
         self._calls = calls
         self._instance = calls.instance
+        self._remake = remake
+        self._trial: Trial | None = None
         self._waits_for_start = calls.instance.module.info.startup.deferred is not None
 
     def __repr__(self) -> str:
@@ -132,6 +140,8 @@ class Guest(Sealed, Unique, Closing):
             require_function(function)
         if self._waits_for_start:
             self._start_before(function, budget)
+        if self._trial is not None:
+            return self._tried(lambda: self._calls.call(function, arguments, budget))
         return self._calls.call(function, arguments, budget)
 
     async def call_async(
@@ -162,7 +172,13 @@ class Guest(Sealed, Unique, Closing):
         require_function(function)
         if self._waits_for_start and (start := self._start_of(function)) is not None:
             await self._calls.call_async(start, (), budget)
-        return await self._calls.call_async(function, arguments, budget)
+        try:
+            result = await self._calls.call_async(function, arguments, budget)
+        except GuestError as error:
+            self._undo_for(error)
+            raise
+        self._count_trial()
+        return result
 
     def cancel(self) -> None:
         """
@@ -180,6 +196,9 @@ class Guest(Sealed, Unique, Closing):
 
     def update(self, *, budget: Budget = RUN_SECONDS) -> None:
         """Run one frame of an applet."""
+        if self._trial is not None:
+            self._tried(lambda: self._calls.call("ark_applet_update", (), budget))
+            return
         self._calls.call("ark_applet_update", (), budget)
 
     def run_cmdlet(
@@ -263,7 +282,8 @@ class Guest(Sealed, Unique, Closing):
         require_function(function)
         if self._waits_for_start:
             self._start_before(function, budget)
-        return self._calls.invoke(function, bytes_of(data), budget)
+        content = bytes_of(data)
+        return self._tried(lambda: self._calls.invoke(function, content, budget))
 
     def request(self, data: BytesLike, *, budget: Budget = RUN_SECONDS) -> bytes:
         """
@@ -325,6 +345,137 @@ class Guest(Sealed, Unique, Closing):
         with self._calls.fiber.call_guard.kept(self.name):
             load_state(self, state.state)
 
+    def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
+        """
+        Go on with a rebuilt module from the next call on; the guest stays the same object.
+
+        The state comes along by `ark_state_persist` and `ark_state_restore` if both modules export
+        them; else as it is, with its handles and sessions, if only code has changed: the same data
+        segments, globals, exports, imports and tables; else the module begins anew. If it fails in
+        one of its first 10 calls, that call raises, and the module before goes on with the state
+        that it had.
+
+        Args:
+            source: The path or the bytes of the module, or a compiled one: compiling takes time,
+                and may be done on another thread before.
+
+        Returns:
+            How the state came along.
+
+        Raises:
+            ModuleError: The module is refused; nothing has changed.
+            GuestError: Its initializers failed, or it did not take the state; nothing has changed.
+            GuestBusy: The guest is in a call.
+            UsageError: The guest is an environment's or a trial's: these make new guests.
+
+        Example:
+            print(guest.reload("npc.wasm").value)  # kept
+
+        """
+        after = self.compile_for_reload(source)
+        self._end_trial()
+        way = way_of(self.module, after)
+        if way is Reloaded.KEPT and not self._keep_state(after):
+            way = Reloaded.ANEW
+        if way is not Reloaded.KEPT:
+            self._replace_by(after, way)
+        return way
+
+    def compile_for_reload(
+        self, source: str | os.PathLike[str] | BytesLike | CompiledModule
+    ) -> CompiledModule:
+        """Return the module of a source. Raises ModuleError, and UsageError as `reload`."""
+        if self._remake is None:
+            raise UsageError(f"{self.name} is not the embedder's own: it cannot be reloaded")
+        return self._remake.compile(source)
+
+    def _keep_state(self, after: CompiledModule) -> bool:
+        """Go on with a module of the same layout; return False if the state cannot be copied."""
+        instance, before = self._instance, self.module
+        with self._calls.fiber.call_guard.kept(self.name):
+            try:
+                state = instance.save()
+            except (StateRefused, GuestMemoryFull):
+                return False
+            instance.become(after)
+
+        def undo() -> None:
+            failure = instance.failure
+            with self._calls.fiber.call_guard.kept(self.name):
+                instance.failure = None
+                try:
+                    instance.become(before)
+                    instance.load(state)
+                except BaseException:  # a session of a run, which its end has left
+                    instance.failure = failure
+                    raise
+
+        self._trial = Trial(undo, lambda: None)
+        return True
+
+    def _replace_by(self, after: CompiledModule, way: Reloaded) -> None:
+        """Put an instance of another module in the place of the present one."""
+        assert self._remake is not None
+        saved = self.persist() if way is Reloaded.HANDED_OVER else b""
+        new = Guest(self._remake.make(after))
+        try:
+            new.initialize()
+            if way is Reloaded.HANDED_OVER:
+                new.restore(saved)
+        except BaseException:
+            new.close()
+            raise
+        before, waited = self._calls, self._waits_for_start
+        self._be(calls_of(new), new._waits_for_start)
+
+        def undo() -> None:
+            failed = self._calls
+            self._be(before, waited)
+            failed.instance.close()
+
+        self._trial = Trial(undo, before.instance.close)
+
+    def _be(self, calls: CallLoop, waits_for_start: bool) -> None:
+        self._calls, self._instance = calls, calls.instance
+        self._waits_for_start = waits_for_start
+        calls.fiber.call_guard.lost += 1
+
+    def _tried(self, call: Callable[[], _T]) -> _T:
+        """Make a call, perhaps one of the first after a reload. Raises ReloadUndone."""
+        try:
+            result = call()
+        except GuestError as error:
+            self._undo_for(error)
+            raise
+        self._count_trial()
+        return result
+
+    def _undo_for(self, error: GuestError) -> None:
+        """Raise ReloadUndone if a reload ends with this error: the module before goes on."""
+        if self._trial is None or self.failure is None:
+            return
+        self._undo_reload()
+        raise ReloadUndone(
+            f"{self.name} failed right after a reload, and goes on with the module before: {error}"
+        ) from error
+
+    def _undo_reload(self) -> None:
+        trial, self._trial = self._trial, None
+        if trial is not None:
+            trial.undo()
+
+    def _count_trial(self) -> None:
+        """Count a call after a reload; after the first ones what was before is freed."""
+        if self._trial is not None:
+            self._trial.left -= 1
+            if not self._trial.left:
+                self._end_trial()
+
+    def _end_trial(self) -> None:
+        trial, self._trial = self._trial, None
+        if trial is not None:
+            trial.keep()
+
     def allocations(self) -> tuple[int, int, int, int] | None:
         """
         Return allocations, bytes allocated, frees and bytes freed; None if they are not counted.
@@ -362,6 +513,7 @@ class Guest(Sealed, Unique, Closing):
 
     def close(self) -> None:
         """Free the guest. Raises GuestBusy while a call is in progress. Safe to call twice."""
+        self._end_trial()
         self._instance.close()
 
     def _start_before(self, function: str, budget: Budget) -> None:
@@ -394,6 +546,36 @@ def load_state(guest: Guest, state: InstanceState) -> None:
     calls.instance.load(state)
     calls.is_initialized = True
     take_start(guest)
+
+
+def try_reload(guests: Sequence[Guest]) -> bool:
+    """
+    Count a call of guests that are stepped together after a reload, or undo it.
+
+    Returns False if one of them has failed: all go on with the module before.
+    """
+    tried = [guest for guest in guests if guest._trial is not None]  # noqa: SLF001
+    has_failed = any(guest.failure is not None for guest in tried)
+    for guest in tried:
+        (guest._undo_reload if has_failed else guest._count_trial)()  # noqa: SLF001
+    return not has_failed
+
+
+def undo_reloads(guests: Sequence[Guest]) -> None:
+    """Let guests go on with the modules that they had before a reload, as far as they have it."""
+    for guest in guests:
+        guest._undo_reload()  # noqa: SLF001
+
+
+def end_trials(guests: Iterable[Guest]) -> None:
+    """Free what guests had before a reload: they stay with the module that they have."""
+    for guest in guests:
+        guest._end_trial()  # noqa: SLF001
+
+
+def is_on_trial(guest: Guest) -> bool:
+    """Return whether a guest is in its first calls after a reload."""
+    return guest._trial is not None  # noqa: SLF001
 
 
 def calls_of(guest: Guest) -> CallLoop:

@@ -446,6 +446,13 @@ class Instance(Unique):
         self.services.begin_call()
         self.news.forget_call()
 
+    def become(self, module: CompiledModule) -> None:
+        """Go on with another module of the same layout, with the call guard kept."""
+        self._require_whole()
+        self._sandbox.become(module)
+        self.module = module
+        self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame
+
     def keep(self, snapshot: object, size: int) -> None:
         """Count the bytes of a snapshot of the guest for as long as it lives."""
         self._snapshots[weakref.ref(snapshot, self._snapshots.pop)] = size

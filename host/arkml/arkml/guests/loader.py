@@ -22,6 +22,7 @@ from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
 from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
+from arkml.guests.reloading import Compiled, Remake
 from arkml.limits import Limits
 from arkml.policies.describe import require_loadable
 from arkml.policies.given import ObjectPolicy, PolicyFunction
@@ -194,11 +195,13 @@ class GuestLoader:
         name: str,
         instances: int,
         shared: SharedResources | None = None,
+        compiled: Compiled | None = None,
     ) -> Fleet:
         """
         Make guests of one module that are stepped together, not initialized.
 
-        They share the parts of `shared`, by default parts from `trained`.
+        They share the parts of `shared`, by default parts from `trained`. `compiled` returns the
+        modules with which they may be reloaded.
         """
         unclosed = Unclosed(f"<Fleet of {cut_repr(instances)} guests of {name}>")
         shared = self.trained(module, instances) if shared is None else shared
@@ -206,13 +209,16 @@ class GuestLoader:
 
         numbers = itertools.count()
 
-        def make(label: int) -> Guest:
-            return Guest(self._make(module, f"{name}#{label}", next(numbers), shared))
+        def make(label: int, module: CompiledModule) -> Guest:
+            def calls_of(module: CompiledModule) -> CallLoop:
+                return self._make(module, f"{name}#{label}", next(numbers), shared)
+
+            return Guest(calls_of(module), compiled and Remake(compiled, calls_of))
 
         guests: list[Guest] = []
         try:
             with _collector_paused():
-                guests.extend(map(make, range(instances)))
+                guests.extend(make(label, module) for label in range(instances))
             return Fleet(guests, self.engine, shared, make, self._require_room_for)
         except BaseException:
             for guest in guests:

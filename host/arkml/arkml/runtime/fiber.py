@@ -109,7 +109,7 @@ class Fiber:
 
     __slots__ = (  # attributes of a dict are slower from 30 on
         "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_caller",
-        "_deadline", "_error", "_frame", "_frames", "_frames_ahead", "_functions", "_futures",
+        "_deadline", "_error", "_frame", "_frames", "_frames_ahead", "_futures",
         "_handlers", "_is_closed", "_name", "_numbers", "_pages", "_reason", "_room", "_sandbox",
         "_ticks", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since", "_whole_turn",
         "_words", "account", "call_guard", "is_between_turns", "is_low", "is_parked", "lockstep",
@@ -145,7 +145,6 @@ class Fiber:
         self._wait = wait
         self._name = sandbox.program.name
         self._caller = name
-        self._functions = sandbox.program.game
         self._turn = self._whole_turn = TURN_TICKS
         self._asked: float | None = None
         self._asked_call: float | None = None
@@ -323,7 +322,7 @@ class Fiber:
         The time is counted from `suspended_at`. Raises GameFunctionFailed.
         """
         words, arguments = self._words, self._sandbox.control + at.ARGUMENTS
-        function = self._functions[words[self._reason] - _FIRST_GAME]
+        function = self._sandbox.program.game[words[self._reason] - _FIRST_GAME]
         memory, index = self._sandbox.memory, self.lockstep.indices[self.place]
         memory.pages = words[self._pages]
         try:

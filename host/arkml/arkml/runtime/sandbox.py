@@ -230,6 +230,23 @@ class Sandbox:
         ctypes.memmove(self._native_memory.base, state.memory, size)
         self._globals.write(state.globals)
 
+    def become(self, program: CompiledModule) -> None:
+        """
+        Run another module with this memory and these globals, of the same layout.
+
+        Raises the errors of a new instance, and then the module stays.
+        """
+        state, before = self.save(), self.program
+        self.program = program
+        try:
+            self._renew()
+        except BaseException:
+            self.program = before
+            self._renew()
+            self.load(state)
+            raise
+        self.load(state)
+
     @cached_property
     def _globals(self) -> bindings.Globals:
         kinds = self.program.state.kinds

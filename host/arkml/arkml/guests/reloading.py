@@ -1,0 +1,92 @@
+"""A rebuilt module that takes over from the one before, and what it takes along."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+from arkml.guests.call_loop import CallLoop
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.module.binary import SectionId
+from arkml.runtime.module.parsing import parse
+from arkml.runtime.module.wasm_types import FunctionType
+
+FIRST_CALLS = 10
+"""Calls after a reload in which the guest goes back to the module before if the new one fails."""
+
+_SAVE, _LOAD = "ark_state_persist", "ark_state_restore"
+_TYPES = {_SAVE: FunctionType((), ("i32",)), _LOAD: FunctionType(("i32", "i32"), ("i32",))}
+
+
+class Reloaded(Enum):
+    """
+    How the state of a guest came along in a reload.
+
+    Attributes:
+        HANDED_OVER: The guest's own `ark_state_persist` gave it, and `ark_state_restore` took it.
+        KEPT: Memory, globals, handles and sessions stayed as they were; only code has changed.
+        ANEW: Nothing: the new module begins as a new guest does.
+
+    """
+
+    HANDED_OVER = "handed over"
+    KEPT = "kept"
+    ANEW = "anew"
+
+
+Compiled: TypeAlias = Callable[[Any], CompiledModule]
+"""Returns the compiled module of a source, or a compiled one as it is."""
+
+
+class Remake(NamedTuple):
+    """
+    How another module takes the place of a guest.
+
+    `compile` returns a module from a source, `make` the calls of a new instance of it.
+    """
+
+    compile: Compiled
+    make: Callable[[CompiledModule], CallLoop]
+
+
+class Trial:
+    """The first calls of a guest after a reload: `undo` goes back, `keep` frees what was before."""
+
+    __slots__ = ("keep", "left", "undo")
+
+    def __init__(self, undo: Callable[[], None], keep: Callable[[], None]) -> None:
+        self.left = FIRST_CALLS
+        self.undo = undo
+        self.keep = keep
+
+
+def way_of(before: CompiledModule, after: CompiledModule) -> Reloaded:
+    """Return how the state of a guest comes along, unless that turns out to be impossible."""
+    if _hands_over(before) and _hands_over(after):
+        return Reloaded.HANDED_OVER
+    if _layout(before.binary) == _layout(after.binary):
+        return Reloaded.KEPT
+    return Reloaded.ANEW
+
+
+def _hands_over(module: CompiledModule) -> bool:
+    return module.info.takes_bytes and all(
+        module.functions.get(name) == kind for name, kind in _TYPES.items()
+    )
+
+
+@lru_cache(16)
+def _layout(binary: bytes) -> bytes:
+    """
+    Return a digest of all that a module's memory may refer to: every section but code and names.
+
+    Equal ones have the same data, globals, tables of functions, and numbers and types of functions.
+    """
+    digest = hashlib.sha256()
+    for section in parse(binary).sections:
+        if section.id not in (SectionId.CODE, SectionId.CUSTOM):
+            digest.update(bytes((section.id,)) + binary[section.payload : section.end])
+    return digest.digest()
