@@ -213,6 +213,13 @@ def require_seed(value: SupportsIndex) -> int:
     return seed
 
 
+def require_flag(name: str, value: bool) -> bool:  # it is what is looked at
+    """Return True or False. Raises UsageError for anything else."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} is {cut_repr(value)}: it takes True or False")
+    return value
+
+
 def require_threads(value: Threads) -> int | Literal["auto"]:
     """Return a number of threads, 1 to 256, or "auto". Raises UsageError for anything else."""
     if isinstance(value, str) and value == "auto":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -28,15 +29,18 @@ from arkml.guests.guest import (
     take_start,
 )
 from arkml.guests.instance import SharedResources
+from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.shares import FleetShares
 from arkml.limits import (
     RUN_SECONDS,
     Budget,
     call_limits,
     number_of_guests,
+    require_flag,
     require_seed,
     whole_number,
 )
+from arkml.policies.sources import Named, policy_source
 from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
@@ -64,6 +68,7 @@ class Fleet(Sealed, Unique, Closing):
         shared: SharedResources,
         make: Callable[[int], Guest],
         require_room: Callable[[int], None],
+        policies: PolicyChanges,
     ) -> None:
         labels = {guest: label for label, guest in enumerate(guests)}
         self._members = _Members(tuple(guests), labels, Statistics(), Usage(), {})
@@ -75,6 +80,7 @@ class Fleet(Sealed, Unique, Closing):
         self._call_guard = shared.call_guard
         self._make = make
         self._require_room = require_room
+        self._policies, self._library = policies, shared.library
         self._is_closed = False
         self._has_deferred_start = guests[0].info.startup.deferred is not None
         self._parts = FleetParts(
@@ -208,6 +214,33 @@ class Fleet(Sealed, Unique, Closing):
         with self._changing():
             self._require_member(guest)
             self._change({guest: None})
+
+    def use(
+        self, policy: Named, *, outputs: str | Sequence[str] = (), watch: bool = False
+    ) -> Future[None]:
+        """
+        Answer the guests of this fleet with another policy, from their next call on.
+
+        As `Host.use`, for one fleet: from now on `Host.use` changes nothing for it.
+
+        Args:
+            policy: A policy as `Host.use` takes it; None lets guests use their own snapshots.
+            outputs: The names of the outputs of a policy file that hold its actions.
+            watch: True loads the file again whenever it has changed.
+
+        Returns:
+            A future, as `Host.use`.
+
+        Raises:
+            UsageError: An argument has a wrong type or value, or the fleet is closed.
+
+        Example:
+            fleet.use("sneak.onnx").result()
+
+        """
+        self._require_open()
+        source = policy_source(policy, outputs)
+        return self._policies.use(source, self._library, is_watched=require_flag("watch", watch))
 
     @property
     def statistics(self) -> Statistics:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from arkml.abi.codes import SnapshotFormat
 from arkml.base.loggers import SafeLogger, notice
 from arkml.errors import AbiError
+from arkml.policies.demands import SessionDemand
 from arkml.policies.onnx import session_bytes
 from arkml.sessions import responses
 from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
@@ -52,8 +53,23 @@ class _SnapshotSessions(Family):
             actions = policy.num_actions if num_actions is None else num_actions
             if num_actions is None:
                 responses.require_countable(0, actions)
+            demand = SessionDemand(
+                guest.library.keep(snapshot, lease.digest),
+                snapshot_format,
+                features,
+                actions,
+                declared.of_rows,
+                declared.parts_of,
+                origin=declared.origin,
+            )
             return guest.sessions.open_inference(
-                policy, features, actions, is_of_guest=is_of_guest, released=lease.release
+                policy,
+                features,
+                actions,
+                is_of_guest=is_of_guest,
+                released=lease.release,
+                demand=guest.library.demands.open_session(demand),
+                recount=lease.recount,
             )
 
 

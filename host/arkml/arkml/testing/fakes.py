@@ -14,7 +14,8 @@ from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import short_repr
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable
-from arkml.policies.library import BranchesOf, PartsOf, PolicyLibrary, no_branches, no_parts
+from arkml.policies.demands import BranchesOf, PartsOf
+from arkml.policies.library import PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.sessions.session import Origin, Ready
