@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -16,16 +16,18 @@ from arkml.errors import ArkmlError, UsageError
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.policy_watch import FileWatch, watch
 from arkml.limits import Limits
-from arkml.policies.demands import Demand, Offer
+from arkml.policies.demands import PolicyOffer
 from arkml.policies.describe import require_loadable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
-from arkml.policies.onnx import Moves
+from arkml.policies.onnx import PolicyMoves
 from arkml.policies.policy_files import PolicyFile
 from arkml.policies.sources import Override, PolicySource
 from arkml.runtime.call_guard import CallGuard, GuardedCalls
 
 log = SafeLogger(__name__)
+
+_WAITING = 2  # the first may have begun, the second takes the last offer
 
 
 class PolicyChanges:
@@ -109,54 +111,66 @@ class PolicyChanges:
     def _change(self, source: PolicySource, library: PolicyLibrary | None) -> None:
         """Load a policy and offer it, or raise and leave all as it is."""
         try:
-            self._load(source, library)
+            override = source.read(self._limits)
+            if isinstance(override, PolicyFile):
+                require_loadable(override, self._models, self._limits)
+            self._offer(override, library, _Notice(source.name))
         except ArkmlError as error:
             if not self._is_closed:
                 log.warning("policy %s is not used, the one before stays: %s", source.name, error)
             raise
+        except Exception:
+            log.exception("policy %s is not used, a bug of the host", source.name)
+            raise
+        log.info("policy %s answers from the next frame on", source.name)
 
-    def _load(self, source: PolicySource, library: PolicyLibrary | None) -> None:
-        override = source.read(self._limits)
-        if isinstance(override, PolicyFile):
-            require_loadable(override, self._models, self._limits)
-        offers: dict[PolicyLibrary, Offer] = {}
-        while (unmet := self._offered(override, library, offers, source)) is not None:
+    def _offer(self, override: Override, library: PolicyLibrary | None, notice: _Notice) -> None:
+        """Meet the demands of all guests, and then make the offer to all at once."""
+        offers: dict[PolicyLibrary, PolicyOffer] = {}
+        while True:
+            for one in self._targets(library):
+                if one not in offers:
+                    offers[one] = PolicyOffer(one.successor(override), notice.give)
+            with self.lock:
+                self._require_open()
+                targets = self._targets(library)
+                unmet = [
+                    (offers[one], demand)
+                    for one in targets
+                    if one in offers
+                    for demand in one.demands.unmet(offers[one])
+                ]
+                if not unmet and all(one in offers for one in targets):
+                    self._commit(override, library, {one: offers[one] for one in targets})
+                    return
             for offer, demand in unmet:
                 offer.meet(demand)
 
-    def _offered(
+    def _targets(self, library: PolicyLibrary | None) -> list[PolicyLibrary]:
+        """Return the libraries that a change is for."""
+        if library is not None:
+            return [library]
+        with self.lock:
+            return [one for one in self._libraries if one not in self._apart]
+
+    def _commit(
         self,
         override: Override,
         library: PolicyLibrary | None,
-        offers: dict[PolicyLibrary, Offer],
-        source: PolicySource,
-    ) -> list[tuple[Offer, Demand]] | None:
-        """Make the offers of a change and return None, or the demands that are not met yet."""
-        with self.lock:
-            self._require_open()
-            if library is None:
-                targets = [one for one in self._libraries if one not in self._apart]
-            else:
-                targets = [library]
-            unmet: list[tuple[Offer, Demand]] = []
-            for one in targets:
-                if one not in offers:
-                    offers[one] = Offer(one.successor(override))
-                unmet += [(offers[one], demand) for demand in one.demands.unmet(offers[one])]
-            if unmet:
-                return unmet
-            take = partial(_take, notice=_Notice(source.name))
-            for one in targets:
-                one.demands.offer(offers[one])
-                if (call_guard := self._libraries[one]) is None:
-                    take(weakref.ref(one), ())
-                else:
-                    call_guard.waiting.append(partial(take, weakref.ref(one)))
-            if library is None:
-                self.override = override
-            else:
-                self._apart.add(library)
-            return None
+        offers: Mapping[PolicyLibrary, PolicyOffer],
+    ) -> None:
+        """Have the offers taken before the next calls of their guests, and by guests to come."""
+        for one, offer in offers.items():
+            one.demands.offer(offer)
+            call_guard = self._libraries[one]
+            if call_guard is None:
+                _take(weakref.ref(one), ())
+            elif len(call_guard.waiting) < _WAITING:
+                call_guard.waiting.append(partial(_take, weakref.ref(one)))
+        if library is None:
+            self.override = override
+        else:
+            self._apart.add(library)
 
 
 class _Notice:
@@ -175,24 +189,27 @@ class _Notice:
             )
 
 
-def _take(
-    reference: weakref.ref[PolicyLibrary], callers: Iterable[GuardedCalls], *, notice: _Notice
-) -> None:
-    """Have guests answered by what their library was offered last, on their thread."""
+def _take(reference: weakref.ref[PolicyLibrary], callers: Iterable[GuardedCalls]) -> None:
+    """
+    Have guests answered by what their library was offered last, on their thread.
+
+    If it is cut off, and then called again, all guests have the policy, and some agents may begin
+    anew.
+    """
     library = reference()
-    offer = None if library is None else library.demands.take()
+    offer = None if library is None else library.demands.waiting()
     if library is None or offer is None:
         return
     assert isinstance(offer.loader, PolicyLibrary)
     library.become(offer.loader)
-    moves = Moves()
+    moves = PolicyMoves()
     for caller in callers:
         if isinstance(caller, CallLoop):
             caller.instance.use(offer, moves)
     moves.make()
-    offer.forget()
+    library.demands.take(offer)
     if not moves.are_whole:
-        notice.give()
+        offer.renewed()
 
 
 def _load_again(

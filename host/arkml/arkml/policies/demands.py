@@ -130,15 +130,17 @@ class BrainDemand:
 Demand: TypeAlias = SessionDemand | BrainDemand
 
 
-class Offer:
+class PolicyOffer:
     """
     A policy that answers guests from their next call on, in each form that they need.
 
-    `loader` makes further forms, `policies` and `networks` hold those that meet demands.
+    `loader` makes further forms, `policies` and `networks` hold those that meet demands. `renewed`
+    is called once it is taken, if agents then begin with recurrent states of zeros.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, renewed: Callable[[], object]) -> None:
         self.loader = loader
+        self.renewed = renewed
         self.policies: dict[SessionDemand, Policy] = {}
         self.networks: dict[BrainDemand, Network] = {}
 
@@ -170,8 +172,8 @@ class Demands:
         self._lock = lock
         self._sessions: WeakValueDictionary[Hashable, SessionDemand] = WeakValueDictionary()
         self._brains: WeakSet[BrainDemand] = WeakSet()
-        self._offered: Offer | None = None
-        self._taken: Offer | None = None
+        self._offered: PolicyOffer | None = None
+        self._taken: PolicyOffer | None = None
 
     def open_session(self, demand: SessionDemand) -> SessionDemand:
         """
@@ -191,22 +193,23 @@ class Demands:
         self._meet(demand)
         return demand
 
-    def unmet(self, offer: Offer) -> list[Demand]:
+    def unmet(self, offer: PolicyOffer) -> list[Demand]:
         """Return the demands that an offer does not meet yet. Call it with the lock held."""
         every: list[Demand] = [*self._sessions.values(), *self._brains]
         return [demand for demand in every if not offer.meets(demand)]
 
-    def offer(self, offer: Offer) -> None:
+    def offer(self, offer: PolicyOffer) -> None:
         """Have an offer taken that meets all demands. Call it with the lock held."""
         self._offered = offer
 
-    def take(self) -> Offer | None:
-        """Return the last offer, once, on the thread of the guests. Waits for nothing."""
-        offer = self._offered
-        if offer is self._taken:
-            return None
+    def waiting(self) -> PolicyOffer | None:
+        """Return the last offer if it is not taken, on the thread of the guests; do not wait."""
+        return None if self._offered is self._taken else self._offered
+
+    def take(self, offer: PolicyOffer) -> None:
+        """Note that guests have an offer, which lets go of its forms."""
         self._taken = offer
-        return offer
+        offer.forget()
 
     def _meet(self, demand: Demand) -> None:
         offer = self._offered  # after the demand is known: an offer from now on meets it

@@ -66,6 +66,7 @@ class PolicyLibrary:
         override: Override = None,
         limits: Limits = _LIMITS,
         helpers: Helpers | None = None,
+        workspace: PolicyWorkspace | None = None,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._models = models
@@ -74,7 +75,7 @@ class PolicyLibrary:
         self._override = override if isinstance(override, PolicyFile) else None
         self._given = None if isinstance(override, PolicyFile) else override
         self._limits = limits
-        self._workspace = PolicyWorkspace(helpers=helpers)
+        self._workspace = workspace or PolicyWorkspace(helpers=helpers)
         self.demands = Demands(lock or RLock())
         """The demands of the sessions and brains that are open."""
         self._lock = Lock()
@@ -184,15 +185,14 @@ class PolicyLibrary:
 
         They share the workspace, so that agents can move from policies of this one.
         """
-        other = PolicyLibrary(
+        return PolicyLibrary(
             self._models,
             seed=self.seed,
             deterministic=self._deterministic,
             override=override,
             limits=self._limits,
+            workspace=self._workspace,
         )
-        other._workspace = self._workspace
-        return other
 
     def become(self, successor: PolicyLibrary) -> None:
         """Load what `successor` would load from now on, the policies that it has made included."""

@@ -290,7 +290,7 @@ def takes_masks(policy: Policy) -> bool:
     return isinstance(policy, OnnxPolicy) and policy.takes_masks
 
 
-class Moves:
+class PolicyMoves:
     """
     Sessions that other policies answer from now on, which their former ones then hand over.
 
@@ -313,11 +313,13 @@ class Moves:
     def make(self) -> None:
         """Have the policies take over the agents, and those of the embedder forget them."""
         for former, policy, keys in self._keys.values():
+            if former is policy:
+                continue
             self.are_whole &= _hand_over(_unmasked(former), _unmasked(policy), keys)
 
 
 def _hand_over(former: Policy, policy: Policy, keys: Collection[int]) -> bool:
-    """Return False if agents begin with states of zeros, see `Moves`."""
+    """Return False if agents begin with states of zeros, see `PolicyMoves`."""
     if isinstance(policy, OnnxPolicy) and isinstance(former, OnnxPolicy):
         return policy.take_from(former, keys)
     if not (isinstance(policy, ObjectPolicy) and policy.is_made_of(former)):

@@ -35,7 +35,8 @@ class CallGuard:
     Lock that admits one call at a time, of one guest or of the guests that share columns.
 
     `lost` counts the guests that were abandoned or closed, `callers` holds the live ones. What lies
-    in `waiting` is called with these, and taken out, before the next call: any thread may append.
+    in `waiting` is called with these before the next call, and then taken out, which another thread
+    may append to. If an exception of a signal handler cuts it off, it is called again.
 
     A signal handler can raise on the main thread between any two instructions of Python, and so cut
     a call off outside of every `finally` that would open the guard. The next call that finds it
@@ -107,7 +108,8 @@ class CallGuard:
         """Do what waits for the time between two calls; an exception ends the call."""
         try:
             while self.waiting:
-                self.waiting.popleft()(self.callers)
+                self.waiting[0](self.callers)
+                self.waiting.popleft()
         except BaseException:
             self.end()
             raise

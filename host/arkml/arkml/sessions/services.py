@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from arkml.limits import Limits
-from arkml.policies.demands import Offer
-from arkml.policies.onnx import Moves, session_bytes
+from arkml.policies.demands import PolicyOffer
+from arkml.policies.onnx import PolicyMoves, session_bytes
 from arkml.sessions import core, future_handlers, hive_calls
 from arkml.sessions.brain_calls import MlInferenceV0
 from arkml.sessions.brains import Brain
@@ -185,7 +185,7 @@ class Services:
         """Return the session in slot `index` of the handle table."""
         return self._guest.sessions.at(index)
 
-    def use(self, offer: Offer, moves: Moves, *, is_of_guest: bool) -> None:
+    def use(self, offer: PolicyOffer, moves: PolicyMoves, *, is_of_guest: bool) -> None:
         """
         Have the policies of an offer answer sessions of inference and brains from now on.
 
