@@ -5,6 +5,7 @@ import gc
 import logging
 import threading
 from concurrent.futures import CancelledError
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -21,10 +22,14 @@ from tests.integration.guest_text import (
     i32,
     module,
 )
+from tests.integration.test_environment import BY_V1, INITIAL, RUNNING, scripted
 from tests.unit import policy_models as build
 
 import arkml
+from arkml import GuestEnv
 from arkml.abi.codes import SnapshotFormat
+from arkml.envs.gymnasium_env import GuestGymEnv
+from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.errors import InvalidArguments, ModelRejected, UsageError
 from arkml.guests import policy_changes
 from arkml.guests.guest import calls_of
@@ -383,6 +388,73 @@ def test_frames_of_an_applet_change_between_two_of_them(make_host):
         assert fleet.update() == {}
 
     assert asked == [80] * 5
+
+
+@pytest.mark.parametrize("kind", [GuestGymEnv, GuestFleetVectorEnv])
+def test_environments_go_on_when_their_host_gets_another_policy(make_host, kind):
+    """Their sessions are answered by the actions of `step`, whatever the policy is."""
+
+    def returns(change):
+        host = make_host(policy=GUESTS / "policies" / "pointmass.onnx")
+        found = []
+        with closing(kind(GUESTS / "c_choosers.wasm", host=host, configure=(1, 1))) as env:
+            env.action_space.seed(3)
+            env.reset(seed=3)
+            for number in range(60):
+                if number % 20 == 10:
+                    change(host)
+                step = env.step(env.action_space.sample())
+                found.append([np.asarray(one).tolist() for one in step[:4]])
+                if kind is GuestGymEnv and (step[2] or step[3]):
+                    env.reset()
+        return found
+
+    assert returns(lambda host: host.use(linear(SECOND)).result()) == returns(lambda _: None)
+
+
+def test_sessions_that_an_environment_does_not_step_change(make_host):
+    """A guest that asks the policy of its host in each frame of its training."""
+    asked = []
+
+    def policy(factor):
+        def act(observations):
+            asked.append(factor)
+            return observations[:, :1] * factor
+
+        return act
+
+    asking = {
+        "imports": BY_V1["imports"]
+        + """
+        (import "ark-ml-v1" "ml__start_inference"
+          (func $open (param i32 i32 i32 i32 i32 i32) (result i32)))
+        (import "ark-ml-v1" "ml__push_inference_observation"
+          (func $see (param i64 i64 i32 f32 i32 i32 f32) (result i32)))
+        (import "ark-ml-v1" "ml__submit_inference_observations"
+          (func $ask (param i64 i32 i32 i32 i32) (result i32)))""",
+        "answer": BY_V1["answer"]
+        + """
+        (func $think
+          (if (i32.eqz (global.get $turn)) (then (drop (call $open (i32.const 1) (i32.const 1)
+            (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 1024)))))
+          (drop (call $see (i64.load (i32.const 1024)) (i64.const 1) (i32.const 0) (f32.const 0)
+            (i32.const 128) (i32.const 1) (f32.const 0)))
+          (drop (call $ask (i64.load (i32.const 1024)) (i32.const 1032) (i32.const 1)
+            (i32.const 1036) (i32.const 1))))""",
+    }
+    turns = [[(1, INITIAL, 0)], *[[(1, RUNNING, 0)]] * 5]
+    guest = scripted(*turns, each="(call $think)", by=asking)
+    host = make_host(policy=policy(1))
+    with closing(GuestEnv(guest, host=host)) as env:
+        env.reset(seed=1)
+        env.step(np.zeros((1, 1), np.float32))
+        before = list(asked)
+        host.use(policy(2)).result()
+        for _ in range(2):
+            env.step(np.zeros((1, 1), np.float32))
+
+    assert before == [1, 1]
+    assert asked[2:] == [2, 2]
 
 
 # What the embedder's objects see.
