@@ -57,9 +57,9 @@ class Limits:
         descriptors: Files and directories of WASI open at once, with the three streams.
         call_seconds: Time of one call including the waits that the guest asks for; it does not hold
             for cmdlets. None sets no limit.
-        guest_bytes: Bytes of one guest together: wasm memory, columns, models in use and their work
-            space, brains, states of agents, requests to hives with their results, and vectors that
-            calls leave.
+        guest_bytes: Bytes of one guest together: wasm memory, columns, snapshots, models in use
+            and their work space, brains, states of agents, requests to hives with their results,
+            and vectors that calls leave.
         host_bytes: Bytes of all guests of a host: their largest possible memories and all their
             other memory. None sets no limit.
         frames_over_share: Frames of the last 20 in which a guest of a fleet may exceed its share of
