@@ -746,6 +746,58 @@ def test_a_policy_changes_the_policy_within_a_frame(make_host):
     assert answers == [[0.5] * 3, [3.5] * 3]
 
 
+def test_guests_come_and_go_while_policies_change(make_host):
+    host = make_host(policy=linear((1, 0)))
+    stays = host.fleet(ACTOR, 3)
+    stays.call("open")
+    ended = threading.Event()
+
+    def change():
+        for number in range(100):
+            host.use(None if number % 5 == 4 else linear((number % 3, 0))).result()
+        host.use(linear((100, 0))).result()
+        ended.set()
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    answers, is_last = [], False
+    while not is_last:
+        is_last = ended.is_set()
+        with host.load(ACTOR) as guest:
+            assert guest.call("open") == guest.call("step", 1) == guest.call("close") == 0
+            answers.append(guest.call("action", 0))
+        stays.join()
+        assert stays.call("open", only=[3]).values == [0]
+        assert set(stays.call("step", 1).values) == {0}
+        assert len({one.call("action", 0) for one in stays.guests}) == 1
+        stays.remove(stays.guests[3])
+    changer.join()
+
+    assert answers[-1] == 50
+    assert stays.guests[0].call("action", 0) == 50
+
+
+def test_a_change_that_is_cut_off_is_made_by_the_next_call(make_host):
+    class Interrupted(Doubling):
+        def forget(self, key):
+            super().forget(key)
+            if len(self.forgotten) == 1:
+                raise KeyboardInterrupt
+
+    policy = Interrupted()
+    host = make_host(policy=policy)
+    fleet = host.fleet(ACTOR, 3)
+    fleet.call("open")
+    fleet.call("step", 1)
+    host.use(linear((7, 0))).result()
+    with pytest.raises(KeyboardInterrupt):
+        fleet.call("step", 1)
+    fleet.call("step", 1)
+
+    assert [guest.call("action", 0) for guest in fleet.guests] == [3.5] * 3
+    assert len(policy.forgotten) == len(set(policy.forgotten)) == 3
+
+
 # What is left behind.
 
 
@@ -793,6 +845,20 @@ def test_a_guest_is_charged_for_its_snapshot_and_for_the_model_that_acts(make_ho
 
     assert sizes[0] == sizes[2] > 2 * len(model)
     assert sizes[1] == len(model)
+
+
+def test_work_space_is_charged_for_a_model_of_the_guest_alone(make_host):
+    host = make_host()
+    guest = host.load(player(adding(FIRST, width=64)))
+    guest.call("open0")
+    sizes = []
+    for policy in (None, adding(SECOND, width=64), None):
+        host.use(policy).result()
+        guest.call("step", 100)
+        sizes.append(guest.account.work_bytes)
+
+    assert sizes[0] == sizes[2] > 100 * 64 * 4
+    assert sizes[1] == 0
 
 
 def test_a_guest_that_fails_or_closes_before_it_takes_a_policy_harms_none(make_host):

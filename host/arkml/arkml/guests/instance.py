@@ -23,7 +23,6 @@ from arkml.guests.news import GuestNews
 from arkml.limits import Limits
 from arkml.policies.demands import PolicyOffer
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.onnx import PolicyMoves
 from arkml.runtime.account import Account, Usage
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import Region
@@ -288,9 +287,9 @@ class Instance(Unique):
             "work_bytes": workspace.work_bytes(self.number),
         }
 
-    def use(self, offer: PolicyOffer, moves: PolicyMoves) -> None:
+    def use(self, offer: PolicyOffer) -> None:
         """Have the policies of an offer answer, between two calls; see `Services.use`."""
-        self.services.use(offer, moves, is_of_guest=self.library.takes_snapshots)
+        self.services.use(offer, is_of_guest=self.library.takes_snapshots)
         self._columns.version += 1  # plans of a fleet name the policies
 
     def close(self) -> None:

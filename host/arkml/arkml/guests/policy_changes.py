@@ -20,7 +20,6 @@ from arkml.policies.demands import PolicyOffer
 from arkml.policies.describe import require_loadable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
-from arkml.policies.onnx import PolicyMoves
 from arkml.policies.policy_files import PolicyFile
 from arkml.policies.sources import Override, PolicySource
 from arkml.runtime.call_guard import CallGuard, GuardedCalls
@@ -193,8 +192,7 @@ def _take(reference: weakref.ref[PolicyLibrary], callers: Iterable[GuardedCalls]
     """
     Have guests answered by what their library was offered last, on their thread.
 
-    If it is cut off, and then called again, all guests have the policy, and some agents may begin
-    anew.
+    Called again after it was cut off, it makes the rest of the change.
     """
     library = reference()
     offer = None if library is None else library.demands.waiting()
@@ -202,13 +200,12 @@ def _take(reference: weakref.ref[PolicyLibrary], callers: Iterable[GuardedCalls]
         return
     assert isinstance(offer.loader, PolicyLibrary)
     library.become(offer.loader)
-    moves = PolicyMoves()
     for caller in callers:
         if isinstance(caller, CallLoop):
-            caller.instance.use(offer, moves)
-    moves.make()
+            caller.instance.use(offer)
+    offer.moves.make()
     library.demands.take(offer)
-    if not moves.are_whole:
+    if not offer.moves.are_whole:
         offer.renewed()
 
 

@@ -10,6 +10,7 @@ from weakref import WeakSet, WeakValueDictionary
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments
 from arkml.policies.network import Network
+from arkml.policies.onnx import PolicyMoves
 from arkml.policies.policy import Policy
 from arkml.policies.ports import Parts, Port, listed
 
@@ -135,12 +136,14 @@ class PolicyOffer:
     A policy that answers guests from their next call on, in each form that they need.
 
     `loader` makes further forms, `policies` and `networks` hold those that meet demands. `renewed`
-    is called once it is taken, if agents then begin with recurrent states of zeros.
+    is called once it is taken, if agents then begin with recurrent states of zeros. `moves` are
+    those of the agents.
     """
 
     def __init__(self, loader: Loader, renewed: Callable[[], object]) -> None:
         self.loader = loader
         self.renewed = renewed
+        self.moves = PolicyMoves()
         self.policies: dict[SessionDemand, Policy] = {}
         self.networks: dict[BrainDemand, Network] = {}
 

@@ -199,6 +199,7 @@ class PolicyLibrary:
         with self._lock:
             self._override, self._given = successor._override, successor._given
             self._policies = successor._policies
+        self._workspace.renew()
 
     def keep(self, snapshot: bytes, digest: bytes) -> Snapshot:
         """Return the snapshot of a guest, whose bytes are kept once for all guests of the host."""

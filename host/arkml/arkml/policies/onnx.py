@@ -304,6 +304,8 @@ class PolicyMoves:
 
     def note(self, former: Policy, policy: Policy, key: int) -> None:
         """Note that `policy` answers session `key` after `former`."""
+        if former is policy:  # noted before, and then cut off
+            return
         pair = id(former), id(policy)
         noted = self._keys.get(pair)
         if noted is None:
@@ -312,19 +314,19 @@ class PolicyMoves:
 
     def make(self) -> None:
         """Have the policies take over the agents, and those of the embedder forget them."""
-        for former, policy, keys in self._keys.values():
-            if former is policy:
-                continue
+        while self._keys:
+            pair, (former, policy, keys) = next(iter(self._keys.items()))
             self.are_whole &= _hand_over(_unmasked(former), _unmasked(policy), keys)
+            del self._keys[pair]  # last: what is cut off is made again
 
 
-def _hand_over(former: Policy, policy: Policy, keys: Collection[int]) -> bool:
+def _hand_over(former: Policy, policy: Policy, keys: list[int]) -> bool:
     """Return False if agents begin with states of zeros, see `PolicyMoves`."""
     if isinstance(policy, OnnxPolicy) and isinstance(former, OnnxPolicy):
         return policy.take_from(former, keys)
     if not (isinstance(policy, ObjectPolicy) and policy.is_made_of(former)):
-        for key in keys:
-            former.forget(key)
+        while keys:
+            former.forget(keys.pop())
     return not (isinstance(policy, OnnxPolicy) and policy.is_recurrent)
 
 

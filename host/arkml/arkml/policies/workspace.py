@@ -145,6 +145,10 @@ class PolicyWorkspace:
         if self._work_bytes.pop(guest, 0):
             self._is_surplus = True
 
+    def renew(self) -> None:
+        """Have arrays made anew for the next batch, for which the guests pay if it is theirs."""
+        self._is_surplus = True
+
     def require_batch(self, rows: int, size: int) -> None:
         """Raise Unavailable if `size` bytes are over the limit for a batch of `rows` rows."""
         if size > self._batch_bytes:

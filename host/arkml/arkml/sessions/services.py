@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from arkml.limits import Limits
 from arkml.policies.demands import PolicyOffer
-from arkml.policies.onnx import PolicyMoves, session_bytes
+from arkml.policies.onnx import session_bytes
 from arkml.sessions import core, future_handlers, hive_calls
 from arkml.sessions.brain_calls import MlInferenceV0
 from arkml.sessions.brains import Brain
@@ -185,16 +185,16 @@ class Services:
         """Return the session in slot `index` of the handle table."""
         return self._guest.sessions.at(index)
 
-    def use(self, offer: PolicyOffer, moves: PolicyMoves, *, is_of_guest: bool) -> None:
+    def use(self, offer: PolicyOffer, *, is_of_guest: bool) -> None:
         """
         Have the policies of an offer answer sessions of inference and brains from now on.
 
-        It meets the demands of all of them. `moves` notes what is then to be handed over.
+        It meets the demands of all of them. Its `moves` note what is then to be handed over.
         """
         for item in self._guest.handles.items():
             if isinstance(item, InferenceSession) and item.demand is not None:
                 policy = offer.policies[item.demand]
-                moves.note(item.policy, policy, item.key)
+                offer.moves.note(item.policy, policy, item.key)
                 if is_of_guest or item.is_of_guest:
                     item.recount(session_bytes(policy))
                 item.use(policy, is_of_guest=is_of_guest)
@@ -202,7 +202,7 @@ class Services:
             return
         for item in self._guest.brains.items():
             if isinstance(item, Brain) and item.demand is not None:
-                moves.are_whole &= item.use(offer.networks[item.demand])
+                offer.moves.are_whole &= item.use(offer.networks[item.demand])
             elif isinstance(item, Load) and item.demand is not None:
                 item.network = offer.networks[item.demand]
                 item.lease.recount(item.network.session_bytes)
