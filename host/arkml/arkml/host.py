@@ -256,9 +256,10 @@ class Host(Sealed, Unique, Closing):
         Returns:
             A future of `concurrent.futures`, which is done when the policy is in use. Its `result`
             waits, and raises ModelRejected for a file that cannot act, InvalidArguments for a
-            policy that does not fit an open session, UsageError for a file that cannot be read or
-            a host that was closed meanwhile, and CancelledError if that was before the load began.
-            Failures are logged, too. In a coroutine await `asyncio.wrap_future(future)`.
+            policy that does not fit an open session, Unavailable where loading took too long on a
+            busy machine, UsageError for a file that cannot be read or a host that was closed
+            meanwhile, and CancelledError if that was before the load began. Failures are logged,
+            too. In a coroutine await `asyncio.wrap_future(future)`.
 
         Raises:
             UsageError: An argument has a wrong type or value, or the host is closed.

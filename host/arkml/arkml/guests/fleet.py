@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -40,11 +41,14 @@ from arkml.limits import (
     require_seed,
     whole_number,
 )
-from arkml.policies.sources import Named, policy_source
+from arkml.policies.given import PolicyFunction
+from arkml.policies.policy import Policy
+from arkml.policies.sources import policy_source
 from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
 from arkml.runtime.interrupts import GUARD
+from arkml.runtime.memory import BytesLike
 
 
 class Fleet(Sealed, Unique, Closing):
@@ -216,7 +220,11 @@ class Fleet(Sealed, Unique, Closing):
             self._change({guest: None})
 
     def use(
-        self, policy: Named, *, outputs: str | Sequence[str] = (), watch: bool = False
+        self,
+        policy: str | os.PathLike[str] | BytesLike | Policy | PolicyFunction | None,
+        *,
+        outputs: str | Sequence[str] = (),
+        watch: bool = False,
     ) -> Future[None]:
         """
         Answer the guests of this fleet with another policy, from their next call on.
