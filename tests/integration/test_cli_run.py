@@ -18,6 +18,7 @@ from tests.integration.command_line import (
 
 APPLET = GUESTS / "c_applet.wasm"
 INFER = GUESTS / "ark_api" / "cmdlet_infer_016.wasm"
+POINTMASS = GUESTS / "policies" / "pointmass.onnx"
 MODULE_RUN = GUESTS / "ark_api" / "module_run_016.wasm"
 
 
@@ -490,3 +491,17 @@ def test_no_policy_library_is_loaded_for_a_guest_without_policy(wat):
     )  # fmt: skip
 
     assert run.stderr == "running guest.wat (applet)\n\n"
+
+
+def test_a_watched_policy_acts_and_is_told():
+    run = arkml("run", APPLET, "--policy", POINTMASS, "--watch", "--frames", "30")
+
+    assert run.status == 0
+    assert f"policy {POINTMASS} answers from the next frame on" in run.err
+
+
+def test_watch_is_about_a_policy():
+    refused = arkml("run", APPLET, "--watch")
+
+    assert refused.status == 2
+    assert "--watch is about a policy: it takes --policy" in refused.err

@@ -215,3 +215,66 @@ def test_agents_come_and_go_without_copies_of_the_others():
         table.forget(key + 100)
 
     assert table._state is kept
+
+
+# Agents that move to another table.
+
+
+def filled(workspace, width, agents, *, limit=100):
+    """A table in which agents of sessions 1 and 2 have acted twice, with a state of their own."""
+    table = AgentTable(width, workspace=workspace, agents=limit)
+    for _ in range(2):
+        for key in (1, 2):
+            state = np.full((len(agents), width), 10 * key, np.float32) + np.arange(width)
+            act(table, agents, key=key, state=state)
+    return table
+
+
+@pytest.mark.parametrize("keys", [[1], [1, 2]])
+@pytest.mark.parametrize("known", [[], [7]])
+def test_agents_move_with_their_steps_and_states(keys, known):
+    workspace = PolicyWorkspace()
+    old, new = filled(workspace, 2, [5, 9]), AgentTable(2, workspace=workspace)
+    if known:
+        act(new, known, key=3, state=np.full((1, 2), 70, np.float32))
+    new.take_from(old, keys, has_states=True)
+
+    for key in keys:
+        assert states(new, [9, 5], key) == [10 * key] * 2
+        assert act(new, [5, 9], key=key) == [2, 2]
+    assert act(old, [5], key=1) == [0]
+    assert act(old, [5], key=2) == [2 if keys == [1] else 0]
+    assert states(new, known, key=3) == [70] * len(known)
+
+
+def test_agents_move_without_states_of_another_width():
+    workspace = PolicyWorkspace()
+    old, new = filled(workspace, 2, [5, 9]), AgentTable(3, workspace=workspace)
+    new.take_from(old, [1, 2], has_states=False)
+
+    assert states(new, [5, 9]) == [0, 0]
+    assert act(new, [5, 9], key=2) == [2, 2]
+
+
+def test_a_session_with_more_agents_than_may_be_kept_begins_anew():
+    workspace = PolicyWorkspace()
+    old = filled(workspace, 1, [1, 2, 3])
+    new = AgentTable(1, workspace=workspace, agents=2)
+    new.take_from(old, [1, 2], has_states=True)
+
+    assert act(new, [1, 2], key=1) == [0, 0]
+
+
+def test_the_bytes_of_agents_move_with_them():
+    workspace = PolicyWorkspace()
+    guest = 3
+    key = guest << 32
+    old, new = AgentTable(4, workspace=workspace), AgentTable(4, workspace=workspace)
+    act(old, [1, 2, 3], key=key)
+    before = workspace.held(guest)
+    new.take_from(old, [key], has_states=True)
+
+    assert workspace.held(guest) == before > 0
+    assert (len(old), len(new)) == (0, 3)
+    new.forget(key)
+    assert workspace.held(guest) == 0

@@ -40,7 +40,11 @@ def all_of(module):
 
 def test_what_is_said_of_classes_is_said_of_public_ones():
     names = {f"{module}.{name}" for module, listed in SURFACE.items() for name in listed}
-    names |= {f"{module}.{name}" for module in ("arkml", "arkml.envs") for name in all_of(module)}
+    names |= {
+        f"{module}.{name}"
+        for module in ("arkml", "arkml.envs", "arkml.testing")
+        for name in all_of(module)
+    }
 
     assert MEMBERS.keys() | NOT_MADE_BY_PROGRAMS <= names
 

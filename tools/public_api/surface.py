@@ -81,9 +81,9 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     "arkml.CompiledModule": ("digest", "functions", "info", "limits", "name"),
     "arkml.Fleet": (
         "__len__", "call", "close", "guests", "initialize", "join", "name", "remove", "replace",
-        "statistics", "update",
+        "statistics", "update", "use",
     ),
-    "arkml.Host": ("__init__", "close", "compile", "fleet", "limits", "load", "wasi"),
+    "arkml.Host": ("__init__", "close", "compile", "fleet", "limits", "load", "use", "wasi"),
     f"{_ADAPTORS}.guest_env.AgentsConfig": (
         "__init__", "builds", "module", "module_hash", "options", "seed",
     ),
@@ -94,6 +94,11 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
         "__init__", "arguments", "builds", "count", "env", "rescales",
     ),
     f"{_ADAPTORS}.sac_rows.SacReplayBuffer": ("__len__", "batch", "build", "capacity", "push"),
+    "arkml.testing.RecordingPolicies": (
+        "__init__", "batches", "failure", "limit_runs", "load", "load_file", "load_network",
+        "load_override", "load_version", "network_keys", "networks", "policies", "prepare", "seed",
+        "snapshots", "takes_snapshots", "workspace",
+    ),
     "arkml.hive.protocol.settings.Settings": (
         "actions", "algorithm", "alpha", "batch_size", "branches", "clip_range", "demo_fraction",
         "device", "entropy_coefficient", "epochs", "features", "gae_lambda", "gamma", "hidden",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +21,11 @@ from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
 from arkml.guests.reloading import Remake
 from arkml.guests.snapshots import GuestSnapshot
-from arkml.limits import Limits, Threads, number_of_guests, require_seed
-from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
+from arkml.limits import Limits, Threads, number_of_guests, require_flag, require_seed
+from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
-from arkml.policies.policy_files import PolicyFile, output_names, read_policy_file
+from arkml.policies.sources import policy_source
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.game_functions import GameFunctions, Imports
@@ -110,14 +111,13 @@ class Host(Sealed, Unique, Closing):
         if not isinstance(wasi, WasiGrant | None):
             raise UsageError(f"wasi is {cut_repr(wasi)}: it takes arkml.WasiGrant")
         for what, flag in (("deterministic", deterministic), ("stub_missing", stub_missing)):
-            if not isinstance(flag, bool):
-                raise UsageError(f"{what} is {cut_repr(flag)}: it takes True or False")
+            require_flag(what, flag)
         seed = require_seed(seed)
         self.limits: Limits = limits or Limits()
         self.wasi = wasi
         self._stub_missing = stub_missing
         self._game = GameFunctions(imports)
-        override = _override(policy, output_names(outputs), self.limits)
+        override = policy_source(policy, outputs).read(self.limits)
         self._gateways = _Gateways(hive)
         self._loader = GuestLoader(
             self.limits,
@@ -292,6 +292,51 @@ class Host(Sealed, Unique, Closing):
             raise
         return guest
 
+    def use(
+        self,
+        policy: Source | Policy | PolicyFunction | None,
+        *,
+        outputs: str | Sequence[str] = (),
+        watch: bool = False,
+    ) -> Future[None]:
+        """
+        Answer all guests with another policy, from their next call on.
+
+        The policy is read, vetted and loaded on a thread, and no call waits for it. Once the future
+        is done, calls that begin are answered by it; the guests of a fleet or an environment change
+        together. If the policy is refused, or does not fit an open session of one guest, all keep
+        the policy before. Noise goes on with the steps of each agent, and recurrent states stay
+        where old and new ones have the same shapes; else they begin as zeros. Fleets that have a
+        policy of their own by `Fleet.use` keep it.
+
+        Args:
+            policy: A path, bytes, a `Policy` or a function, as `Host` takes it. None lets each
+                guest use its own snapshots.
+            outputs: The names of the outputs of a policy file that hold its actions.
+            watch: True loads the file again whenever it has changed, until the next call of `use`.
+                A file that is refused is told in the log, once, and the policy before stays.
+
+        Returns:
+            A future of `concurrent.futures`, which is done when the policy is in use. Its `result`
+            waits, and raises ModelRejected for a file that cannot act, InvalidArguments for a
+            policy that does not fit an open session, Unavailable where loading took too long on a
+            busy machine, UsageError for a file that cannot be read or a host that was closed
+            meanwhile, and CancelledError if that was before the load began. Failures are logged,
+            too. In a coroutine await `asyncio.wrap_future(future)`.
+
+        Raises:
+            UsageError: An argument has a wrong type or value, or the host is closed.
+
+        Example:
+            with arkml.Host(policy="walk.onnx") as host, host.load("npc.wasm") as npc:
+                npc.update()
+                host.use("run.onnx").result()
+                npc.update()
+
+        """
+        source = policy_source(policy, outputs)
+        return self._loader.policies.use(source, is_watched=require_flag("watch", watch))
+
     @property
     def account(self) -> Usage:
         """
@@ -383,15 +428,3 @@ def read_source(source: Source, name: str | None = None) -> tuple[bytes, str]:
         return read_file(path), name or path.name
     except OSError as error:
         raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _override(
-    policy: Source | Policy | PolicyFunction | None, outputs: tuple[str, ...], limits: Limits
-) -> PolicyFile | ObjectPolicy | PolicyFunction | None:
-    if isinstance(policy, str | os.PathLike):
-        return PolicyFile(read_policy_file(policy, limits), outputs)
-    if isinstance(policy, bytes | bytearray | memoryview):
-        return PolicyFile(bytes(policy), outputs)
-    if outputs:
-        raise UsageError(f"outputs is {cut_repr(outputs)}: it is about a policy that is a file")
-    return None if policy is None else checked_policy(policy)

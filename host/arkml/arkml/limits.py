@@ -57,9 +57,9 @@ class Limits:
         descriptors: Files and directories of WASI open at once, with the three streams.
         call_seconds: Time of one call including the waits that the guest asks for; it does not hold
             for cmdlets. None sets no limit.
-        guest_bytes: Bytes of one guest together: wasm memory, columns, models in use and their work
-            space, brains, states of agents, requests to hives with their results, and vectors that
-            calls leave.
+        guest_bytes: Bytes of one guest together: wasm memory, columns, snapshots, models in use
+            and their work space, brains, states of agents, requests to hives with their results,
+            and vectors that calls leave.
         host_bytes: Bytes of all guests of a host: their largest possible memories and all their
             other memory. None sets no limit.
         frames_over_share: Frames of the last 20 in which a guest of a fleet may exceed its share of
@@ -211,6 +211,13 @@ def require_seed(value: SupportsIndex) -> int:
     if seed is None:
         raise UsageError(f"seed is {cut_repr(value)}: it takes a whole number")
     return seed
+
+
+def require_flag(name: str, value: bool) -> bool:  # it is what is looked at
+    """Return True or False. Raises UsageError for anything else."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} is {cut_repr(value)}: it takes True or False")
+    return value
 
 
 def require_threads(value: Threads) -> int | Literal["auto"]:

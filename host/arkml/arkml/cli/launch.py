@@ -107,6 +107,16 @@ class HostOptions:
             imports=self.imports,
         )
 
+    def watch_policy(self, host: Host) -> None:
+        """
+        Have a host load the file of its policy again whenever it has changed.
+
+        Raises UsageError without a policy.
+        """
+        if self.policy is None:
+            raise UsageError("--watch is about a policy: it takes --policy")
+        host.use(self.policy, outputs=tuple(self.policy_output or ()), watch=True).result()
+
     def _wasi(self, name: str, arguments: str, *, keep_stdout: bool) -> WasiGrant | None:
         if not self.wasi and not self.directory:
             return None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _EPILOG = options.epilog(
     "arkml run npc.wasm",
     "arkml run npc.wasm --frames 3600 --fps 60 --policy walk.onnx",
+    "arkml run npc.wasm --frames 36000 --fps 60 --policy walk.onnx --watch",
     "arkml run npc.wasm --instances 1000 --json",
     'arkml run tool.wasm --cmdlet "infer all"',
     "arkml run module.wasm --invoke transform --input net.onnx --out net.crvo",
@@ -72,6 +73,13 @@ class RunOptions:
         ),
     ] = None
     host: HostOptions
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Load the file of --policy again whenever it has changed, between two frames.",
+        ),
+    ] = False
     hive: Annotated[str, options.hive("none", "none embedded")] = "none"
     allow_hive: options.AllowHive = None
     data: options.HiveData = None
@@ -116,6 +124,8 @@ def run(options: RunOptions) -> int:
         hive=hive,
         keep_stdout=options.output.as_json,
     ) as host:
+        if options.watch:
+            options.host.watch_policy(host)
         summary = _perform(options, host)
     _show(options, summary)
     return print_complaints(summary.complaints)

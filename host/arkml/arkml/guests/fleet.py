@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -35,6 +36,7 @@ from arkml.guests.guest import (
     undo_reloads,
 )
 from arkml.guests.instance import SharedResources
+from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Reloaded
 from arkml.guests.shares import FleetShares
 from arkml.guests.snapshots import FleetSnapshot, require_same_module
@@ -43,9 +45,13 @@ from arkml.limits import (
     Budget,
     call_limits,
     number_of_guests,
+    require_flag,
     require_seed,
     whole_number,
 )
+from arkml.policies.given import PolicyFunction
+from arkml.policies.policy import Policy
+from arkml.policies.sources import policy_source
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
@@ -77,6 +83,7 @@ class Fleet(Sealed, Unique, Closing):
         shared: SharedResources,
         make: Callable[[int, CompiledModule], Guest],
         require_room: Callable[[int], None],
+        policies: PolicyChanges,
     ) -> None:
         labels = {guest: label for label, guest in enumerate(guests)}
         self._members = _Members(tuple(guests), labels, Statistics(), Usage(), {})
@@ -88,6 +95,7 @@ class Fleet(Sealed, Unique, Closing):
         self._call_guard = shared.call_guard
         self._make = make
         self._require_room = require_room
+        self._policies, self._library = policies, shared.library
         self._is_closed = False
         self._before: CompiledModule | None = None
         """The module before a reload, in the first calls after it."""
@@ -332,6 +340,37 @@ class Fleet(Sealed, Unique, Closing):
         )
         self._begin_trial(self._before)
         self._before = None
+
+    def use(
+        self,
+        policy: str | os.PathLike[str] | BytesLike | Policy | PolicyFunction | None,
+        *,
+        outputs: str | Sequence[str] = (),
+        watch: bool = False,
+    ) -> Future[None]:
+        """
+        Answer the guests of this fleet with another policy, from their next call on.
+
+        As `Host.use`, for one fleet: from now on `Host.use` changes nothing for it.
+
+        Args:
+            policy: A policy as `Host.use` takes it; None lets guests use their own snapshots.
+            outputs: The names of the outputs of a policy file that hold its actions.
+            watch: True loads the file again whenever it has changed.
+
+        Returns:
+            A future, as `Host.use`.
+
+        Raises:
+            UsageError: An argument has a wrong type or value, or the fleet is closed.
+
+        Example:
+            fleet.use("sneak.onnx").result()
+
+        """
+        self._require_open()
+        source = policy_source(policy, outputs)
+        return self._policies.use(source, self._library, is_watched=require_flag("watch", watch))
 
     @property
     def statistics(self) -> Statistics:

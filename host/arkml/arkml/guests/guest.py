@@ -24,7 +24,7 @@ from arkml.errors import (
 from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.instance import InstanceState
-from arkml.guests.reloading import Reloaded, Remake, Trial, way_of
+from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, way_of
 from arkml.guests.snapshots import GuestSnapshot, require_same_module
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.account import Usage
@@ -61,7 +61,7 @@ class Guest(Sealed, Unique, Closing):
         self._calls = calls
         self._instance = calls.instance
         self._remake = remake
-        self._trial: Trial | None = None
+        self._trial: ReloadTrial | None = None
         self._waits_for_start = calls.instance.module.info.startup.deferred is not None
 
     def __repr__(self) -> str:
@@ -410,7 +410,7 @@ class Guest(Sealed, Unique, Closing):
                     instance.failure = failure
                     raise
 
-        self._trial = Trial(undo, lambda: None)
+        self._trial = ReloadTrial(undo, lambda: None)
         return True
 
     def _replace_by(self, after: CompiledModule, way: Reloaded) -> None:
@@ -433,7 +433,7 @@ class Guest(Sealed, Unique, Closing):
             self._be(before, waited)
             failed.instance.close()
 
-        self._trial = Trial(undo, before.instance.close)
+        self._trial = ReloadTrial(undo, before.instance.close)
 
     def _be(self, calls: CallLoop, waits_for_start: bool) -> None:
         self._calls, self._instance = calls, calls.instance

@@ -28,6 +28,7 @@ from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.guests.news import GuestNews
 from arkml.limits import Limits
+from arkml.policies.demands import PolicyOffer
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.account import Account, Usage
 from arkml.runtime.call_guard import CallGuard
@@ -328,6 +329,11 @@ class Instance(Unique):
             "work_bytes": workspace.work_bytes(self.number),
             "snapshot_bytes": sum(list(self._snapshots.values())),
         }
+
+    def use(self, offer: PolicyOffer) -> None:
+        """Have the policies of an offer answer, between two calls; see `Services.use`."""
+        self.services.use(offer, is_of_guest=self.library.takes_snapshots)
+        self._columns.version += 1  # plans of a fleet name the policies
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call twice."""

@@ -22,14 +22,13 @@ from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
 from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
+from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Compiled, Remake
 from arkml.limits import Limits
-from arkml.policies.describe import require_loadable
-from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
-from arkml.policies.policy_files import PolicyFile
 from arkml.policies.shared_run import Helpers
+from arkml.policies.sources import Override
 from arkml.runtime.account import Usage
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
@@ -74,7 +73,7 @@ class GuestLoader:
         limits: Limits,
         *,
         wasi: WasiGrant | None,
-        override: PolicyFile | ObjectPolicy | PolicyFunction | None,
+        override: Override,
         seed: int,
         deterministic: bool,
         gateways: Gateways,
@@ -84,10 +83,9 @@ class GuestLoader:
         self._threads = threads
         self._helpers = Helpers(threads)
         self._models = ModelCache(limits)
-        if isinstance(override, PolicyFile):
-            require_loadable(override, self._models, limits)
+        self.policies: PolicyChanges = PolicyChanges(override, self._models, limits)
+        """The policy that answers the guests, and its changes."""
         self.wasi = wasi
-        self._override = override
         self._seed = seed
         self._deterministic = deterministic
         self._gateways = gateways
@@ -120,14 +118,18 @@ class GuestLoader:
 
     def library(self) -> PolicyLibrary:
         """Return a new library of policies, for the guests of one thread."""
-        library = PolicyLibrary(
-            self._models,
-            seed=self._seed,
-            deterministic=self._deterministic,
-            override=self._override,
-            limits=self.limits,
-            helpers=self._helpers,
-        )
+        policies = self.policies
+        with policies.lock:
+            library = PolicyLibrary(
+                self._models,
+                seed=self._seed,
+                deterministic=self._deterministic,
+                override=policies.override,
+                limits=self.limits,
+                helpers=self._helpers,
+                lock=policies.lock,
+            )
+            policies.follow(library)
         library.workspace.is_interrupted = GUARD.is_requested
         return library
 
@@ -150,11 +152,14 @@ class GuestLoader:
         if instances > 1:
             self._require_room_for(instances)
         engine = self.engine
+        library = self.library() if library is None else library
+        call_guard = CallGuard(engine.ticker)
+        self.policies.follow(library, call_guard)
         return SharedResources(
             Columns(engine.arena, self.limits, instances, reserved_rows),
-            self.library() if library is None else library,
+            library,
             gateway,
-            CallGuard(engine.ticker),
+            call_guard,
             Lockstep(engine.arena, self._threads),
             set(),
             world,
@@ -219,7 +224,7 @@ class GuestLoader:
         try:
             with _collector_paused():
                 guests.extend(make(label, module) for label in range(instances))
-            return Fleet(guests, self.engine, shared, make, self._require_room_for)
+            return Fleet(guests, self.engine, shared, make, self._require_room_for, self.policies)
         except BaseException:
             for guest in guests:
                 guest.close()
@@ -247,6 +252,7 @@ class GuestLoader:
         with ExitStack() as stack:  # Ctrl-C while rows are on their way leaves nothing behind
             stack.callback(GUARD.uninstall)
             stack.callback(self._models.close)
+            stack.callback(self.policies.close)
             stack.callback(engine.close)
             stack.callback(self._helpers.close)
             stack.callback(self._gateways.close)

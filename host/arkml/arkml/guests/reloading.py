@@ -52,7 +52,7 @@ class Remake(NamedTuple):
     make: Callable[[CompiledModule], CallLoop]
 
 
-class Trial:
+class ReloadTrial:
     """The first calls of a guest after a reload: `undo` goes back, `keep` frees what was before."""
 
     __slots__ = ("keep", "left", "undo")

@@ -22,7 +22,7 @@ from arkml.errors import StateRefused, UsageError
 from arkml.guests.instance import NO_COMPILER, InstanceState
 from arkml.limits import GIB
 from arkml.policies.agents import SavedAgents
-from arkml.policies.model_sources import ModelSource
+from arkml.policies.demands import Snapshot
 from arkml.runtime import bindings
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import PAGE, BytesLike
@@ -85,6 +85,9 @@ class _Body(Struct, frozen=True, forbid_unknown_fields=True):
     guests: list[_Guest | None]
 
 
+_Opened = tuple[Snapshot, SnapshotFormat]
+
+
 class _State(Sealed):
     """What the states of a guest and of a fleet have in common."""
 
@@ -115,13 +118,13 @@ class _State(Sealed):
         models: dict[tuple[bytes, SnapshotFormat], int] = {}
         data: list[_Model] = []
 
-        def number(source: ModelSource | None) -> int | None:
-            if source is None:
+        def number(one: SavedSession) -> int | None:
+            if one.snapshot is None:
                 return None
-            key = source.digest, source.format
+            key = one.snapshot.digest, one.format
             if key not in models:
                 models[key] = len(data)
-                data.append(_Model(source.data, source.format))
+                data.append(_Model(one.snapshot.data, one.format))
             return models[key]
 
         guests = [
@@ -154,12 +157,12 @@ class _State(Sealed):
         if body.kind != cls._kind:
             raise StateRefused(f"{label} has the state of a {body.kind}, not of a {cls._kind}")
         try:
-            sources = [
-                ModelSource(model.data, hashlib.sha256(model.data).digest(), model.format)
+            models = [
+                (Snapshot(model.data, hashlib.sha256(model.data).digest()), model.format)
                 for model in body.models
             ]
             states = [
-                None if guest is None else _unpacked(guest, body.globals, sources)
+                None if guest is None else _unpacked(guest, body.globals, models)
                 for guest in body.guests
             ]
         except (ValueError, IndexError, KeyError) as error:
@@ -289,7 +292,7 @@ def _packed(state: InstanceState, kinds: Sequence[str], number: Any) -> _Guest:
         list(handles.free),
         [
             _Session(
-                one.index, one.key, one.training, one.widths, number(one.source),
+                one.index, one.key, one.training, one.widths, number(one),
                 one.non_finite_actions, None if one.agents is None else _packed_agents(one.agents),
             )
             for one in sessions
@@ -306,7 +309,7 @@ def _packed_agents(agents: SavedAgents) -> _Agents:
     return _Agents(len(agents.ids), agents.state.shape[1], *columns)
 
 
-def _unpacked(guest: _Guest, kinds: Sequence[str], sources: Sequence[ModelSource]) -> InstanceState:
+def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) -> InstanceState:
     """Return a state. Raises ValueError and IndexError for one that contradicts itself."""
     if len(guest.memory) % PAGE:
         raise ValueError(f"{len(guest.memory)} bytes of memory are not whole pages")
@@ -329,23 +332,29 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], sources: Sequence[ModelSource
         WasmState(guest.memory, bindings.unpacked_globals(guest.globals, kinds)),
         SavedServices(
             handles,
-            tuple(
-                SavedSession(
-                    one.index,
-                    one.key,
-                    one.training,
-                    one.widths,
-                    None if one.model is None else sources[one.model],
-                    one.non_finite_actions,
-                    None if one.agents is None else _unpacked_agents(one.agents),
-                )
-                for one in guest.sessions
-            ),
+            tuple(_unpacked_session(one, models) for one in guest.sessions),
             guest.keys,
             tuple(guest.contexts),
         ),
         {},
         compiler,
+    )
+
+
+def _unpacked_session(one: _Session, models: Sequence[_Opened]) -> SavedSession:
+    snapshot: Snapshot | None = None
+    snapshot_format = SnapshotFormat.ONNX
+    if one.model is not None:
+        snapshot, snapshot_format = models[one.model]
+    return SavedSession(
+        one.index,
+        one.key,
+        one.training,
+        one.widths,
+        snapshot,
+        snapshot_format,
+        one.non_finite_actions,
+        None if one.agents is None else _unpacked_agents(one.agents),
     )
 
 

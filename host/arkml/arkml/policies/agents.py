@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,11 @@ _LEFT_BYTES = 64 << 10  # that agents may leave in a table beside a quarter of t
 _REPEATED_ROWS = 4_096  # of agents that a batch names before; a visit with more is not kept
 
 Slots = npt.NDArray[np.int64]
+
+_CONTENT = (
+    "_hashes", "_slots", "_free", "_keys", "_ids", "_steps", "_seen", "_ended", "_state", "_live",
+    "_held", "_left", "_tick", "_last",
+)  # fmt: skip
 
 
 class Visit:
@@ -110,7 +115,7 @@ class AgentTable:
         self._entry_bytes = 4 * state_width + _ENTRY_BYTES
         self._ended_limit = ended_agents
         self._limit = min(agents, state_bytes // (4 * state_width) if state_width else agents)
-        self._salt = np.array([secrets.randbits(64)], np.uint64)
+        self._salt = np.array([self._workspace.salt], np.uint64)
         self._hashes: Words = np.zeros(0, np.uint64)  # sorted
         self._slots: Slots = np.zeros(0, np.int64)  # the slot of each hash
         self._free: Slots = np.zeros(0, np.int64)
@@ -278,6 +283,38 @@ class AgentTable:
         self._seen[slots] = np.arange(self._tick + 1, self._tick + 1 + count)
         self._tick += count
 
+    def take_from(self, other: AgentTable, keys: Collection[int], *, has_states: bool) -> None:
+        """
+        Move the agents of sessions `keys` here, from another table of the same workspace.
+
+        They keep their step counts, and their recurrent states if `has_states`, which takes tables
+        of one width; else they have zeros. A session with more agents than may be kept here begins
+        with none.
+        """
+        counts = {key: other._live[key] for key in keys if other._live[key]}
+        fitting = [key for key, count in counts.items() if count <= self._limit]
+        if not fitting:
+            return
+        self._workspace.add_table(self)
+        if has_states and not len(self) and len(fitting) == len(other._live):
+            for name in _CONTENT:  # all of it: no array is copied
+                mine, theirs = getattr(self, name), getattr(other, name)
+                setattr(self, name, theirs)
+                setattr(other, name, mine)
+            return
+        moved = np.isin(other._keys[other._slots], np.array(fitting, np.uint64))
+        hashes, theirs = other._hashes[moved], other._slots[moved]
+        ids = other._ids[theirs]
+        slots = self._add(
+            hashes, ids, other._keys[theirs], Counter({k: counts[k] for k in fitting})
+        )
+        self._steps[slots] = other._steps[theirs]
+        self._seen[slots] = self._tick
+        self._ended[slots] = other._ended[theirs]
+        self._state[slots] = other._state[theirs] if has_states else 0
+        self._last = None
+        other._drop(moved)
+
     def _hashes_of(self, keys: Words, ids: Words) -> Words:
         return mix((ids ^ mix(keys ^ self._salt)) + self._salt)
 
@@ -308,22 +345,26 @@ class AgentTable:
         """Add entries for the agents of a batch that are marked in `new`, bool, [agents]."""
         coming = _counted(keys[new])
         self._make_room(agents, keys, coming)
-        hashes = agents[new]
-        if len(self._free) < len(hashes):
-            self._grow(len(self._hashes) + len(hashes))
-        slots, self._free = self._free[: len(hashes)], self._free[len(hashes) :]
-        self._left = max(0, self._left - len(hashes))
-        self._keys[slots] = keys[new]
-        self._ids[slots] = ids[new]
+        slots = self._add(agents[new], ids[new], keys[new], coming)
         self._steps[slots] = 0
         self._seen[slots] = self._tick
         self._ended[slots] = False
         self._state[slots] = 0
+
+    def _add(self, hashes: Words, ids: Words, keys: Words, coming: Counter[int]) -> Slots:
+        """Return slots for new agents, which hold what others left there."""
+        if len(self._free) < len(hashes):
+            self._grow(len(self._hashes) + len(hashes))
+        slots, self._free = self._free[: len(hashes)], self._free[len(hashes) :]
+        self._left = max(0, self._left - len(hashes))
+        self._keys[slots] = keys
+        self._ids[slots] = ids
         at = np.searchsorted(self._hashes, hashes)
         self._hashes = np.insert(self._hashes, at, hashes)
         self._slots = np.insert(self._slots, at, slots)
         self._live.update(coming)
         self._held.update(_by_guest(coming))
+        return slots
 
     def _make_room(self, agents: Words, keys: Words, coming: Counter[int]) -> None:
         """

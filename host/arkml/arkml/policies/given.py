@@ -53,6 +53,10 @@ class ObjectPolicy:
                 f" {self.num_actions} actions; the session has {features} and {actions}"
             )
 
+    def is_made_of(self, other: Policy) -> bool:
+        """Return whether `other` is the same object of the embedder, given again."""
+        return isinstance(other, ObjectPolicy) and other._policy is self._policy  # noqa: SLF001
+
     def act(self, batch: Batch) -> None:
         if not len(batch):
             return

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from threading import Lock
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from threading import Lock, RLock
 from typing import assert_never
 from weakref import WeakValueDictionary
 
@@ -14,9 +15,9 @@ from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unav
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
+from arkml.policies.demands import BranchesOf, Demands, PartsOf, Snapshot
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.model_cache import ModelCache, ModelFile
-from arkml.policies.model_sources import ModelSources
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.ort import onnxruntime
@@ -26,22 +27,13 @@ from arkml.policies.ports import Layout, Parts, Port
 from arkml.policies.roles import find_named_roles, find_roles
 from arkml.policies.shared_run import Helpers
 from arkml.policies.signature import Signature, Wanted, find_signature
+from arkml.policies.sources import Override
 from arkml.policies.training import TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 
 _LIMITS = Limits()
 
 _Key = tuple[bytes, bool, int | None, int | None, tuple[int, ...], Parts]
-
-BranchesOf = Callable[[int, int | None, int | None], tuple[int, ...]]
-"""
-The branches of a session by its numbers of features and actions, and the width of the masks that
-its policy takes; None for a number that the model decides, and for a policy without masks.
-"""
-
-
-PartsOf = Callable[[int, int | None], Parts]
-"""The parts of a session's observations, by its numbers of features and actions."""
 
 
 def no_parts(num_features: int, num_actions: int | None) -> Parts:
@@ -62,7 +54,7 @@ class PolicyLibrary:
 
     `override`, a file or a policy of the embedder, replaces every snapshot that is loaded. One
     thread at a time uses the policies and networks; another thread may load. `helpers` are the
-    threads that help with a large batch.
+    threads that help with a large batch. `lock` guards the `demands` of open sessions.
     """
 
     def __init__(
@@ -71,9 +63,11 @@ class PolicyLibrary:
         *,
         seed: int = 0,
         deterministic: bool = False,
-        override: PolicyFile | ObjectPolicy | PolicyFunction | None = None,
+        override: Override = None,
         limits: Limits = _LIMITS,
         helpers: Helpers | None = None,
+        workspace: PolicyWorkspace | None = None,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._models = models
         self.seed = seed
@@ -81,13 +75,13 @@ class PolicyLibrary:
         self._override = override if isinstance(override, PolicyFile) else None
         self._given = None if isinstance(override, PolicyFile) else override
         self._limits = limits
-        self._workspace = PolicyWorkspace(helpers=helpers)
+        self._workspace = workspace or PolicyWorkspace(helpers=helpers)
+        self.demands = Demands(lock or RLock())
+        """The demands of the sessions and brains that are open."""
         self._lock = Lock()
         self._signed: dict[Wanted, tuple[Layout, Signature]] = {}  # of the runs of a library
         # A policy is dropped with its last session; the cache may keep its model for longer.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
-        self.sources = ModelSources()
-        """The bytes of the models that sessions are opened with."""
 
     def load(
         self,
@@ -184,6 +178,32 @@ class PolicyLibrary:
     def takes_snapshots(self) -> bool:
         """True if snapshots of guests are used, False if the embedder's policy replaces them."""
         return self._override is None and self._given is None
+
+    def successor(self, override: Override) -> PolicyLibrary:
+        """
+        Return a library with another override, whose policies this library's thread uses later.
+
+        They share the workspace, so that agents can move from policies of this one.
+        """
+        return PolicyLibrary(
+            self._models,
+            seed=self.seed,
+            deterministic=self._deterministic,
+            override=override,
+            limits=self._limits,
+            workspace=self._workspace,
+        )
+
+    def become(self, successor: PolicyLibrary) -> None:
+        """Load what `successor` would load from now on, the policies that it has made included."""
+        with self._lock:
+            self._override, self._given = successor._override, successor._given
+            self._policies = successor._policies
+        self._workspace.renew()
+
+    def keep(self, snapshot: bytes, digest: bytes) -> Snapshot:
+        """Return the snapshot of a guest, whose bytes are kept once for all guests of the host."""
+        return self._models.keep(snapshot, digest)
 
     def prepare(self) -> None:
         """

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from arkml.base.loggers import SafeLogger
 from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel
+from arkml.policies.demands import Snapshot
 from arkml.policies.model import Model
 from arkml.policies.nnef import NnefModel
 from arkml.policies.nnef_process import ChildPlaces
@@ -62,6 +63,7 @@ class ModelCache:
         self._logged: set[bytes] = set()
         self._layouts: OrderedDict[bytes, Layout] = OrderedDict()
         self._versions: deque[KnownVersion] = deque(maxlen=_VERSIONS)
+        self._snapshots: WeakValueDictionary[bytes, Snapshot] = WeakValueDictionary()
 
     def onnx(self, data: bytes) -> ModelFile:
         """Return the model in the bytes of an ONNX file. Raises ModelRejected or Unavailable."""
@@ -133,6 +135,11 @@ class ModelCache:
             return kept
 
         return ModelFile(layout, all_outputs)
+
+    def keep(self, data: bytes, digest: bytes) -> Snapshot:
+        """Return the snapshot of these bytes, one object for all that have it, while one has."""
+        with self._lock:
+            return self._snapshots.setdefault(digest, Snapshot(data, digest))
 
     def log_once(self, digest: bytes, sentence: str) -> None:
         """Log which outputs of a policy act, once for each policy and meaning."""

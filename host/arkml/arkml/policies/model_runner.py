@@ -212,6 +212,18 @@ class ModelRunner:
         """Drop the agents of session `key`, which is closed."""
         self.agents.forget(key)
 
+    def take_from(self, other: ModelRunner, keys: Collection[int]) -> bool:
+        """
+        Have the agents of sessions `keys` go on from what `other`, which ends, kept of them.
+
+        Returns False if agents begin with states of zeros: other states were kept, or none.
+        """
+        shapes, others = ([s.shape for s, _ in r.recurrent] for r in (self._roles, other._roles))
+        has_states = shapes == others
+        if not self.is_stateless:
+            self.agents.take_from(other.agents, keys, has_states=has_states)
+        return has_states or not shapes
+
     def _require_room(self, count: int, constants: Sequence[tuple[Port, float]]) -> None:
         floats = count * sum(port.width for port in (*self._inputs, *self._targets))
         floats += min(count, ALIKE) * sum(port.width for port, _ in constants)

@@ -62,6 +62,12 @@ class Network:
         """Bytes that a guest is charged for the model: 0 for one of the embedder."""
         return self._model.session_bytes if self.is_of_guest else 0
 
+    def take_from(self, other: Network) -> bool:
+        """
+        Take over the agents of a network with the same key, see `ModelRunner.take_from`.
+        """
+        return self._runner.take_from(other._runner, [int(other._key)])
+
     def run(
         self, agents: npt.NDArray[np.uint64], inputs: Mapping[str, Floats]
     ) -> dict[str, Floats]:

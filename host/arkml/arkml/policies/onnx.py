@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -11,6 +11,7 @@ from arkml.batches import Batch, Floats
 from arkml.errors import AbiError, InvalidArguments
 from arkml.policies.agents import AgentTable
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
+from arkml.policies.given import ObjectPolicy
 from arkml.policies.model import Call, Model
 from arkml.policies.model_runner import (
     BoundBatch,
@@ -133,6 +134,11 @@ class OnnxPolicy:
         return bool(self._signature.branches)
 
     @property
+    def is_recurrent(self) -> bool:
+        """True if the model has recurrent states."""
+        return bool(self._signature.roles.recurrent)
+
+    @property
     def session_bytes(self) -> int:
         """Bytes that a guest is charged for the model: 0 for one that it did not bring."""
         return self._model.session_bytes if self.is_of_guest else 0
@@ -163,6 +169,10 @@ class OnnxPolicy:
     def forget(self, key: int) -> None:
         """Drop the state of the agents of session `key`, which is closed."""
         self._runner.forget(key)
+
+    def take_from(self, other: OnnxPolicy, keys: Collection[int]) -> bool:
+        """Take over the agents of sessions `keys`, see `ModelRunner.take_from`."""
+        return self._runner.take_from(other._runner, keys)
 
     def _act(self, batch: Batch, bound: BoundPolicyBatch) -> None:
         for target, source in bound.before:
@@ -283,6 +293,46 @@ def takes_masks(policy: Policy) -> bool:
     """Return True if the model of `policy` has an input for masks."""
     policy = _unmasked(policy)
     return isinstance(policy, OnnxPolicy) and policy.takes_masks
+
+
+class PolicyMoves:
+    """
+    Sessions that other policies answer from now on, which their former ones then hand over.
+
+    `are_whole` is False once agents begin with recurrent states of zeros, because those of the
+    former policy do not fit.
+    """
+
+    def __init__(self) -> None:
+        self.are_whole = True
+        self._keys: dict[tuple[int, int], tuple[Policy, Policy, list[int]]] = {}
+
+    def note(self, former: Policy, policy: Policy, key: int) -> None:
+        """Note that `policy` answers session `key` after `former`."""
+        if former is policy:  # noted before, and then cut off
+            return
+        pair = id(former), id(policy)
+        noted = self._keys.get(pair)
+        if noted is None:
+            noted = self._keys[pair] = former, policy, []
+        noted[2].append(key)
+
+    def make(self) -> None:
+        """Have the policies take over the agents, and those of the embedder forget them."""
+        while self._keys:
+            pair, (former, policy, keys) = next(iter(self._keys.items()))
+            self.are_whole &= _hand_over(_unmasked(former), _unmasked(policy), keys)
+            del self._keys[pair]  # last: what is cut off is made again
+
+
+def _hand_over(former: Policy, policy: Policy, keys: list[int]) -> bool:
+    """Return False if agents begin with states of zeros, see `PolicyMoves`."""
+    if isinstance(policy, OnnxPolicy) and isinstance(former, OnnxPolicy):
+        return policy.take_from(former, keys)
+    if not (isinstance(policy, ObjectPolicy) and policy.is_made_of(former)):
+        while keys:
+            former.forget(keys.pop())
+    return not (isinstance(policy, OnnxPolicy) and policy.is_recurrent)
 
 
 def _unmasked(policy: Policy) -> Policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from weakref import WeakSet
@@ -60,6 +61,7 @@ class PolicyWorkspace:
         stopped: Reasons for which snapshots of guests are not run again, by their digests.
         refused: Number of the guest that had no room for its share of the latest refused run.
         helpers: The threads that may help with a run.
+        salt: A secret by which agents are found, common to all tables, so that they can move.
 
     """
 
@@ -71,6 +73,7 @@ class PolicyWorkspace:
         helpers: Helpers | None = None,
     ) -> None:
         self.helpers = helpers or Helpers()
+        self.salt = secrets.randbits(64)
         self._batch_bytes = batch_bytes
         self._agent_bytes = agent_bytes
         self._work: Floats = np.empty(0, np.float32)
@@ -142,6 +145,10 @@ class PolicyWorkspace:
         if self._work_bytes.pop(guest, 0):
             self._is_surplus = True
 
+    def renew(self) -> None:
+        """Have arrays made anew for the next batch, for which the guests pay if it is theirs."""
+        self._is_surplus = True
+
     def require_batch(self, rows: int, size: int) -> None:
         """Raise Unavailable if `size` bytes are over the limit for a batch of `rows` rows."""
         if size > self._batch_bytes:
@@ -152,7 +159,7 @@ class PolicyWorkspace:
 
     def require_agents(self, table: AgentStore, guest: int, coming: int) -> None:
         """Raise Unavailable if `coming` bytes more in `table` are over the limit of a guest."""
-        self._tables.add(table)
+        self.add_table(table)
         size = coming + self.held(guest)
         if coming > 0:
             self._require(guest, coming)
@@ -161,6 +168,10 @@ class PolicyWorkspace:
             raise Unavailable(
                 f"the agents of guest {guest} take {size} bytes, {self._agent_bytes} are allowed"
             )
+
+    def add_table(self, table: AgentStore) -> None:
+        """Count the agents in `table` as well."""
+        self._tables.add(table)
 
     def held(self, guest: int) -> int:
         """Return the bytes kept for the agents of one guest."""

@@ -60,7 +60,8 @@ class Usage:
         memory_bytes: Wasm memory.
         object_bytes: The most that its structs, arrays and exceptions may use together.
         column_bytes: Queues of its sessions.
-        session_bytes: Models in use, with the observations and results of brains.
+        session_bytes: Snapshots that were loaded, models in use, and the observations and results
+            of brains.
         agent_bytes: State of its agents, and rows that an environment keeps.
         request_bytes: Unfinished requests to hives, results that it has not taken, and the
             experiments of an environment.

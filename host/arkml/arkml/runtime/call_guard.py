@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -33,7 +34,9 @@ class CallGuard:
     """
     Lock that admits one call at a time, of one guest or of the guests that share columns.
 
-    `lost` counts the guests that were abandoned or closed, `callers` holds the live ones.
+    `lost` counts the guests that were abandoned or closed, `callers` holds the live ones. What lies
+    in `waiting` is called with these before the next call, and then taken out, which another thread
+    may append to. If an exception of a signal handler cuts it off, it is called again.
 
     A signal handler can raise on the main thread between any two instructions of Python, and so cut
     a call off outside of every `finally` that would open the guard. The next call that finds it
@@ -42,7 +45,7 @@ class CallGuard:
 
     __slots__ = (
         "_cancelled", "_gate", "_is_mains", "_owner", "_task", "_ticker", "_token", "callers",
-        "lost",
+        "lost", "waiting",
     )  # fmt: skip
 
     def __init__(self, ticker: Ticker) -> None:
@@ -54,6 +57,7 @@ class CallGuard:
         self._cancelled = False
         self._task: weakref.ref[Task] | None = None
         self.callers: weakref.WeakSet[GuardedCalls] = weakref.WeakSet()
+        self.waiting: deque[Callable[[Iterable[GuardedCalls]], object]] = deque()
         self.lost = 0
 
     def begin(self, name: str) -> frozenset[int] | None:
@@ -85,6 +89,8 @@ class CallGuard:
         ticker.running.add(self._token)
         if ticker.parked:
             ticker.wake()
+        if self.waiting:
+            self._do_waiting()
         return None
 
     def end(self) -> None:
@@ -97,6 +103,16 @@ class CallGuard:
             GUARD.armed -= GUARD.armed > 0
             if GUARD.requested and not GUARD.armed:
                 GUARD.disarm()
+
+    def _do_waiting(self) -> None:
+        """Do what waits for the time between two calls; an exception ends the call."""
+        try:
+            while self.waiting:
+                self.waiting[0](self.callers)
+                self.waiting.popleft()
+        except BaseException:
+            self.end()
+            raise
 
     def belongs_to(self, task: weakref.ref[Task]) -> None:
         """Note that the call in progress belongs to a coroutine, between whose turns others run."""

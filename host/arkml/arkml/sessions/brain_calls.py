@@ -12,12 +12,12 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.base.handler_errors import is_of_handler
 from arkml.batches import Floats
 from arkml.errors import AbiError, InvalidArguments, NotFound, Unavailable
+from arkml.policies.demands import BrainDemand
 from arkml.policies.network import Network
 from arkml.policies.ports import Port
 from arkml.sessions import brains, runtimes
 from arkml.sessions.brains import Brain
 from arkml.sessions.futures import Future
-from arkml.sessions.leases import Lease
 from arkml.sessions.runtimes import Load, Runtime
 from arkml.sessions.snapshots import Packing, log_refusals, note_container
 from arkml.sessions.state import GuestState
@@ -51,11 +51,10 @@ class MlInferenceV0(Packing):
         with log_refusals(self._guest):
             lease = self._guest.snapshots.take(data)
         future = Future(runtimes.NETWORK, self._guest.changes)
-        load = self._table.insert(Load(handle, future, lease))
+        item = Load(handle, future, lease)
+        load = self._table.insert(item)
         runtime.loads.add(load)
-        self._guest.background(
-            partial(self._load, future, format, data, self._guest.keys.next(), lease)
-        )
+        self._guest.background(partial(self._load, item, format, data, self._guest.keys.next()))
         return load
 
     def poll_load_inference_async(self, handle: int) -> int:
@@ -64,7 +63,7 @@ class MlInferenceV0(Packing):
             self._guest.pending_polls += 1
             raise Unavailable(f"brain {handle:#x} is still loading")
         try:
-            network = load.future.result()
+            network = load.network or load.future.result()
         except AbiError as error:
             load.lease.release()
             if not load.is_logged:
@@ -150,14 +149,8 @@ class MlInferenceV0(Packing):
             raise NotFound(f"brain {handle:#x} does not belong to runtime {runtime:#x}")
         return brain
 
-    def _load(
-        self,
-        future: Future[Network],
-        format: SnapshotFormat,
-        data: bytes,
-        key: int,
-        lease: Lease,
-    ) -> None:
+    def _load(self, load: Load, format: SnapshotFormat, data: bytes, key: int) -> None:
+        lease = load.lease
         try:
             library = self._guest.library
             library.prepare()
@@ -167,18 +160,21 @@ class MlInferenceV0(Packing):
             lease.count(network.session_bytes)
             brains.require_countable(network)
             self._guest.account.require_bytes(0)  # the model is among the leases
+            demand = BrainDemand(library.keep(data, lease.digest), format, key, network)
+            load.demand = library.demands.open_brain(demand)
         except Exception as error:  # the guest that polls gets it
             if is_of_handler(error):
                 raise
-            future.fail(error)
+            load.future.fail(error)
         else:
-            future.resolve(network)
+            load.future.resolve(network)
 
     def _loaded(self, handle: int, load: Load, network: Network) -> int:
         runtime = self._table.get(load.runtime, Runtime)
         self._table.remove(handle, Load)
         runtime.loads.remove(handle)
         brain = Brain(load.runtime, network, self._memory, load.lease, rows=self._guest.limits.rows)
+        brain.demand = load.demand
         brain_handle = self._table.insert(brain)
         runtime.brains[brain_handle] = brain
         return brain_handle

@@ -9,6 +9,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.errors import AbiError, InvalidArguments, ModelRejected, NotFound, TooManyRows
+from arkml.policies.demands import BrainDemand
 from arkml.policies.network import Network
 from arkml.policies.ports import Port, told_apart
 from arkml.sessions.brain_memory import BrainMemory
@@ -112,6 +113,8 @@ class Brain:
     ) -> None:
         self.runtime = runtime
         self.network = network
+        self.demand: BrainDemand | None = None
+        """The demand of its guest on the network; None for a network that stays."""
         self._memory = memory
         self._lease = lease
         self._rows = rows
@@ -123,6 +126,17 @@ class Brain:
         self._places: dict[int, int] = {}
         self._results: Mapping[str, Floats] = {}
         self._result_bytes = 0
+
+    def use(self, network: Network) -> bool:
+        """
+        Have another network with the same ports answer from the next execution on.
+
+        Returns False if agents begin with states of zeros, as those of the one before do not fit.
+        """
+        has_states = network.take_from(self.network)
+        self.network = network
+        self._lease.recount(network.session_bytes)
+        return has_states
 
     @property
     def queued(self) -> int:

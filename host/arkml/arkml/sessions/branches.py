@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from arkml.errors import InvalidSettings, InvalidSpec, NotTrainable
 from arkml.hive.protocol.settings import guest_settings
@@ -43,10 +43,16 @@ class DeclaredBranches:
         self.behaviors: Behaviors = {}
         """The declarations in the section."""
         self._of_runs: dict[str, BehaviorDeclared] = {}
+        self._section = section
         try:
             self.behaviors = behaviors_in(section)
         except InvalidSpec as error:
             self.fault = error
+
+    @property
+    def origin(self) -> Hashable:
+        """A value that declarations of the same content have in common."""
+        return self if self._of_runs else self._section
 
     @property
     def discrete(self) -> tuple[int, ...]:

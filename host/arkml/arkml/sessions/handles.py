@@ -100,6 +100,10 @@ class HandleTable(Generic[T]):
         ]
         return iter(live)
 
+    def items(self) -> list[T]:
+        """Return the live objects."""
+        return [item for item in self._items if item is not None]
+
     def upcoming(self) -> int:
         """Return the handle that the next `insert` will return, or raise its error."""
         room = self._room

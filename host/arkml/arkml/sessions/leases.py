@@ -75,6 +75,12 @@ class SnapshotLeases:
                 )
             self._held[digest] = max(held, self._held.get(digest, 0))
 
+    def recount(self, digest: bytes, held: int) -> None:
+        """Count the bytes of the model that the host uses in the place of the one before."""
+        with self._lock:
+            if digest in self._users:
+                self._held[digest] = held
+
     def give_back(self, digest: bytes, size: int) -> None:
         """Count one user less of a snapshot, and forget it with the last."""
         with self._lock:
@@ -105,6 +111,15 @@ class Lease:
     def count(self, held: int) -> None:
         """Count the `held` bytes of the loaded model. Raises SnapshotTooLarge."""
         self._leases.count(self._digest, held)
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of the snapshot."""
+        return self._digest
+
+    def recount(self, held: int) -> None:
+        """Count the bytes of another model, which the embedder chose: refuses none."""
+        self._leases.recount(self._digest, held)
 
     def release(self) -> None:
         """End the use of the snapshot. Safe to call twice."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from arkml.policies.demands import BrainDemand
 from arkml.policies.network import Network
 from arkml.sessions.brains import COUNTABLE, Brain
 from arkml.sessions.futures import Future, ResultType
@@ -17,11 +18,17 @@ NETWORK: ResultType[Network] = ResultType("brain")
 
 @dataclass(slots=True)
 class Load:
-    """A brain that is being loaded for a runtime, or that failed to load."""
+    """
+    A brain that is being loaded for a runtime, or that failed to load.
+
+    `demand` is set once it is loaded, and `network` if the host's policy was replaced since.
+    """
 
     runtime: int
     future: Future[Network]
     lease: Lease
+    demand: BrainDemand | None = None
+    network: Network | None = None
     is_logged: bool = False
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from arkml.abi.codes import SnapshotFormat
 from arkml.errors import AbiError, StateRefused
 from arkml.policies.agents import AgentTable, SavedAgents, agents_of
-from arkml.policies.model_sources import ModelSource
+from arkml.policies.demands import Snapshot
 from arkml.sessions.handles import SavedHandles
-from arkml.sessions.session import Session, TrainingSession, Widths
+from arkml.sessions.session import InferenceSession, Session, TrainingSession, Widths
 from arkml.sessions.session_handlers import open_inference
 from arkml.sessions.state import GuestState
 
@@ -24,7 +25,8 @@ class SavedSession:
         key: The number of keys that its guest had before.
         training: True for a session of a run.
         widths: The numbers of features and actions that the guest asked for.
-        source: The model that it was opened with, None if it cannot be opened anew.
+        snapshot: The model that it was opened with, None if it cannot be opened anew.
+        format: Its format.
         non_finite_actions: Actions that were sent as zeros.
         agents: Its agents, None with a policy that keeps none.
 
@@ -34,7 +36,8 @@ class SavedSession:
     key: int
     training: bool
     widths: Widths
-    source: ModelSource | None
+    snapshot: Snapshot | None
+    format: SnapshotFormat
     non_finite_actions: int
     agents: SavedAgents | None
 
@@ -115,12 +118,14 @@ def _saved(guest: GuestState, handle: int, item: Any) -> SavedSession:
     if not isinstance(item, Session):
         raise StateRefused(f"{guest.name} has a {type(item).__name__}, which cannot be saved")
     agents = agents_of(item.policy)
+    snapshot, snapshot_format = _opened_with(item)
     return SavedSession(
         guest.handles.index(handle),
         item.key - guest.keys.first,
         isinstance(item, TrainingSession),
         item.widths,
-        item.source,
+        snapshot,
+        snapshot_format,
         item.non_finite_actions,
         None if agents is None else agents.save(item.key),
     )
@@ -132,16 +137,22 @@ def _is_same(guest: GuestState, item: object, saved: SavedSession) -> bool:
         return False
     if item.widths != saved.widths or isinstance(item, TrainingSession) != saved.training:
         return False
-    if item.source is None or saved.source is None:
-        return item.source is saved.source
-    ours, theirs = item.source, saved.source
-    return (ours.digest, ours.format) == (theirs.digest, theirs.format)
+    ours, ours_format = _opened_with(item)
+    if ours is None or saved.snapshot is None:
+        return ours is saved.snapshot
+    return (ours.digest, ours_format) == (saved.snapshot.digest, saved.format)
+
+
+def _opened_with(session: Session) -> tuple[Snapshot | None, SnapshotFormat]:
+    """Return the model that a session was opened with, None if it cannot be opened anew."""
+    demand = session.demand if isinstance(session, InferenceSession) else None
+    return (None, SnapshotFormat.ONNX) if demand is None else (demand.snapshot, demand.format)
 
 
 def _require(guest: GuestState, session: Session | None, saved: SavedSession) -> None:
     if session is not None:
         _require_width(guest, agents_of(session.policy), saved)
-    elif saved.source is None:
+    elif saved.snapshot is None:
         raise StateRefused(
             f"{guest.name} lacks a session of a run that the state has: restore the guest that the"
             " state is of, or run this one until it has started its training"
@@ -161,11 +172,11 @@ def _require_width(guest: GuestState, agents: AgentTable | None, saved: SavedSes
 
 def _opened(guest: GuestState, handles: SavedHandles, saved: SavedSession) -> Session:
     """Open a session of inference with the handle and the key that it had. Raises StateRefused."""
-    assert saved.source is not None
+    assert saved.snapshot is not None
     guest.keys.place = saved.key
     handle = guest.handles.handle_in(saved.index, handles)
     try:
-        session = open_inference(guest, saved.source, saved.widths, handle)
+        session = open_inference(guest, saved.snapshot.data, saved.format, saved.widths, handle)
     except AbiError as error:
         raise StateRefused(f"{guest.name}: a session cannot be opened again: {error}") from error
     try:

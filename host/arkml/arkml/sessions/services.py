@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from arkml.limits import Limits
+from arkml.policies.demands import PolicyOffer
+from arkml.policies.onnx import session_bytes
 from arkml.sessions import core, future_handlers, hive_calls
 from arkml.sessions.brain_calls import MlInferenceV0
+from arkml.sessions.brains import Brain
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.pending_requests import PendingRequests
-from arkml.sessions.runtimes import Runtime, destroy
+from arkml.sessions.runtimes import Load, Runtime, destroy
 from arkml.sessions.saved_sessions import SavedServices, load_services, save_services
-from arkml.sessions.session import QueueOpener, Session
+from arkml.sessions.session import InferenceSession, QueueOpener, Session
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
 from arkml.sessions.session_table import SessionTable
 from arkml.sessions.snapshots import Packing
@@ -183,14 +186,38 @@ class Services:
         """Return the session in slot `index` of the handle table."""
         return self._guest.sessions.at(index)
 
+    def use(self, offer: PolicyOffer, *, is_of_guest: bool) -> None:
+        """
+        Have the policies of an offer answer sessions of inference and brains from now on.
+
+        It meets the demands of all of them. Its `moves` note what is then to be handed over.
+        """
+        for item in self._guest.handles.items():
+            if isinstance(item, InferenceSession) and item.demand is not None:
+                policy = offer.policies[item.demand]
+                offer.moves.note(item.policy, policy, item.key)
+                if is_of_guest or item.is_of_guest:
+                    item.recount(session_bytes(policy))
+                item.use(policy, is_of_guest=is_of_guest)
+        if not len(self._guest.brains):  # as for most guests
+            return
+        for item in self._guest.brains.items():
+            if isinstance(item, Brain) and item.demand is not None:
+                offer.moves.are_whole &= item.use(offer.networks[item.demand])
+            elif isinstance(item, Load) and item.demand is not None:
+                item.network = offer.networks[item.demand]
+                item.lease.recount(item.network.session_bytes)
+
     @property
     def session_bytes(self) -> int:
         """
         Bytes that sessions and brains hold, by estimate.
 
-        They are the guest's own models in use, and the observations and results of brains.
+        They are the guest's snapshots and its own models in use, and the observations and results
+        of brains.
         """
-        return self._guest.snapshots.held + self._guest.brain_memory.granted
+        snapshots = self._guest.snapshots
+        return snapshots.used + snapshots.held + self._guest.brain_memory.granted
 
     @property
     def vector_bytes(self) -> int:

@@ -13,7 +13,7 @@ from arkml.batches import Batch, MetadataLog
 from arkml.errors import InvalidArguments
 from arkml.hive.protocol.masks import PREFIX
 from arkml.policies.choice_masks import ChoiceMasks
-from arkml.policies.model_sources import ModelSource
+from arkml.policies.demands import SessionDemand
 from arkml.policies.onnx import takes_masks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
@@ -31,6 +31,7 @@ class Queue(Protocol):
     def batch(self) -> Batch: ...
     def metadata(self) -> MetadataLog: ...
     def mentions(self, text: bytes) -> bool: ...
+    def forget_scratch(self) -> None: ...
     def end_submit(self) -> None: ...
     def clear(self) -> None: ...
     def close(self) -> None: ...
@@ -88,7 +89,6 @@ class Session:
         released: Called when the session no longer uses its policy.
         masks: Masks of the policy's batch, None for a policy without branches.
         noting: Charges the guest for the work on the metadata that it pushed.
-        source: The model that it was opened with, None if it cannot be opened anew.
         widths: The numbers of features and actions that were asked for, None for the model's own.
 
     """
@@ -107,7 +107,6 @@ class Session:
         "num_features",
         "policy",
         "queue",
-        "source",
         "widths",
     )
 
@@ -136,7 +135,6 @@ class Session:
         self._batch = queue.batch
         self._act = policy.act
         self._released = released
-        self.source: ModelSource | None = None
         self.widths: Widths = num_features, num_actions
 
     def answer(self) -> Batch:
@@ -181,6 +179,13 @@ class Session:
                 self.num_actions, self.num_features,
             )  # fmt: skip
 
+    def use(self, policy: Policy, *, is_of_guest: bool) -> None:
+        """Have another policy, of the same widths, answer from the next submit on."""
+        self.policy, self.is_of_guest = policy, is_of_guest
+        self.masks = masks_of(policy)
+        self._act = policy.act
+        self.queue.forget_scratch()
+
     def note(self, metadata: MetadataLog | None = None) -> None:
         """
         Pass the metrics of the answered batch on, in a training session.
@@ -204,9 +209,41 @@ class Session:
 
 
 class InferenceSession(Session):
-    """A session whose policy is a snapshot from the guest, or the host's override of it."""
+    """
+    A session whose policy is a snapshot from the guest, or the host's override of it.
 
-    __slots__ = ()
+    `demand` is what it takes of either; None for a session whose policy stays. `recount` takes the
+    bytes of another model that the guest is charged for.
+    """
+
+    __slots__ = ("demand", "recount")
+
+    def __init__(
+        self,
+        queue: Queue,
+        policy: Policy,
+        *,
+        key: int,
+        num_features: int,
+        num_actions: int,
+        is_of_guest: bool = False,
+        released: Callable[[], object] = lambda: None,
+        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        demand: SessionDemand | None = None,
+        recount: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        super().__init__(
+            queue,
+            policy,
+            key=key,
+            num_features=num_features,
+            num_actions=num_actions,
+            is_of_guest=is_of_guest,
+            released=released,
+            noting=noting,
+        )
+        self.demand: SessionDemand | None = demand
+        self.recount: Callable[[int], object] = recount
 
 
 class TrainingSession(Session):

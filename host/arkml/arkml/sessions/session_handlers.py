@@ -8,7 +8,7 @@ from typing import TypeVar
 from arkml.abi.codes import SnapshotFormat
 from arkml.base.loggers import SafeLogger, notice
 from arkml.errors import AbiError
-from arkml.policies.model_sources import ModelSource
+from arkml.policies.demands import SessionDemand
 from arkml.policies.onnx import session_bytes
 from arkml.sessions import responses
 from arkml.sessions.session import (
@@ -27,7 +27,11 @@ S = TypeVar("S", bound=Session)
 
 
 def open_inference(
-    guest: GuestState, source: ModelSource, widths: Widths, handle: int
+    guest: GuestState,
+    snapshot: bytes,
+    snapshot_format: SnapshotFormat,
+    widths: Widths,
+    handle: int,
 ) -> InferenceSession:
     """
     Return a new session of a guest, with a handle that its table is given later.
@@ -35,7 +39,6 @@ def open_inference(
     `widths` are the numbers of features and actions, None for the model's own. Raises AbiError.
     """
     guest.library.prepare()
-    snapshot, snapshot_format = source.data, source.format
     note_container(guest, snapshot, snapshot_format)
     with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
         is_of_guest = guest.library.takes_snapshots
@@ -54,10 +57,26 @@ def open_inference(
         actions = policy.num_actions if num_actions is None else num_actions
         if num_actions is None:
             responses.require_countable(0, actions)
-        session = guest.sessions.make_inference(
-            handle, policy, features, actions, is_of_guest=is_of_guest, released=lease.release
+        demand = SessionDemand(
+            guest.library.keep(snapshot, lease.digest),
+            snapshot_format,
+            features,
+            actions,
+            declared.of_rows,
+            declared.parts_of,
+            origin=declared.origin,
         )
-        session.source, session.widths = source, widths
+        session = guest.sessions.make_inference(
+            handle,
+            policy,
+            features,
+            actions,
+            is_of_guest=is_of_guest,
+            released=lease.release,
+            demand=guest.library.demands.open_session(demand),
+            recount=lease.recount,
+        )
+        session.widths = widths
         return session
 
 
@@ -76,8 +95,9 @@ class _SnapshotSessions(Family):
         """Open a session with a snapshot and return its handle; None is the model's own width."""
         guest = self._guest
         handle = guest.handles.upcoming()
-        source = guest.library.sources.of(snapshot, snapshot_format)
-        guest.handles.insert(open_inference(guest, source, (num_features, num_actions), handle))
+        widths = num_features, num_actions
+        session = open_inference(guest, snapshot, snapshot_format, widths, handle)
+        guest.handles.insert(session)
         return handle
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from arkml.base.handler_errors import is_of_handler
 from arkml.errors import NotFound
+from arkml.policies.demands import SessionDemand
 from arkml.policies.policy import Policy
 from arkml.sessions.guest_run import GuestRun
 from arkml.sessions.handles import HandleTable
@@ -75,8 +76,14 @@ class SessionTable:
         *,
         is_of_guest: bool = False,
         released: Callable[[], object] = lambda: None,
+        demand: SessionDemand | None = None,
+        recount: Callable[[int], object] = lambda _: None,
     ) -> int:
-        """Return the handle of a new session of `policy`, which calls `released` at its end."""
+        """
+        Return the handle of a new session of `policy`, which calls `released` at its end.
+
+        See `InferenceSession`.
+        """
         session = self.make_inference(
             self._handles.upcoming(),
             policy,
@@ -84,6 +91,8 @@ class SessionTable:
             num_actions,
             is_of_guest=is_of_guest,
             released=released,
+            demand=demand,
+            recount=recount,
         )
         return self._handles.insert(session)
 
@@ -96,6 +105,8 @@ class SessionTable:
         *,
         is_of_guest: bool = False,
         released: Callable[[], object] = lambda: None,
+        demand: SessionDemand | None = None,
+        recount: Callable[[int], object] = lambda _: None,
     ) -> InferenceSession:
         """Return a new session as `open_inference`, with a handle that the table is given later."""
         queue, key = self._queue(handle, num_features, num_actions, training=False)
@@ -108,6 +119,8 @@ class SessionTable:
             is_of_guest=is_of_guest,
             released=released,
             noting=self._noting,
+            demand=demand,
+            recount=recount,
         )
 
     def open_training(self, start: TrainingStart) -> int:

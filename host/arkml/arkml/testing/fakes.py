@@ -21,7 +21,8 @@ from arkml.base.terminal import listed
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable, UsageError
 from arkml.host import Source, read_source
-from arkml.policies.library import BranchesOf, PartsOf, PolicyLibrary, no_branches, no_parts
+from arkml.policies.demands import BranchesOf, PartsOf
+from arkml.policies.library import PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.runtime.compiled_module import to_binary

@@ -16,7 +16,7 @@ from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
-from arkml.envs.core.env_instance import MOST_HISTORY, EnvInstance, Origin, Pending
+from arkml.envs.core.env_instance import MOST_HISTORY, EnvInstance, InstanceOrigin, Pending
 from arkml.envs.core.instance_factory import InstanceFactory
 from arkml.errors import GuestBusy, GuestStalled, InvalidActions, StateRefused, UsageError
 from arkml.runtime.interrupts import MAIN_THREAD, runs_below
@@ -180,7 +180,7 @@ class EnvCore(Closing):
 
     def _made(self, seed: int, number: int | None = None) -> EnvInstance:
         """Return a new instance that keeps what it is answered."""
-        origin = Origin(seed, self.factory.numbers.upcoming)
+        origin = InstanceOrigin(seed, self.factory.numbers.upcoming)
         instance = self.factory.make(seed, self.factory.shared(), number)
         instance.origin, instance.history = origin, []
         return instance

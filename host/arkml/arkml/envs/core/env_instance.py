@@ -38,7 +38,7 @@ def frames_ahead(idle: int, seconds: float | None) -> int:
     return min(_AHEAD, idle) if seconds is None else 1
 
 
-class Origin(NamedTuple):
+class InstanceOrigin(NamedTuple):
     """How an instance began: its seed, and the number of its first agent."""
 
     seed: int
@@ -112,7 +112,7 @@ class EnvInstance(Closing):
         self.experiments = experiments
         self.pending: Pending | None = None
         self.world = world
-        self.origin: Origin | None = None
+        self.origin: InstanceOrigin | None = None
         """How it began, if it may be copied."""
         self.history: list[Floats] | None = None
         """The actions of all rows of each submit that was a step, while they are kept."""

@@ -97,6 +97,11 @@ class Region:
         self._cached = self.slab.batch(start, start + count, self.keys)
         return self._cached
 
+    def forget_scratch(self) -> None:
+        """Drop what a policy keeps with the batch, before another policy answers it."""
+        if self._cached is not None:
+            self._cached.scratch = None
+
     def metadata(self) -> MetadataLog:
         """Return the metadata of the rows, in push order."""
         words, record = self._words, self._record.start

@@ -1,0 +1,224 @@
+"""The demands of open sessions and brains on their policies, and the offer of another policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias
+from weakref import WeakSet, WeakValueDictionary
+
+from arkml.abi.codes import SnapshotFormat
+from arkml.errors import InvalidArguments
+from arkml.policies.network import Network
+from arkml.policies.onnx import PolicyMoves
+from arkml.policies.policy import Policy
+from arkml.policies.ports import Parts, Port, listed
+
+BranchesOf = Callable[[int, int | None, int | None], tuple[int, ...]]
+"""
+The branches of a session by its numbers of features and actions, and the width of the masks that
+its policy takes; None for a number that the model decides, and for a policy without masks.
+"""
+
+PartsOf = Callable[[int, int | None], Parts]
+"""The parts of a session's observations, by its numbers of features and actions."""
+
+
+class Loader(Protocol):
+    """Makes policies and networks, as `PolicyLibrary` does."""
+
+    def load(
+        self,
+        snapshot: bytes,
+        snapshot_format: SnapshotFormat,
+        num_features: int | None,
+        num_actions: int | None,
+        branches_of: BranchesOf,
+        parts_of: PartsOf,
+    ) -> Policy: ...
+
+    def load_network(
+        self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int
+    ) -> Network: ...
+
+
+class Snapshot:
+    """The bytes of a model that guests have given, one object for all that gave the same."""
+
+    __slots__ = ("__weakref__", "data", "digest")
+
+    def __init__(self, data: bytes, digest: bytes) -> None:
+        self.data = data
+        self.digest = digest
+
+
+class SessionDemand:
+    """
+    The demands of sessions of inference that are alike: their snapshot, their widths, their rows.
+
+    Equal declarations have an equal `origin`.
+    """
+
+    __slots__ = (
+        "__weakref__", "_branches_of", "_num_actions", "_num_features", "_parts_of", "format",
+        "key", "snapshot",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        snapshot_format: SnapshotFormat,
+        num_features: int,
+        num_actions: int,
+        branches_of: BranchesOf,
+        parts_of: PartsOf,
+        *,
+        origin: Hashable,
+    ) -> None:
+        self.key = snapshot.digest, snapshot_format, num_features, num_actions, origin
+        self.snapshot: Snapshot = snapshot
+        self.format: SnapshotFormat = snapshot_format
+        self._num_features = num_features
+        self._num_actions = num_actions
+        self._branches_of = branches_of
+        self._parts_of = parts_of
+
+    def met_by(self, loader: Loader) -> Policy:
+        """Return the policy that meets the demand. Raises as `PolicyLibrary.load`."""
+        return loader.load(
+            self.snapshot.data,
+            self.format,
+            self._num_features,
+            self._num_actions,
+            self._branches_of,
+            self._parts_of,
+        )
+
+
+class BrainDemand:
+    """The demand of one brain of `ark-ml-inference-v0`: its ports stay as its guest knows them."""
+
+    __slots__ = ("__weakref__", "_format", "_inputs", "_key", "_outputs", "_snapshot")
+
+    def __init__(
+        self, snapshot: Snapshot, snapshot_format: SnapshotFormat, key: int, network: Network
+    ) -> None:
+        self._snapshot = snapshot
+        self._format = snapshot_format
+        self._key = key
+        self._inputs = network.inputs
+        self._outputs = network.outputs
+
+    def met_by(self, loader: Loader) -> Network:
+        """
+        Return the network that meets the demand.
+
+        Raises as `PolicyLibrary.load_network`, and InvalidArguments for one with other ports.
+        """
+        network = loader.load_network(self._snapshot.data, self._format, key=self._key)
+        for kind, known, found in (
+            ("inputs", self._inputs, network.inputs),
+            ("outputs", self._outputs, network.outputs),
+        ):
+            if _named(known) != _named(found):
+                raise InvalidArguments(
+                    f"a guest has a brain with the {kind} {listed(known)}, and the model has"
+                    f" {listed(found)}"
+                )
+        return network
+
+
+Demand: TypeAlias = SessionDemand | BrainDemand
+
+
+class PolicyOffer:
+    """
+    A policy that answers guests from their next call on, in each form that they need.
+
+    `loader` makes further forms, `policies` and `networks` hold those that meet demands. `renewed`
+    is called once it is taken, if agents then begin with recurrent states of zeros. `moves` are
+    those of the agents.
+    """
+
+    def __init__(self, loader: Loader, renewed: Callable[[], object]) -> None:
+        self.loader = loader
+        self.renewed = renewed
+        self.moves = PolicyMoves()
+        self.policies: dict[SessionDemand, Policy] = {}
+        self.networks: dict[BrainDemand, Network] = {}
+
+    def meets(self, demand: Demand) -> bool:
+        """Return whether a demand has its form."""
+        return demand in self.policies or demand in self.networks
+
+    def meet(self, demand: Demand) -> None:
+        """Make the form for a demand. Raises as `met_by`."""
+        if isinstance(demand, BrainDemand):
+            self.networks[demand] = demand.met_by(self.loader)
+        else:
+            self.policies[demand] = demand.met_by(self.loader)
+
+    def forget(self) -> None:
+        """Let go of all forms, which sessions and brains have now."""
+        self.policies, self.networks = {}, {}
+
+
+class Demands:
+    """
+    The demands of the guests that share a library, as long as their sessions and brains are open.
+
+    `lock` guards them, and may be common to many: no model is loaded while it is held. One thread
+    makes offers, the thread of the guests takes them.
+    """
+
+    def __init__(self, lock: AbstractContextManager[object]) -> None:
+        self._lock = lock
+        self._sessions: WeakValueDictionary[Hashable, SessionDemand] = WeakValueDictionary()
+        self._brains: WeakSet[BrainDemand] = WeakSet()
+        self._offered: PolicyOffer | None = None
+        self._taken: PolicyOffer | None = None
+
+    def open_session(self, demand: SessionDemand) -> SessionDemand:
+        """
+        Return the demand of a session that opens, one object for all that are alike.
+
+        An offer that is not taken yet is to meet it: raises as `SessionDemand.met_by`.
+        """
+        with self._lock:
+            known = self._sessions.setdefault(demand.key, demand)
+        self._meet(known)
+        return known
+
+    def open_brain(self, demand: BrainDemand) -> BrainDemand:
+        """Likewise for a brain, whose demand is its own."""
+        with self._lock:
+            self._brains.add(demand)
+        self._meet(demand)
+        return demand
+
+    def unmet(self, offer: PolicyOffer) -> list[Demand]:
+        """Return the demands that an offer does not meet yet. Call it with the lock held."""
+        every: list[Demand] = [*self._sessions.values(), *self._brains]
+        return [demand for demand in every if not offer.meets(demand)]
+
+    def offer(self, offer: PolicyOffer) -> None:
+        """Have an offer taken that meets all demands. Call it with the lock held."""
+        self._offered = offer
+
+    def waiting(self) -> PolicyOffer | None:
+        """Return the last offer if it is not taken, on the thread of the guests; do not wait."""
+        return None if self._offered is self._taken else self._offered
+
+    def take(self, offer: PolicyOffer) -> None:
+        """Note that guests have an offer, which lets go of its forms."""
+        self._taken = offer
+        offer.forget()
+
+    def _meet(self, demand: Demand) -> None:
+        offer = self._offered  # after the demand is known: an offer from now on meets it
+        if offer is not None and offer is not self._taken and not offer.meets(demand):
+            offer.meet(demand)
+
+
+def _named(ports: tuple[Port, ...]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(port.label, port.shape) for port in ports]

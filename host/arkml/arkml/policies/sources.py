@@ -1,0 +1,60 @@
+"""The policies that an embedder names: files, bytes, objects, functions, or none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from arkml.base.output_files import path_of
+from arkml.base.short_reprs import cut_repr
+from arkml.errors import UsageError
+from arkml.limits import Limits
+from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
+from arkml.policies.policy import Policy
+from arkml.policies.policy_files import PolicyFile, output_names, read_policy_file
+
+Named: TypeAlias = (
+    str | os.PathLike[str] | bytes | bytearray | memoryview | Policy | PolicyFunction | None
+)
+"""The policy of an embedder, as it names it."""
+
+Override: TypeAlias = PolicyFile | ObjectPolicy | PolicyFunction | None
+"""A policy of the embedder for all sessions; None lets guests use their own snapshots."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """
+    A policy that was named, its file not read yet.
+
+    `path` is None unless it is a file, of which `outputs` act. `name` is for messages.
+    """
+
+    name: str
+    path: Path | None
+    outputs: tuple[str, ...]
+    _given: Override
+
+    def read(self, limits: Limits) -> Override:
+        """Return the policy. Raises as `read_policy_file`."""
+        if self.path is None:
+            return self._given
+        return PolicyFile(read_policy_file(self.path, limits), self.outputs)
+
+
+def policy_source(policy: Named, outputs: str | Sequence[str] = ()) -> PolicySource:
+    """Return the source of a policy. Raises UsageError for anything but a policy."""
+    names = output_names(outputs)
+    if isinstance(policy, str | os.PathLike):
+        path = path_of(policy, "policy")
+        return PolicySource(str(path), path, names, None)
+    if isinstance(policy, bytes | bytearray | memoryview):
+        return PolicySource("of bytes", None, names, PolicyFile(bytes(policy), names))
+    if names:
+        raise UsageError(f"outputs is {cut_repr(names)}: it is about a policy that is a file")
+    given = None if policy is None else checked_policy(policy)
+    name = "None" if given is None else cut_repr(policy)
+    return PolicySource(name, None, (), given)
