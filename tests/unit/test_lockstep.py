@@ -122,7 +122,7 @@ def test_calls_end_with_results_side_by_side(make):
     guests = make(3)
     together, chosen = guests[0].lockstep, places(guests)
     room = ResultRoom([guest.entry("sum") for guest in guests])
-    room.set_arguments((3, 4))
+    room.set_arguments((3, 4), None, 3)
     together.allow(None)
     together.begin_calls(chosen, room.calls)
     turn = together.advance(chosen, go_on)

@@ -39,7 +39,7 @@ from arkml.limits import (
 )
 from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
-from arkml.runtime.exported_function import Number
+from arkml.runtime.exported_function import Numbers
 from arkml.runtime.interrupts import GUARD
 
 
@@ -105,7 +105,7 @@ class Fleet(Sealed, Unique, Closing):
     def call(
         self,
         function: str,
-        *arguments: Number,
+        *arguments: Numbers,
         budget: Budget = RUN_SECONDS,
         only: Iterable[int] | None = None,
     ) -> FleetResult:
@@ -114,7 +114,9 @@ class Fleet(Sealed, Unique, Closing):
 
         Args:
             function: Name of the export.
-            arguments: Numbers, one for each parameter; all guests get the same.
+            arguments: One for each parameter: a number, which all guests get, or a numpy array of
+                a number for each guest that is called, [guests], in the order of `only`. Integers
+                take arrays of integers; floats take both.
             budget: Seconds that may be charged to each guest, None for no limit; see `Guest`.
             only: Indices of the guests to call, such as `[0, 2]`; None calls all.
 
@@ -123,14 +125,15 @@ class Fleet(Sealed, Unique, Closing):
 
         Raises:
             EntryPointMissing: The module does not export the function.
-            UsageError: The arguments do not fit the function, or an index does not exist or comes
-                twice.
+            UsageError: The arguments do not fit the function, of which no guest was called then, or
+                an index does not exist or comes twice.
             GuestBusy: The fleet or one of its guests is in a call already.
-            KeyboardInterrupt: Ctrl-C came; every call was dropped.
+            KeyboardInterrupt: Ctrl-C came; every call that had begun was dropped.
 
         Example:
             result = fleet.call("damage", 25, only=[0, 2])
             print(result.values, result.failures)
+            fleet.call("player", np.linspace(0, 9, len(fleet)), 0.5)  # x for each, y for all
 
         """
         require_function(function)
@@ -364,7 +367,7 @@ class Fleet(Sealed, Unique, Closing):
         return [guests[index] for index in only]
 
     def _run(
-        self, found: Callable[[], FleetCall], arguments: tuple[Number, ...], budget: Budget
+        self, found: Callable[[], FleetCall], arguments: tuple[Numbers, ...], budget: Budget
     ) -> FleetResult:
         seconds, call_seconds = call_limits(self._limits, budget)
         self._call_guard.begin(self.name)

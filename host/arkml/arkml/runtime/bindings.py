@@ -130,6 +130,9 @@ _defined = _brief(
     c_bool,
     *(c_void_p, c_void_p, *_TEXT, *_TEXT, c_void_p),
 )
+read_global = _brief(raw._wasmtime_global_get, None, *(c_void_p,) * 3)  # noqa: SLF001
+"""(context, global, value): write the value of a global, a wasmtime_val_t."""
+
 _set_global = _brief(raw._wasmtime_global_set, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
 _set_table = _brief(
     raw._wasmtime_table_set,  # noqa: SLF001
@@ -402,6 +405,7 @@ __all__ = [
     "new_error",
     "poll",
     "prepare",
+    "read_global",
     "set_epoch_deadline",
     "take_store",
     "trap_at",
