@@ -991,7 +991,11 @@ with Host(threads=1) as host:
     run = python(script)
 
     assert run.stdout.splitlines() == [
-        *("interrupted", str([True, False, False, False, False]), "42"),  # one thread runs the first
+        *(
+            "interrupted",
+            str([True, False, False, False, False]),
+            "42",
+        ),  # one thread runs the first
         *("interrupted", str([True] * 5), "42"),
     ]
     assert run.stderr == ""

@@ -9,6 +9,8 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple, SupportsIndex
 
+import numpy.typing as npt
+
 from arkml.base.closing import Closing, Unique
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
@@ -16,6 +18,7 @@ from arkml.errors import GuestBusy, GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
+from arkml.guests.fleet_memory import Array, FleetMemory, Shape, Target
 from arkml.guests.guest import (
     SEED_EXPORT,
     Guest,
@@ -85,6 +88,7 @@ class Fleet(Sealed, Unique, Closing):
             set(),
         )
         self._lost = shared.call_guard.lost
+        self._memory = FleetMemory(self._module)
         if _FRAME.function in self._module.functions:
             with shared.call_guard.kept(self.name):
                 self._frame()  # its loops are made before the first frame
@@ -151,6 +155,77 @@ class Fleet(Sealed, Unique, Closing):
         inside a frame; the others live. Raises the errors of `call`.
         """
         return self._run(self._frame, (), budget).failures
+
+    def read(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        shape: Shape = (),
+        *,
+        only: Iterable[int] | None = None,
+    ) -> Array:
+        """
+        Return what every guest has at an exported address, as one array.
+
+        The export `name` is a function `() -> i32`, which returns an address that stays the same:
+        it is called once for each guest. Or it is a global i32, as compilers of C, Rust and Zig
+        export a variable; a mutable one is read each time. Addresses are unsigned.
+
+        A guest fails if its `shape` does not lie in its memory, and only that guest. Rows of guests
+        that are closed, or failed before their address was known, are zeros.
+
+        Args:
+            name: Name of the export.
+            dtype: Numbers, or records of numbers, as the guests have them there, such as
+                np.float32; they are little-endian.
+            shape: Shape of what one guest has there; () is one number.
+            only: Indices of the guests to read, such as `[0, 2]`; None reads all.
+
+        Returns:
+            A new array, [guests, *shape], in the order of the guests, or of `only`.
+
+        Raises:
+            EntryPointMissing: The module has no such export.
+            UsageError: An argument has a wrong type or value, or no guest has that much memory.
+            TooManyBytes: A row is larger than `Limits.snapshot_bytes`.
+            GuestBusy: The fleet or one of its guests is in a call.
+
+        Example:
+            positions = fleet.read("position", np.float32, 2)  # [guests, 2]
+
+        """
+        chosen = None if only is None else _indices(only)
+        self._locate(name, chosen)
+        with self._call_guard.kept(self.name):
+            return self._memory.read(self._target(name, chosen), dtype, shape)
+
+    def write(self, name: str, values: Array, *, only: Iterable[int] | None = None) -> None:
+        """
+        Write a row of an array to an exported address of every guest, found as by `read`.
+
+        Guests whose rows `read` leaves at zero are not written to.
+
+        Args:
+            name: Name of the export.
+            values: Numbers as the guests have them there, [guests, *shape], whose bytes are copied:
+                for C's float, of np.float32. Of records, without gaps between their fields.
+            only: Indices of the guests to write to, in the order of the rows; None writes to all.
+
+        Raises:
+            EntryPointMissing: The module has no such export.
+            UsageError: An argument has a wrong type or shape, or no guest has that much memory;
+                nothing was written.
+            TooManyBytes: A row is larger than `Limits.snapshot_bytes`.
+            GuestBusy: The fleet or one of its guests is in a call.
+
+        Example:
+            fleet.write("target", np.zeros((len(fleet), 2), np.float32))
+
+        """
+        chosen = None if only is None else _indices(only)
+        self._locate(name, chosen)
+        with self._call_guard.kept(self.name):
+            self._memory.write(self._target(name, chosen), values)
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
         """
@@ -236,6 +311,19 @@ class Fleet(Sealed, Unique, Closing):
             for guest in self.guests:
                 calls_of(guest).instance.free()
             self._is_closed = True  # last: what cuts it off before leaves it to be closed again
+
+    def _locate(self, name: str, only: tuple[int, ...] | None) -> None:
+        """Call the function that returns an address, of the guests whose address is not known."""
+        target = self._target(name, only)
+        if unknown := self._memory.unknown(target):
+            indices = unknown if only is None else [only[index] for index in unknown]
+            self._memory.note(target, unknown, self.call(name, only=indices).values)
+
+    def _target(self, name: str, only: tuple[int, ...] | None) -> Target:
+        members, guard = self.guests, self._call_guard
+        guests = members if only is None else self._choose(only)
+        moves = self._memory.is_mutable(name)
+        return Target(name, moves, guests, members, only, lambda: guard.lost)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

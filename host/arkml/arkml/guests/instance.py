@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from arkml.abi.codes import ErrorCode
 from arkml.base.closing import Unclosed, Unique
@@ -23,6 +23,7 @@ from arkml.guests.news import GuestNews
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.account import Account, Usage
+from arkml.runtime.bindings import Address
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape
@@ -368,6 +369,14 @@ class Instance(Unique):
             memory = self._sandbox.memory
             memory.pages = self._sandbox.pages
             yield memory
+
+    def extent(self) -> tuple[Address, int]:
+        """Return the machine address of the memory and its present size in bytes."""
+        return self._sandbox.base, self._sandbox.pages * PAGE
+
+    def exported(self, name: str) -> tuple[Address, Any]:
+        """Return the context of the Store and an export, a wasmtime_extern_t, as C takes them."""
+        return self._sandbox.context, self._sandbox.exported(name)
 
     def _count(self) -> Statistics:
         words, control = self.words, self.control

@@ -290,6 +290,13 @@ class RawInstance:
         check(_set_table(self._context, place, index, ctypes.addressof(item)))
 
 
+def global_i32(context: Address, place: Address) -> int:
+    """Return the value of a global i32 whose wasmtime_global_t is at an address, unsigned."""
+    item = raw.wasmtime_val_t()
+    read_global(context, place, ctypes.addressof(item))
+    return int(item.of.i32) & 0xFFFF_FFFF
+
+
 def define(linker: wasmtime.Linker, context: Address, module: str, name: str, extern: Any) -> None:
     """Name an item of a Store in `linker`, such as "memory" of module "arkml"."""
     place = ctypes.addressof(extern)
@@ -401,6 +408,7 @@ __all__ = [
     "end_turns_at_deadlines",
     "error_at",
     "frames_of",
+    "global_i32",
     "limit_store",
     "new_error",
     "poll",

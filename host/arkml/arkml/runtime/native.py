@@ -2,8 +2,9 @@
 The native library: `host/arkml/native/arkml_native.c`, compiled when the package is built.
 
 It has the two functions that run on the stacks of guests, the loop that runs many guests, on
-several threads, and copies from and to the memories of many guests. Where it is missing, Python does the same, on one thread: `LIBRARY` is None then,
-and `MISSING` says why. `ARKML_PURE=1` in the environment leaves it out on purpose.
+several threads, and copies from and to many memories. Where it is missing, Python does the same, on
+one thread: `LIBRARY` is None then, and `MISSING` says why. `ARKML_PURE=1` in the environment leaves
+it out on purpose.
 """
 
 from __future__ import annotations

@@ -189,6 +189,15 @@ class Sandbox:
         """The size of the guest's memory in pages, 0 once it is freed. Read on any thread."""
         return self._store.read(self._native_memory.pages) or 0
 
+    @property
+    def base(self) -> bindings.Address:
+        """The address of the guest's memory, which stays the same."""
+        return self._native_memory.base
+
+    def exported(self, name: str) -> Any:
+        """Return an export, a wasmtime_extern_t. Raises GuestFailed once the guest is closed."""
+        return self._found(partial(self._guest.export, name))
+
     def read(self, what: Callable[[], _Read]) -> _Read | None:
         """Return the result of a function that reads the guest; see `GuestStore.read`."""
         return self._store.read(what)
