@@ -304,10 +304,16 @@ class Fleet(Sealed, Unique, Closing):
         return sum((guest.account for guest in members.guests), members.past_usage)
 
     def close(self) -> None:
-        """Close every guest. Raises GuestBusy while the fleet is in a call. Safe to call twice."""
+        """
+        Close every guest, or raise GuestBusy while the fleet is in a call or a memory is viewed.
+
+        Safe to call twice.
+        """
         if self._is_closed:
             return
         with self._changing():
+            for guest in self.guests:
+                calls_of(guest).instance.require_unlent()
             for guest in self.guests:
                 calls_of(guest).instance.free()
             self._is_closed = True  # last: what cuts it off before leaves it to be closed again
@@ -410,6 +416,8 @@ class Fleet(Sealed, Unique, Closing):
         fleet keeps guests that are closed.
         """
         before = self._members
+        for guest in leaving:
+            calls_of(guest).instance.require_unlent()
         for guest in leaving:
             calls = calls_of(guest)
             self._parts.told.discard(calls)

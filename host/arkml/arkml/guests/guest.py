@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from arkml.base.closing import Closing, Unique
@@ -319,8 +320,29 @@ class Guest(Sealed, Unique, Closing):
         with self._instance.memory() as memory:
             memory.write(address, content)
 
+    def memory(self) -> AbstractContextManager[memoryview]:
+        """
+        Look at the guest's memory, without a copy, within a `with` block.
+
+        The view is read-only, uint8, [size of the memory]; it shows what calls of the guest change
+        within the block, and not what the memory grows by. Behind the block it raises ValueError,
+        and UsageError is raised if a part of it is left, such as a slice or an array: copy what is
+        to stay. Meanwhile the guest is not closed: `close` raises GuestBusy. Raises GuestBusy while
+        a call is in progress, and GuestFailed for a guest that is closed.
+
+        Example:
+            with guest.memory() as view:
+                screen = np.frombuffer(view, np.uint8, 320 * 200, address & 0xFFFF_FFFF).copy()
+
+        """
+        return self._instance.view()
+
     def close(self) -> None:
-        """Free the guest. Raises GuestBusy while a call is in progress. Safe to call twice."""
+        """
+        Free the guest, or raise GuestBusy while a call is in progress or its memory is viewed.
+
+        Safe to call twice.
+        """
         self._instance.close()
 
     def _start_before(self, function: str, budget: Budget) -> None:

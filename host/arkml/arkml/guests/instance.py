@@ -16,7 +16,14 @@ from arkml.abi.codes import ErrorCode
 from arkml.base.closing import Unclosed, Unique
 from arkml.base.short_reprs import cut_repr
 from arkml.base.terminal import listed
-from arkml.errors import EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
+from arkml.errors import (
+    EntryPointMissing,
+    GuestBusy,
+    GuestError,
+    GuestFailed,
+    GuestMemoryFull,
+    UsageError,
+)
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.guests.news import GuestNews
@@ -89,7 +96,7 @@ class Instance(Unique):
 
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
-        "_is_freed", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_unclosed",
+        "_is_freed", "_lent", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_unclosed",
         "_waiting", "_warned", "account", "control", "entries", "failure", "fiber", "is_closed",
         "is_tight", "library", "limits", "lockstep", "module", "name", "news",
         "non_finite_features", "number", "place", "regions", "services", "sessions", "words",
@@ -112,6 +119,7 @@ class Instance(Unique):
         self.module = module
         self.failure: GuestError | None = None
         self.is_closed = True  # until there is something to close
+        self._lent: list[weakref.ref[Any]] = []  # memories that views may still be of
         self._is_freed = True  # likewise; a closing that was cut off leaves a closed one to free
         self.words = engine.arena.words
         self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
@@ -297,7 +305,17 @@ class Instance(Unique):
     def free(self) -> None:
         """Free the instance as `close` does, within `held_back` and with the call guard kept."""
         if not self._is_freed:  # by another thread meanwhile
+            self.require_unlent()
             self._release()
+
+    def require_unlent(self) -> None:
+        """Raise GuestBusy while a view of the memory is in use."""
+        self._lent = [lent for lent in self._lent if lent() is not None]
+        if self._lent:
+            raise GuestBusy(
+                f"a view of the memory of {self.name} is in use: close the guest behind its block,"
+                " when no part of the view is left"
+            )
 
     def close_files(self) -> None:
         """Close the files of a guest that has failed."""
@@ -369,6 +387,26 @@ class Instance(Unique):
             memory = self._sandbox.memory
             memory.pages = self._sandbox.pages
             yield memory
+
+    @contextmanager
+    def view(self) -> Iterator[memoryview]:
+        """Let the memory be looked at, read-only; the instance is not freed meanwhile."""
+        with self.memory() as memory:
+            whole: Any = memory.whole()
+            self._lent.append(weakref.ref(whole))
+        whole.owner = self  # a part of the view may outlive the block
+        lent = weakref.ref(whole)
+        view = memoryview(whole).cast("B").toreadonly() if len(whole) else memoryview(b"")
+        del whole
+        try:
+            yield view
+        finally:
+            view.release()
+        if lent() is not None:
+            raise UsageError(
+                f"a part of the view of {self.name} is left behind its block, as a slice or an"
+                " array: copy what is to stay, as bytes(view[64:72])"
+            )
 
     def extent(self) -> tuple[Address, int]:
         """Return the machine address of the memory and its present size in bytes."""
