@@ -38,6 +38,7 @@ from arkml.limits import (
     call_limits,
     number_of_guests,
     require_seed,
+    start_budget,
     whole_number,
 )
 from arkml.runtime.account import Usage
@@ -230,6 +231,8 @@ class Fleet(Sealed, Unique, Closing):
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
         """
         Run the initializers of every guest, once, and return the errors of failed guests, by index.
+
+        Each has `Limits.start_seconds` by default, where that is more than `Limits.run_seconds`.
         """
         waiting = {i: g for i, g in enumerate(self.guests) if not calls_of(g).is_initialized}
         failures = self._initialize(list(waiting.values()), budget)
@@ -357,7 +360,8 @@ class Fleet(Sealed, Unique, Closing):
         guests = self.guests if only is None else self._choose(only)
         waiting = [calls_of(guest) for guest in guests if take_start(guest)]
         if start is not None and waiting:
-            self._run(partial(FleetCall, self._parts, waiting, start), (), budget)
+            call = partial(FleetCall, self._parts, waiting, start)
+            self._run(call, (), start_budget(self._limits, budget))
 
     def _place(self, formers: Sequence[Guest | None], seed: int | None = None) -> list[Guest]:
         """
@@ -439,6 +443,7 @@ class Fleet(Sealed, Unique, Closing):
         self, guests: Sequence[Guest], budget: Budget, seed: int | None = None
     ) -> dict[int, GuestError]:
         failures: dict[int, GuestError] = {}
+        budget = start_budget(self._limits, budget)
         chosen = [calls_of(guest) for guest in guests]
         names = initializers(self._module)
         if seed is not None:

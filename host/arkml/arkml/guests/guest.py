@@ -20,7 +20,7 @@ from arkml.errors import (
 )
 from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
-from arkml.limits import RUN_SECONDS, Budget
+from arkml.limits import RUN_SECONDS, Budget, start_budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
@@ -160,7 +160,8 @@ class Guest(Sealed, Unique, Closing):
         """
         require_function(function)
         if self._waits_for_start and (start := self._start_of(function)) is not None:
-            await self._calls.call_async(start, (), budget)
+            limits = self._instance.limits
+            await self._calls.call_async(start, (), start_budget(limits, budget))
         return await self._calls.call_async(function, arguments, budget)
 
     def cancel(self) -> None:
@@ -170,9 +171,14 @@ class Guest(Sealed, Unique, Closing):
         self._calls.fiber.call_guard.cancel()
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> None:
-        """Run the start function and the initializers that the module exports, once."""
+        """
+        Run the start function and the initializers that the module exports, once.
+
+        Each has `Limits.start_seconds` by default, where that is more than `Limits.run_seconds`.
+        """
         if self._calls.is_initialized:
             return
+        budget = start_budget(self._instance.limits, budget)
         for name in initializers(self.module):
             self._calls.call(name, (), budget)
         self._calls.is_initialized = True
@@ -348,7 +354,7 @@ class Guest(Sealed, Unique, Closing):
     def _start_before(self, function: str, budget: Budget) -> None:
         """Start a module that is a command as well, before the first call of another function."""
         if (start := self._start_of(function)) is not None:
-            self._calls.call(start, (), budget)
+            self._calls.call(start, (), start_budget(self._instance.limits, budget))
 
     def _start_of(self, function: str) -> str | None:
         """Return the function that starts the guest before `function`, once, or None."""
