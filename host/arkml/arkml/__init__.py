@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from arkml.guests.call_loop import Reply
     from arkml.guests.counts import Statistics
-    from arkml.guests.fleet import Fleet
+    from arkml.guests.fleet import Fleet, GuestTime
     from arkml.guests.fleet_call import FleetResult
     from arkml.guests.guest import Guest
     from arkml.host import Host
@@ -83,6 +83,7 @@ __all__ = [
     "GuestError",
     "GuestExit",
     "GuestFailed",
+    "GuestTime",
     "GuestTimeout",
     "GuestTrap",
     "HiveError",
@@ -138,6 +139,7 @@ _HOMES = {
     "GuestError": "arkml.errors",
     "GuestExit": "arkml.errors",
     "GuestFailed": "arkml.errors",
+    "GuestTime": "arkml.guests.fleet",
     "GuestTimeout": "arkml.errors",
     "GuestTrap": "arkml.errors",
     "HiveError": "arkml.errors",

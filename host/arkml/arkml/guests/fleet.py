@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from heapq import nlargest
 from itertools import count
-from typing import NamedTuple, SupportsIndex
+from operator import attrgetter
+from typing import NamedTuple, Self, SupportsIndex
 
 import numpy.typing as npt
 
@@ -38,6 +40,7 @@ from arkml.limits import (
     call_limits,
     number_of_guests,
     require_seed,
+    require_whole,
     start_budget,
     whole_number,
 )
@@ -45,6 +48,8 @@ from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Numbers
 from arkml.runtime.interrupts import GUARD
+
+_LOOK = 0.01  # seconds between two looks whether a frame that was canceled has ended
 
 
 class Fleet(Sealed, Unique, Closing):
@@ -228,6 +233,36 @@ class Fleet(Sealed, Unique, Closing):
         with self._call_guard.kept(self.name):
             self._memory.write(self._target(name, chosen), values)
 
+    async def update_async(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
+        """
+        Run one frame as `update` does, on another thread, while other tasks of the loop run.
+
+        Several fleets run at the same time. Policies of yours are called on that thread.
+
+        Raises:
+            GuestError: As for `update`.
+            CancelledError: The task was canceled (an error of asyncio); guests that were inside the
+                frame have failed, the others live.
+
+        Example:
+            async def frame(*fleets):
+                return await asyncio.gather(*(fleet.update_async() for fleet in fleets))
+
+        """
+        import asyncio  # 20 ms at start that only coroutines need
+
+        frame = asyncio.ensure_future(asyncio.to_thread(self.update, budget=budget))
+        try:
+            return await asyncio.shield(frame)
+        except asyncio.CancelledError:
+            while not frame.done():  # the thread may not have begun the call yet
+                self._call_guard.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([frame], timeout=_LOOK)
+            if not frame.cancelled():
+                frame.exception()  # which is looked at, so that it is not logged
+            raise
+
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
         """
         Run the initializers of every guest, once, and return the errors of failed guests, by index.
@@ -305,6 +340,28 @@ class Fleet(Sealed, Unique, Closing):
         """
         members = self._members
         return sum((guest.account for guest in members.guests), members.past_usage)
+
+    def slowest(self, count: int = 5) -> list[GuestTime]:
+        """
+        Return the guests that took longest in the last frame or call of the fleet, slowest first.
+
+        Raises UsageError unless `count`, the number of guests at most, is a whole number from 1,
+        and GuestBusy while the fleet or one of its guests is in a call.
+
+        Example:
+            for guest, milliseconds, usage in fleet.slowest(5):
+                print(guest.name, milliseconds, usage.import_seconds)
+
+        """
+        most = require_whole("count", count)
+        with self._call_guard.kept(self.name):
+            self._parts.batcher.settle()
+            times = [
+                GuestTime.of(guest, calls_of(guest).account.last_call())
+                for guest in self.guests
+                if not calls_of(guest).instance.is_closed
+            ]
+        return nlargest(most, times, key=attrgetter("milliseconds"))
 
     def close(self) -> None:
         """
@@ -499,6 +556,27 @@ class Fleet(Sealed, Unique, Closing):
                 self._parts, guests, wanted.function, is_frame=wanted.is_frame
             )
         return call
+
+
+class GuestTime(NamedTuple):
+    """
+    The time of one guest in the last frame or call of its fleet.
+
+    Attributes:
+        guest: The guest.
+        milliseconds: Time that was charged to the guest, and waits that it asked for.
+        usage: The time by kind, without sizes.
+
+    """
+
+    guest: Guest
+    milliseconds: float
+    usage: Usage
+
+    @classmethod
+    def of(cls, guest: Guest, usage: Usage) -> Self:
+        """Return the time of a guest from its seconds by kind."""
+        return cls(guest, (usage.run_seconds + usage.wait_seconds) * 1e3, usage)
 
 
 class _Members(NamedTuple):

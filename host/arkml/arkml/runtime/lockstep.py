@@ -81,6 +81,8 @@ class Lockstep:
         """Seconds in `spent` that did not pass for the calling thread: workers took part."""
         self.stale_at = 0.0
         """Time from which on the processor clock is read before guests run."""
+        self.calls = 0
+        """Calls or frames of many guests so far."""
         self.begun = 0
         """Calls that were begun so far, without loops of frames."""
         self.left = 0
@@ -187,6 +189,7 @@ class Lockstep:
         if MARK not in KNOWN:
             LogLevels.refresh()
         self.began[:] = self.used
+        self.calls += 1
         self.spent = self.beside = 0.0
         self._calls = None
         self.alert = math.inf if budget is None else budget - ALERT
