@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Protocol
@@ -23,8 +23,8 @@ from arkml.guests.guest import Guest
 from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
+from arkml.policies.choices import Given, PolicyChoices
 from arkml.policies.describe import require_loadable
-from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.policy_files import PolicyFile
@@ -61,7 +61,8 @@ class GuestLoader:
     Makes the guests of one host, which keep it alive.
 
     `override` answers every guest in place of the models that it loads; a file that cannot act
-    raises ModelRejected. `seed` and `deterministic` determine the noise of stochastic policies. Up
+    raises ModelRejected. Before it, `policies` answer the sessions that their keys mean; see
+    `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
     to `threads` threads run the guests of a fleet, and its policies. A loader that is dropped
     without `close` gives a ResourceWarning.
     """
@@ -73,18 +74,21 @@ class GuestLoader:
         limits: Limits,
         *,
         wasi: WasiGrant | None,
-        override: PolicyFile | ObjectPolicy | PolicyFunction | None,
+        override: Given | None,
         seed: int,
         deterministic: bool,
         gateways: Gateways,
         threads: int,
+        policies: Mapping[object, Given] | None = None,
     ) -> None:
         self.limits = limits
         self._threads = threads
         self._helpers = Helpers(threads)
         self._models = ModelCache(limits)
-        if isinstance(override, PolicyFile):
-            require_loadable(override, self._models, limits)
+        self._choices = None if policies is None else PolicyChoices(policies)
+        for given in (override, *(policies or {}).values()):
+            if isinstance(given, PolicyFile):
+                require_loadable(given, self._models, limits)
         self.wasi = wasi
         self._override = override
         self._seed = seed
@@ -117,8 +121,8 @@ class GuestLoader:
         self._add_past()
         return usage + self._past
 
-    def library(self) -> PolicyLibrary:
-        """Return a new library of policies, for the guests of one thread."""
+    def library(self, guest_name: str = "") -> PolicyLibrary:
+        """Return a new library of policies, for the guests of one thread, all of one name."""
         library = PolicyLibrary(
             self._models,
             seed=self._seed,
@@ -126,6 +130,8 @@ class GuestLoader:
             override=self._override,
             limits=self.limits,
             helpers=self._helpers,
+            choices=self._choices,
+            guest_name=guest_name,
         )
         library.workspace.is_interrupted = GUARD.is_requested
         return library
@@ -161,13 +167,19 @@ class GuestLoader:
         )
 
     def trained(
-        self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
+        self,
+        module: CompiledModule,
+        name: str,
+        instances: int = 1,
+        library: PolicyLibrary | None = None,
     ) -> SharedResources:
         """
         Return shared resources for guests of a module, which may take part in the host's runs.
+
+        `name` is the guests' or, for a fleet, the fleet's.
         """
         self._bytes.require_room(instances, most_native(module))
-        library = self.library() if library is None else library
+        library = self.library(name) if library is None else library
         gateway = self._gateways.open(module, library)
         return self.shared(
             gateway=gateway, library=library, instances=instances, reserved_rows=_RESERVED_ROWS
@@ -190,7 +202,7 @@ class GuestLoader:
         They share the parts of `shared`, by default parts from `trained`.
         """
         unclosed = Unclosed(f"<Fleet of {cut_repr(instances)} guests of {name}>")
-        shared = self.trained(module, instances) if shared is None else shared
+        shared = self.trained(module, name, instances) if shared is None else shared
         shared = shared._replace(unclosed=unclosed)
 
         numbers = itertools.count()

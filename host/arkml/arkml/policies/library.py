@@ -14,6 +14,7 @@ from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unav
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
+from arkml.policies.choices import Given, PolicyChoices
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.network import Network
@@ -59,10 +60,13 @@ class PolicyLibrary:
     """
     Makes policies and networks from snapshots.
 
-    `override`, a file or a policy of the embedder, replaces every snapshot that is loaded. One
-    thread at a time uses the policies and networks; another thread may load. `helpers` are the
-    threads that help with a large batch.
+    `override`, a file or a policy of the embedder, replaces every snapshot that is loaded;
+    `choices` come first, for the sessions that they mean, of the guest `guest_name`. One thread at
+    a time uses the policies and networks; another thread may load. `helpers` are the threads that
+    help with a large batch.
     """
+
+    _choices: PolicyChoices | None = None
 
     def __init__(
         self,
@@ -70,9 +74,12 @@ class PolicyLibrary:
         *,
         seed: int = 0,
         deterministic: bool = False,
-        override: PolicyFile | ObjectPolicy | PolicyFunction | None = None,
+        override: Given | None = None,
         limits: Limits = _LIMITS,
         helpers: Helpers | None = None,
+        choices: PolicyChoices | None = None,
+        guest_name: str = "",
+        workspace: PolicyWorkspace | None = None,
     ) -> None:
         self._models = models
         self.seed = seed
@@ -80,7 +87,10 @@ class PolicyLibrary:
         self._override = override if isinstance(override, PolicyFile) else None
         self._given = None if isinstance(override, PolicyFile) else override
         self._limits = limits
-        self._workspace = PolicyWorkspace(helpers=helpers)
+        self._choices = choices
+        self._guest_name = guest_name
+        self._chosen: dict[int, PolicyLibrary] = {}  # by the id of a choice
+        self._workspace = PolicyWorkspace(helpers=helpers) if workspace is None else workspace
         self._lock = Lock()
         self._signed: dict[Wanted, tuple[Layout, Signature]] = {}  # of the runs of a library
         # A policy is dropped with its last session; the cache may keep its model for longer.
@@ -107,6 +117,34 @@ class PolicyLibrary:
         return self._load(
             snapshot, snapshot_format, *shape, branches_of, parts_of, is_of_guest=True
         )
+
+    def of_session(
+        self, behaviors: Sequence[str], num_features: int | None, num_actions: int | None
+    ) -> PolicyLibrary:
+        """
+        Return the library that answers a session: this one, or that of a choice of the embedder.
+
+        `behaviors` are the declared ones that the session may be of. Raises InvalidArguments if
+        several policies are meant.
+        """
+        if self._choices is None:
+            return self
+        shape = num_features, num_actions
+        chosen = self._choices.choose(behaviors, self._guest_name, *shape)
+        if chosen is None:
+            return self
+        with self._lock:
+            library = self._chosen.get(id(chosen))
+            if library is None:
+                library = self._chosen[id(chosen)] = PolicyLibrary(
+                    self._models,
+                    seed=self.seed,
+                    deterministic=self._deterministic,
+                    override=chosen,
+                    limits=self._limits,
+                    workspace=self._workspace,
+                )
+        return library
 
     def _load(
         self,

@@ -34,13 +34,15 @@ class _SnapshotSessions(Family):
         """Open a session with a snapshot and return its handle; None is the model's own width."""
         guest = self._guest
         guest.sessions.require_room()
-        guest.library.prepare()
-        note_container(guest, snapshot, snapshot_format)
+        shape, declared = (num_features, num_actions), guest.declared
+        with log_refusals(guest):
+            library = guest.library.of_session(declared.names_of(*shape), *shape)
+        library.prepare()
+        note_container(guest, library, snapshot, snapshot_format)
         with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
-            is_of_guest = guest.library.takes_snapshots
+            is_of_guest = library.takes_snapshots
             with guest.account.vetting(is_of_guest=is_of_guest):
-                shape, declared = (num_features, num_actions), guest.declared
-                policy = guest.library.load(
+                policy = library.load(
                     snapshot, snapshot_format, *shape, declared.of_rows, declared.parts_of
                 )
             if declared.fault is not None:
