@@ -103,6 +103,13 @@ class Group:
                     seconds * share, is_of_guest=self.is_of_guest, older=older * share
                 )
 
+    @property
+    def most_unsettled(self) -> float:
+        """The most seconds of runs that the account of one guest does not have yet."""
+        if not self.is_of_guest:
+            return 0.0
+        return self._seconds * max(self._counts) / (sum(self._counts) or 1)
+
     def _act(self) -> None:
         batch = self.batch
         for slab, rows, place in self._moves:
@@ -255,6 +262,11 @@ class Batcher:
         if lockstep.spent > lockstep.alert:
             self.settle()
         return errors
+
+    @property
+    def most_unsettled(self) -> float:
+        """The most seconds of runs that the account of one guest does not have yet."""
+        return max((group.most_unsettled for group in self._groups), default=0.0)
 
     def settle(self) -> None:
         """Enter the runs of policies so far into the accounts of the guests."""

@@ -14,9 +14,10 @@ from arkml.base.short_reprs import short_repr
 from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.call_loop import CallLoop
-from arkml.guests.shares import FRAMES_SEEN, FleetShares
+from arkml.guests.shares import FRAMES_SEEN, LEAST, FleetShares
 from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
+from arkml.runtime.deadline import SHORT
 from arkml.runtime.exported_function import Numbers, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
 from arkml.runtime.lockstep import Lockstep
@@ -128,6 +129,9 @@ class FleetCall:
             self._forget_inputs()
         if self._limits != (budget, call_seconds):
             self._limits = budget, call_seconds
+            if budget is not None and budget <= SHORT:
+                for guest in self._everyone:
+                    guest.fiber.shorten_turns()
             self._batcher.limit_runs(self._everyone, math.inf if budget is None else budget)
         lockstep.allow(budget)
         if room is not None:
@@ -321,6 +325,8 @@ class FleetCall:
         lockstep, shares, held = self._lockstep, self._shares, self._held
         if lockstep.spent + sum(held.values()) <= budget / 2:
             return
+        if not held and lockstep.most_used(self._places) + self._batcher.most_unsettled <= LEAST:
+            return  # nobody is over
         self._batcher.settle()
         taken = {
             place: lockstep.used[place] - lockstep.began[place] + held.get(place, 0.0)

@@ -16,7 +16,7 @@ from arkml.arrays import Marks, some
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, counted_seconds, last_reading, read_processor_clock
 from arkml.runtime.columns.arena import Arena
-from arkml.runtime.deadline import ALERT
+from arkml.runtime.deadline import ALERT, SHORT
 from arkml.runtime.exported_function import CALL_WORDS, Calls, RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.native import ANSWER, AT_FRAME_END, CHARGE, ENDED, OTHER, SUBMITTED
@@ -192,7 +192,7 @@ class Lockstep:
         self.calls += 1
         self.spent = self.beside = 0.0
         self._calls = None
-        self.alert = math.inf if budget is None else budget - ALERT
+        self.alert = _alert_of(budget)
 
     def advance(self, places: Sequence[int], check: Callable[[], None]) -> Turn:
         """
@@ -298,6 +298,12 @@ class Lockstep:
         indices: Frames = self._words[self._at(_RECORD, places)]
         return indices
 
+    def most_used(self, places: Sequence[int]) -> float:
+        """Return the most seconds that one of these guests was charged in its call or frame."""
+        index = self._index(places)
+        used, began = np.frombuffer(self.used), np.frombuffer(self.began)
+        return float((used[index] - began[index]).max(initial=0.0))
+
     def noted(self, places: Sequence[int] | Places) -> list[int]:
         """Return the guests whose shims have noted news for the host, such as a refusal."""
         news = self._words[self._at(_NOTED, places)]
@@ -339,6 +345,13 @@ class Lockstep:
                 *((controls + number) >> 3 for number in _NUMBERS),
             ]
         return self._fields
+
+
+def _alert_of(budget: float | None) -> float:
+    """Return the seconds after which `advance` leaves a guest with this budget to its fiber."""
+    if budget is None:
+        return math.inf
+    return budget / 2 if budget <= SHORT else budget - ALERT
 
 
 def _nothing_to_settle() -> None:
