@@ -34,7 +34,9 @@ def test_a_game_goes_on_whatever_its_mods_do(frames, more):
     assert new > 0 or frames < 1_000  # who fell was swapped
     assert re.search(r"^mods: circles\b", run.stdout, re.MULTILINE)
     assert "out: traps#0 trapped: integer division by zero\n" in run.stdout
-    assert re.search(r"^out: spins ran for 0\.0\d+ s .* over its budget of", run.stdout, re.MULTILINE)
+    assert re.search(
+        r"^out: spins ran for 0\.0\d+ s .* over its budget of", run.stdout, re.MULTILINE
+    )
     assert 0 < run.stderr.count(SAID) < frames  # of ten in each frame
     assert len(re.findall(r"^slowest: npc#\d+ \d+\.\d{3} ms$", run.stdout, re.MULTILINE)) == 3
 
