@@ -80,8 +80,8 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     ),
     "arkml.CompiledModule": ("digest", "functions", "info", "limits", "name"),
     "arkml.Fleet": (
-        "__len__", "call", "close", "guests", "initialize", "join", "name", "remove", "replace",
-        "statistics", "update",
+        "__len__", "call", "close", "guests", "initialize", "join", "name", "read", "remove",
+        "replace", "slowest", "statistics", "update", "update_async", "write",
     ),
     "arkml.Host": ("__init__", "close", "compile", "fleet", "limits", "load", "wasi"),
     f"{_ADAPTORS}.guest_env.AgentsConfig": (

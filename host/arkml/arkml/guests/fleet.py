@@ -9,7 +9,7 @@ from functools import partial
 from heapq import nlargest
 from itertools import count
 from operator import attrgetter
-from typing import NamedTuple, Self, SupportsIndex
+from typing import NamedTuple, SupportsIndex
 
 import numpy.typing as npt
 
@@ -357,9 +357,7 @@ class Fleet(Sealed, Unique, Closing):
         with self._call_guard.kept(self.name):
             self._parts.batcher.settle()
             times = [
-                GuestTime.of(guest, calls_of(guest).account.last_call())
-                for guest in self.guests
-                if not calls_of(guest).instance.is_closed
+                _time_of(guest) for guest in self.guests if not calls_of(guest).instance.is_closed
             ]
         return nlargest(most, times, key=attrgetter("milliseconds"))
 
@@ -573,11 +571,6 @@ class GuestTime(NamedTuple):
     milliseconds: float
     usage: Usage
 
-    @classmethod
-    def of(cls, guest: Guest, usage: Usage) -> Self:
-        """Return the time of a guest from its seconds by kind."""
-        return cls(guest, (usage.run_seconds + usage.wait_seconds) * 1e3, usage)
-
 
 class _Members(NamedTuple):
     """
@@ -605,6 +598,12 @@ class _Wanted(NamedTuple):
     function: str
     only: tuple[int, ...] | None = None
     is_frame: bool = False
+
+
+def _time_of(guest: Guest) -> GuestTime:
+    """Return the time of a guest in its last call."""
+    usage = calls_of(guest).account.last_call()
+    return GuestTime(guest, (usage.run_seconds + usage.wait_seconds) * 1e3, usage)
 
 
 _FRAME = _Wanted("ark_applet_update", is_frame=True)

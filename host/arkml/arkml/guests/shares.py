@@ -22,8 +22,8 @@ class FleetShares:
     A frame counts if its guests together took more than half of the budget of one call: the time
     that they used, plus the time in which none could run because some waited. The share of a guest
     is the budget divided by the number of guests (for example 0.1 s for ten guests and a budget of
-    1 s), four times the time of the median guest, or `LEAST`, whichever is most. `most` is the number of
-    frames, of the last `FRAMES_SEEN`, in which a guest may exceed its share.
+    1 s), four times the time of the median guest, or `LEAST`, whichever is most. `most` is the
+    number of frames, of the last `FRAMES_SEEN`, in which a guest may exceed its share.
     """
 
     def __init__(self, most: int) -> None:
