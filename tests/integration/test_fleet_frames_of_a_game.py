@@ -12,8 +12,10 @@ from tests.integration.guest_text import LOG, function, logging_of, module
 
 from arkml import Fleet, GuestTime, Host, Limits
 from arkml.errors import GuestBusy, GuestCancelled, UsageError
+from arkml.guests.guest import calls_of
 
 APPLET = Path(__file__).parents[2] / "fixtures" / "guests" / "c_applet.wasm"
+NPC = APPLET.with_name("c_npc.wasm")
 LATE = module(
     *logging_of("late")[:1],
     function(
@@ -178,3 +180,59 @@ def test_a_number_of_guests_that_is_none_is_refused(count):
         pytest.raises(UsageError, match=r"count is .*: it takes a whole number from 1"),
     ):
         fleet.slowest(count)
+
+
+def test_mods_that_do_as_they_should_live_beside_one_that_spins():
+    with Host(limits=Limits.game(), policy=_steer) as host, host.fleet(NPC, 300) as crowd:
+        with host.fleet(LATE, 3) as mods:
+            mods.guests[1].write_memory(10, b"\1")
+            failed = [list(mods.update()) for _ in range(3)]
+        crowd.write("player", np.ones((300, 2), np.float32))
+        failures = [crowd.update() for _ in range(60)]
+        positions = crowd.read("position", np.float32, 2)
+
+        assert failed == [[1]] * 3
+        assert failures == [{}] * 60
+        assert (positions > 0).all()
+
+
+def test_frames_with_calls_between_them_are_the_same_as_frames_alone(caplog):
+    caplog.set_level("INFO")
+    seen = []
+    for calls in (0, 1, 2, 3):
+        with Host(policy=_steer) as host, host.fleet(NPC, 5) as crowd:
+            rng = np.random.default_rng(0)
+            for frame in range(12):
+                crowd.write("player", rng.normal(size=(5, 2)).astype(np.float32))
+                for _ in range(calls if frame % 4 < 2 else 0):
+                    crowd.call("hit", 0)
+                assert crowd.update() == {}
+            seen.append(crowd.read("position", np.float32, 2))
+            assert crowd.statistics.submits == 60
+
+    for other in seen[1:]:
+        assert np.array_equal(seen[0], other)
+
+
+def test_guests_go_back_to_their_loops_when_no_call_comes_between():
+    with Host(policy=_steer) as host, host.fleet(NPC, 3) as crowd:
+        lockstep, places = crowd._parts.lockstep, [calls_of(guest).place for guest in crowd.guests]
+
+        def are_in_loops():
+            return [lockstep.futures[place] != 0 for place in places]
+
+        crowd.update()
+        first = are_in_loops()
+        found = []
+        for has_call in (True, True, False, False, True):
+            if has_call:
+                crowd.call("hit", 0.1)
+            crowd.update()
+            found.append(are_in_loops())
+
+        assert first == [True] * 3
+        assert found == [[one] * 3 for one in (False, False, True, True, False)]
+
+
+def _steer(seen):
+    return seen[:, :2] - seen[:, 2:]

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from statistics import median_low
 
+from arkml.runtime.account import LONG
+
 FRAMES_SEEN = 20
 """The last frames of a fleet in which a guest may be over its share a few times."""
 
-LEAST = 1e-4
-"""Seconds that no guest is evicted for: of less, half may be the machine's."""
+LEAST = LONG
+"""Seconds that no guest is evicted for: what is shorter may be time that others had."""
 
 _TIMES_USUAL = 4  # a guest that is like half of the others, or four times as slow, is not over
 
