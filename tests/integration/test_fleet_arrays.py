@@ -243,6 +243,13 @@ def test_the_last_state_of_a_guest_that_failed_is_read_and_a_closed_one_has_none
     assert fleet.read("state", np.float32).tolist() == [0, 0, 2, 0, 4]
 
 
+def test_a_closed_fleet_is_refused(fleet):
+    fleet.close()
+    for touch in (lambda: fleet.read("fixed", "f4"), lambda: fleet.write("fixed", NUMBERS)):
+        with pytest.raises(UsageError, match=r"<Fleet of 5 guests of npc> is closed: make another"):
+            touch()
+
+
 def test_guests_that_join_and_are_replaced_have_rows(fleet):
     fleet.write("state", NUMBERS + 1)
     fleet.replace(fleet.guests[1])
@@ -293,7 +300,7 @@ def test_rows_are_limited_and_nothing_takes_nothing(fleet):
     ([1, 2, 3, 4, 5], "values is [1, 2, 3, 4, 5]: it takes a numpy array, [5, ...], of the dtype"),
     (np.array([None] * 5), "values is 'object': it takes numbers, as np.float32"),
     (np.array(["a"] * 5), "values is '<U1': it takes numbers, as np.float32"),
-    (np.zeros((5, PAGE)), f"{8 * PAGE} bytes at state of each guest: the largest of their memor"),
+    (np.zeros((5, PAGE)), f"{8 * PAGE} bytes at state of each guest: the largest of their"),
 ])  # fmt: skip
 def test_what_cannot_be_written_is_refused(fleet, values, text):
     with pytest.raises(UsageError, match=re.escape(text)):
@@ -302,7 +309,7 @@ def test_what_cannot_be_written_is_refused(fleet, values, text):
     assert not fleet.read("state", "f4").any()
 
 
-@pytest.mark.parametrize("name", ["nothing", "player", "wide", "memory", 7, None])
+@pytest.mark.parametrize("name", ["nothing", "player", "wide", "memory", 7, None, []])
 def test_an_export_that_is_no_address_is_refused(fleet, name):
     with pytest.raises(EntryPointMissing, match="npc has no address"):
         fleet.read(name, np.float32)

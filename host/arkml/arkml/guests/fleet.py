@@ -192,7 +192,8 @@ class Fleet(Sealed, Unique, Closing):
 
         Raises:
             EntryPointMissing: The module has no such export.
-            UsageError: An argument has a wrong type or value, or no guest has that much memory.
+            UsageError: An argument has a wrong type or value, no guest has that much memory, or the
+                fleet is closed.
             TooManyBytes: A row is larger than `Limits.snapshot_bytes`.
             GuestBusy: The fleet or one of its guests is in a call.
 
@@ -219,8 +220,8 @@ class Fleet(Sealed, Unique, Closing):
 
         Raises:
             EntryPointMissing: The module has no such export.
-            UsageError: An argument has a wrong type or shape, or no guest has that much memory;
-                nothing was written.
+            UsageError: An argument has a wrong type or shape, no guest has that much memory, or the
+                fleet is closed; nothing was written.
             TooManyBytes: A row is larger than `Limits.snapshot_bytes`.
             GuestBusy: The fleet or one of its guests is in a call.
 
@@ -377,7 +378,12 @@ class Fleet(Sealed, Unique, Closing):
             self._is_closed = True  # last: what cuts it off before leaves it to be closed again
 
     def _locate(self, name: str, only: tuple[int, ...] | None) -> None:
-        """Call the function that returns an address, of the guests whose address is not known."""
+        """
+        Call the function that returns an address, of the guests whose address is not known.
+
+        Raises UsageError once the fleet is closed.
+        """
+        self._require_open()
         target = self._target(name, only)
         if unknown := self._memory.unknown(target):
             indices = unknown if only is None else [only[index] for index in unknown]

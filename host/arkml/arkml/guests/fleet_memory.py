@@ -65,9 +65,6 @@ class FleetMemory:
         Raises EntryPointMissing if the export is neither such a function nor a global i32.
         """
         name = target.name
-        self._renew(target)
-        if (name, target.only) in self._located:
-            return []
         kind = self._exports.get(name) if isinstance(name, str) else None
         if isinstance(kind, GlobalType) and kind.value == "i32":
             return []
@@ -77,6 +74,9 @@ class FleetMemory:
                 f"{self._name} has no address {cut_repr(name)} ({found}): export a function"
                 " () -> (i32) that returns it, or a global i32"
             )
+        self._renew(target)
+        if (name, target.only) in self._located:
+            return []
         known = self._addresses.setdefault(name, WeakKeyDictionary())
         indices = [
             index
