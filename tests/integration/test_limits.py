@@ -815,7 +815,9 @@ def test_the_limit_of_start_seconds_is_kept(make_host):
             make(make_host(limits=limits))
     with pytest.raises(GuestTimeout, match=r"over its budget of 0\.2 s"):
         make_host(limits=Limits(run_seconds=0.2, start_seconds=0.1)).load(spinning)
-    guest = make_host(limits=Limits(run_seconds=0.01, start_seconds=None)).load(busy)
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.01 s"):
+        make_host(limits=Limits(run_seconds=0.01)).load(busy)
+    guest = make_host(limits=Limits(run_seconds=0.01, start_seconds=60)).load(busy)
 
     assert guest.account.run_seconds > 0.01
     with pytest.raises(GuestTimeout, match=r"over its budget of 0\.01 s"):

@@ -28,7 +28,7 @@ _OF_A_FRAME = 0.24
 """The part of a frame that one guest may run in a game: 4 ms at 60 frames a second."""
 
 TIMES = frozenset({"run_seconds", "call_seconds", "start_seconds"})
-"""The limits that are times in seconds, None for no limit; all others are whole numbers."""
+"""The limits that are times in seconds and may be None; all others are whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Limits:
         requests: Unfinished requests of one guest to hives, including requests whose future it
             dropped.
         start_seconds: Time budget of each initializer, such as `ark_initialize`, where it is more
-            than `run_seconds`: a guest may load its model there. None sets no budget.
+            than `run_seconds`: a guest may load its model there. None takes `run_seconds`.
         log_lines: Lines that the guest may log in a second; what is over the rate is dropped.
 
     Example:
@@ -105,7 +105,7 @@ class Limits:
     compile_seconds: float = 30.0
     nnef_processes: int = 4
     requests: int = 32
-    start_seconds: float | None = 1.0
+    start_seconds: float | None = None
     log_lines: int = 1_000
 
     @classmethod
@@ -148,6 +148,7 @@ class Limits:
             descriptors=16,
             nnef_processes=1,
             run_seconds=_OF_A_FRAME / rate,
+            start_seconds=1.0,
             call_seconds=2 / rate,
         )
 
@@ -294,7 +295,7 @@ def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | N
 
 def start_budget(limits: Limits, budget: Budget) -> Budget:
     """Return the budget of an initializer: by default that of a call, or more; see `Limits`."""
-    if budget is not RUN_SECONDS or limits.run_seconds is None:
+    run, start = limits.run_seconds, limits.start_seconds
+    if budget is not RUN_SECONDS or run is None or start is None or start <= run:
         return budget
-    start = limits.start_seconds
-    return budget if start is not None and start <= limits.run_seconds else start
+    return start
