@@ -29,6 +29,7 @@ include_patterns = [
     "examples/arcade/README.md",
     "examples/environments/README.md",
     "examples/evolution/README.md",
+    "examples/game/README.md",
     "guest_abi/README.md",
     "host/*/README.md",
     "fixtures/fuzz/README.md",

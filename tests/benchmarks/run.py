@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     actors,
+    arrays,
     async_learning,
     costs,
     environments,
@@ -48,6 +49,7 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         push,
         frame,
         fleet,
+        arrays,
         population,
         threads,
         startup,

@@ -66,6 +66,9 @@ class DifferentialGuest:
 
     takes_snapshots = True
 
+    def of_session(self, behaviors, num_features, num_actions):  # noqa: ARG002
+        return self
+
     def prepare(self):
         pass
 

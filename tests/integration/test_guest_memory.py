@@ -399,3 +399,72 @@ def test_more_guests_than_there_is_room_for_are_refused_before_anything_is_made(
             FleetEnv(PENDULUM.read_bytes(), number)
 
         assert len(fleet) == 2
+
+
+def test_a_view_shows_the_memory_within_its_block_and_is_released_behind_it():
+    with Host() as host, host.load(ECHO) as guest:
+        guest.write_memory(8, b"before")
+        with guest.memory() as view:
+            assert (len(view), view.readonly, view.format, bytes(view[8:14])) == (
+                PAGE, True, "B", b"before",
+            )  # fmt: skip
+            with pytest.raises(TypeError, match="read-only"):
+                view[8] = 1
+            guest.write_memory(8, b"within")  # and calls may be made
+            assert guest.call("alloc", 7) == 7
+            assert bytes(view[8:14]) == b"within"
+
+        with pytest.raises(ValueError, match="released"):
+            view[8]
+        with guest.memory() as again:
+            assert bytes(again[8:14]) == b"within"
+
+
+def test_a_part_of_a_view_that_is_left_is_refused_and_keeps_the_memory():
+    with Host() as host:
+        guest = host.load(ECHO)
+        guest.write_memory(8, b"kept")
+        left = []
+        for part in (lambda view: view[8:12], lambda view: np.frombuffer(view, np.uint8)[8:12]):
+            refused = pytest.raises(UsageError, match="a part of the view of guest is left behind")
+            with refused, guest.memory() as view:
+                left.append(part(view))
+            with pytest.raises(GuestBusy, match="a view of the memory of guest is in use: close"):
+                guest.close()
+            assert [bytes(one) for one in left] == [b"kept"]
+            left.clear()
+        guest.close()
+
+
+def test_a_guest_is_not_closed_within_the_block_of_a_view():
+    with Host() as host, host.fleet(ECHO, 2) as fleet:
+        with fleet.guests[1].memory() as view:
+            for close in (
+                fleet.close, host.close, fleet.guests[1].close,
+                lambda: fleet.replace(fleet.guests[1]), lambda: fleet.remove(fleet.guests[1]),
+            ):  # fmt: skip
+                with pytest.raises(GuestBusy, match=r"a view of the memory of guest#1 is in use"):
+                    close()
+            assert view[0] == 0
+            fleet.call("alloc", 1, only=[1])
+        assert len(fleet) == 2
+
+
+def test_an_error_within_the_block_of_a_view_arrives():
+    with Host() as host, host.load(ECHO) as guest:
+        with pytest.raises(KeyError, match="ours"), guest.memory() as view:  # noqa: PT012
+            part = view[1:2]
+            raise KeyError("ours")
+        del part
+        with guest.memory() as view:
+            assert len(view) == PAGE
+
+
+def test_there_is_no_view_of_a_closed_guest_and_an_empty_one_of_a_guest_without_memory():
+    with Host() as host:
+        guest = host.load(b"(module)")
+        with guest.memory() as view:
+            assert bytes(view) == b""
+        guest.close()
+        with pytest.raises(GuestFailed, match="guest is closed"), guest.memory():
+            pass

@@ -790,6 +790,41 @@ def test_a_flood_of_import_calls_runs_into_the_deadline(host):
         guest.call("flood", budget=0.05)
 
 
+def test_the_limit_of_log_lines_is_kept(make_host, caplog):
+    caplog.set_level("INFO")
+    text, say = logging_of("a line")
+    guest = module(text, function("flood", say * 50), uses=(LOG,))
+    make_host(limits=Limits(log_lines=5)).load(guest).call("flood")
+
+    assert 5 <= len(caplog.records) < 20  # and some more, where 50 lines take a second
+
+
+def test_the_limit_of_start_seconds_is_kept(make_host):
+    spinning = module(function("ark_initialize", "(loop $more (br $more))"))
+    busy = module(
+        function(
+            "ark_initialize",
+            """(local $n i32) (loop $more
+              (local.set $n (i32.add (local.get $n) (i32.const 1)))
+              (br_if $more (i32.lt_u (local.get $n) (i32.const 200000000))))""",
+        ),
+        function("ark_applet_update", "(loop $more (br $more))"),
+    )
+    limits = Limits(run_seconds=0.01, start_seconds=0.05)
+    for make in (lambda host: host.load(spinning), lambda host: host.fleet(spinning, 2)):
+        with pytest.raises(GuestTimeout, match=r"over its budget of 0\.05 s"):
+            make(make_host(limits=limits))
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.2 s"):
+        make_host(limits=Limits(run_seconds=0.2, start_seconds=0.1)).load(spinning)
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.01 s"):
+        make_host(limits=Limits(run_seconds=0.01)).load(busy)
+    guest = make_host(limits=Limits(run_seconds=0.01, start_seconds=60)).load(busy)
+
+    assert guest.account.run_seconds > 0.01
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.01 s"):
+        guest.update()
+
+
 def test_the_limit_of_log_bytes_is_kept(make_host, caplog):
     caplog.set_level("INFO")
     text, say = logging_of("å" * 5_000, at=1000)

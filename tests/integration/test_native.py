@@ -1,6 +1,7 @@
 """Rounds of a fleet: by the native library, on one thread and on several, and in Python."""
 
 import logging
+import math
 import os
 import re
 import signal
@@ -256,9 +257,12 @@ def test_a_round_of_environments_ends_early_after_a_guest_whose_turn_ran_out(mon
         fleet.call("spin")
         call, rounds = fleet._frame(), rounds_of(fleet)
         fleet._parts.call_guard.begin("test")
-        fleet._parts.lockstep.begin_frames(call._places, call._loops)
+        lockstep = fleet._parts.lockstep
+        lockstep.begin_frames(call._places, call._loops)
         with pytest.raises(KeyboardInterrupt):
-            fleet._parts.lockstep.resume(np.arange(20), end)
+            rounds.run(
+                np.arange(20), native.ANSWER, math.inf, end, lockstep.counted, lockstep._calls
+            )
         fleet._parts.call_guard.end()
 
         assert np.count_nonzero(rounds.outcomes[:20]) == 1

@@ -82,6 +82,91 @@ static struct seen play(uint32_t threads, double slice) {
     return seen;
 }
 
+static _Atomic int begun, deleted;
+
+static void *begin_guest(void *context, const void *function, const void *arguments, size_t count,
+                         void *results, size_t result_count, void **trap, void **error) {
+    (void)function, (void)arguments, (void)results, (void)trap, (void)error;
+    check(count == 2 && result_count == 1, "arguments are mixed up");
+    begun++;
+    return context;
+}
+
+static void delete_guest(void *future) {
+    check(future != NULL, "no call is deleted");
+    deleted++;
+}
+
+/* Play rounds in which the calls of guests begin that are in none. */
+static void play_calls(uint32_t threads, double slice) {
+    static uint64_t futures[GUESTS], reasons[GUESTS];
+    static double used[GUESTS], began[GUESTS];
+    static uint8_t outcomes[GUESTS];
+    static int64_t places[GUESTS];
+    static struct call calls[GUESTS];
+    memset(guests, 0, sizeof guests);
+    memset(futures, 0, sizeof futures);
+    begun = deleted = 0;
+    for (int n = 0; n < GUESTS; n++) {
+        guests[n].kind = (uint32_t)n % 7;
+        reasons[n] = (uint64_t)(uintptr_t)&guests[n].reason;
+        places[n] = n;
+    }
+    struct arkml_round round = {
+        .poll = poll_guest, .futures = futures, .begin = begin_guest, .delete = delete_guest,
+        .calls = calls, .reasons = reasons, .used = used, .began = began, .answer = -4,
+        .long_stretch = 1e-3, .slice = slice, .alert = 1e9, .threads = threads,
+        .outcomes = outcomes,
+    };
+    int wanted = 0, ended = 0;
+    for (int n = 0; n < ROUNDS; n++) {
+        memset(calls, 0, sizeof calls);
+        for (int index = 0; index < GUESTS; index++) {
+            if (futures[index]) continue;
+            calls[index] = (struct call){.context = (uint64_t)(uintptr_t)&guests[index],
+                                         .argument_count = 2, .result_count = 1};
+            wanted++;
+        }
+        uint32_t flags = ARKML_CHARGE;
+        while (!arkml_run(&round, places, GUESTS, flags)) flags |= ARKML_GO_ON;
+        ended += (int)round.counts[ENDED];
+        for (int index = 0; index < GUESTS; index++)
+            check((outcomes[index] == ENDED) == (futures[index] == 0), "an end is not one");
+    }
+    check(begun == wanted && deleted == ended && ended > 0, "calls are lost");
+}
+
+/* Copy from and to pieces of memory, of which one is missing. */
+static void copy(void) {
+    enum { SIZE = 5 };
+    char pieces[4][SIZE], whole[4 * SIZE], back[4][SIZE];
+    memset(back, 'b', sizeof back);
+    uint64_t from[4], to[4];
+    for (int n = 0; n < 4; n++) {
+        memset(pieces[n], 'p' + n, SIZE);
+        from[n] = n == 2 ? 0 : (uint64_t)(uintptr_t)pieces[n];
+        to[n] = n == 1 ? 0 : (uint64_t)(uintptr_t)back[n];
+    }
+    arkml_gather(from, 4, SIZE, whole);
+    arkml_scatter(to, 4, SIZE, whole);
+    check(!memcmp(whole, "pppppqqqqq\0\0\0\0\0sssss", sizeof whole), "what is gathered");
+    check(!memcmp(back, "pppppbbbbb\0\0\0\0\0sssss", sizeof back), "what is scattered");
+}
+
+static void read_global(void *context, const void *global, void *value) {
+    uint32_t number = *(const uint32_t *)context + *(const uint32_t *)global;
+    memcpy((char *)value + 8, &number, sizeof number);
+}
+
+static void read_globals(void) {
+    static const uint32_t numbers[] = {1, 0xFFFFFFF0u, 30};
+    uint64_t contexts[2] = {(uint64_t)(uintptr_t)&numbers[0], (uint64_t)(uintptr_t)&numbers[1]};
+    uint64_t globals[2] = {(uint64_t)(uintptr_t)&numbers[2], (uint64_t)(uintptr_t)&numbers[0]};
+    uint32_t found[2];
+    arkml_read_globals(read_global, contexts, globals, 2, found);
+    check(found[0] == 31 && found[1] == 0xFFFFFFF1u, "globals");
+}
+
 static void *play_beside(void *argument) {
     (void)argument; /* another round has the workers, or this one: both end */
     static struct guest others[GUESTS];
@@ -152,6 +237,10 @@ int main(void) {
         struct seen seen = play(threads[n], n % 2 ? 1 : 0);
         check(!memcmp(&seen, &alone, sizeof seen), "results depend on the threads");
     }
+    for (size_t n = 0; n < sizeof threads / sizeof *threads; n++)
+        play_calls(threads[n], n % 2 ? 1 : 0);
+    copy();
+    read_globals();
     pthread_t other;
     check(!pthread_create(&other, NULL, play_beside, NULL), "no thread");
     struct seen seen = play(4, 1);

@@ -11,7 +11,6 @@ from arkml.runtime import rounds
 from arkml.runtime.account import Account, counted_seconds
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
-from arkml.runtime.deadline import ALERT
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ResultRoom
 from arkml.runtime.lockstep import Lockstep
@@ -122,7 +121,7 @@ def test_calls_end_with_results_side_by_side(make):
     guests = make(3)
     together, chosen = guests[0].lockstep, places(guests)
     room = ResultRoom([guest.entry("sum") for guest in guests])
-    room.set_arguments((3, 4))
+    room.set_arguments((3, 4), None, 3)
     together.allow(None)
     together.begin_calls(chosen, room.calls)
     turn = together.advance(chosen, go_on)
@@ -327,7 +326,7 @@ def test_a_guest_near_the_end_of_its_budget_is_left_to_its_fiber(make):
     guests = make(2)
     together = guests[0].lockstep
     calls = [guests[0].entry("ask").ready(), guests[1].entry("frame").ready()]
-    together.allow(ALERT)  # the alert is at 0 seconds
+    together.allow(0.0)  # the alert is at 0 seconds
     together.begin_calls((0, 1), np.array(calls, np.uint64))
     turn = together.advance((0, 1), go_on)
 

@@ -80,8 +80,8 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     ),
     "arkml.CompiledModule": ("digest", "functions", "info", "limits", "name"),
     "arkml.Fleet": (
-        "__len__", "call", "close", "guests", "initialize", "join", "name", "remove", "replace",
-        "statistics", "update", "use",
+        "__len__", "call", "close", "guests", "initialize", "join", "name", "read", "remove",
+        "replace", "slowest", "statistics", "update", "update_async", "use", "write",
     ),
     "arkml.Host": ("__init__", "close", "compile", "fleet", "limits", "load", "use", "wasi"),
     f"{_ADAPTORS}.guest_env.AgentsConfig": (

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from arkml.guests.call_loop import Reply
     from arkml.guests.counts import Statistics
-    from arkml.guests.fleet import Fleet
+    from arkml.guests.fleet import Fleet, GuestTime
     from arkml.guests.fleet_call import FleetResult
     from arkml.guests.guest import Guest
     from arkml.guests.reloading import Reloaded
@@ -94,6 +94,7 @@ __all__ = [
     "GuestExit",
     "GuestFailed",
     "GuestSnapshot",
+    "GuestTime",
     "GuestTimeout",
     "GuestTrap",
     "HiveError",
@@ -159,6 +160,7 @@ _HOMES = {
     "GuestExit": "arkml.errors",
     "GuestFailed": "arkml.errors",
     "GuestSnapshot": "arkml.guests.snapshots",
+    "GuestTime": "arkml.guests.fleet",
     "GuestTimeout": "arkml.errors",
     "GuestTrap": "arkml.errors",
     "HiveError": "arkml.errors",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from arkml.base.closing import Closing, Unique
 from arkml.base.files import named, read_file
@@ -22,6 +22,7 @@ from arkml.guests.loader import GuestLoader
 from arkml.guests.reloading import Remake
 from arkml.guests.snapshots import GuestSnapshot
 from arkml.limits import Limits, Threads, number_of_guests, require_flag, require_seed
+from arkml.policies.choices import Given
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
     from arkml.runs.hive_access import HiveAccess, HiveGrant
 
 Source = str | os.PathLike[str] | BytesLike
+_Policy: TypeAlias = Source | Policy | PolicyFunction
+Policies: TypeAlias = (
+    Mapping[str, _Policy]
+    | Mapping[tuple[int, int], _Policy]
+    | Mapping[str | tuple[int, int], _Policy]
+)
 
 
 class Host(Sealed, Unique, Closing):
@@ -55,6 +62,11 @@ class Host(Sealed, Unique, Closing):
         policy: Acts in place of the snapshots that guests load: the path or the bytes of an ONNX or
             Cervo file, a `Policy`, or a function `(observations) -> actions` (float32, [n, F], and
             float32, [n, A]). None lets each guest use its own snapshots.
+        policies: Policies for some sessions, of the same kinds, where `policy` answers all others.
+            A key is the name of a behavior that a guest declares in its section `arkml.spec`; else
+            the name of a guest or fleet, such as "goblin" for goblin.wasm; else the numbers of
+            features and actions of a session, such as `(8, 3)`. Names come first. The guest gets
+            InvalidArguments for a session that may be of several behaviors with different policies.
         outputs: The names of the outputs of a policy file that hold its actions, for example
             `("move", "jump")`, needed where names and shapes leave a choice. The columns of several
             outputs are joined in this order.
@@ -96,6 +108,7 @@ class Host(Sealed, Unique, Closing):
         self,
         *,
         policy: Source | Policy | PolicyFunction | None = None,
+        policies: Policies | None = None,
         outputs: str | Sequence[str] = (),
         seed: int = 0,
         deterministic: bool = False,
@@ -118,6 +131,7 @@ class Host(Sealed, Unique, Closing):
         self._stub_missing = stub_missing
         self._game = GameFunctions(imports)
         override = policy_source(policy, outputs).read(self.limits)
+        choices = None if policies is None else _choices(policies, self.limits)
         self._gateways = _Gateways(hive)
         self._loader = GuestLoader(
             self.limits,
@@ -127,6 +141,7 @@ class Host(Sealed, Unique, Closing):
             deterministic=deterministic,
             gateways=self._gateways,
             threads=number_of_threads(threads),
+            choices=choices,
         )
 
     def compile(self, source: Source, *, name: str | None = None) -> CompiledModule:
@@ -194,7 +209,7 @@ class Host(Sealed, Unique, Closing):
         """
         module = self._compiled(source, name)
         loader = self._loader
-        label, shared = name or module.name, loader.trained(module)
+        label, shared = name or module.name, loader.trained(module, name or module.name)
 
         def make(module: CompiledModule) -> CallLoop:
             return loader.load(module, label, shared)
@@ -428,3 +443,20 @@ def read_source(source: Source, name: str | None = None) -> tuple[bytes, str]:
         return read_file(path), name or path.name
     except OSError as error:
         raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _choices(policies: Policies, limits: Limits) -> dict[object, Given]:
+    """Return the checked policies by their keys. Raises UsageError and ModelRejected."""
+    if not isinstance(policies, Mapping):
+        raise UsageError(
+            f"policies is {cut_repr(policies)}: it takes a dict, as {{'goblin': 'goblin.onnx'}}"
+        )
+    made: dict[object, Given] = {}  # one for each policy, also where several keys have it
+    found: dict[object, Given] = {}
+    for key, policy in policies.items():
+        which = policy if isinstance(policy, str | bytes | os.PathLike) else id(policy)
+        given = made.get(which) or policy_source(policy).read(limits)
+        if given is None:
+            raise UsageError(f"policies has None for {cut_repr(key)}: leave the key out")
+        found[key] = made[which] = given
+    return found

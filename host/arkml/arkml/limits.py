@@ -7,7 +7,7 @@ import operator
 from dataclasses import dataclass, fields
 from enum import Enum
 from numbers import Real
-from typing import Any, Final, Literal, SupportsIndex, TypeAlias
+from typing import Any, Final, Literal, Self, SupportsIndex, TypeAlias
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
@@ -24,8 +24,11 @@ MOST_THREADS: Final = 256
 Threads: TypeAlias = SupportsIndex | Literal["auto"]
 """A number of threads, or "auto" for the processors that the process may use."""
 
-TIMES = frozenset({"run_seconds", "call_seconds"})
-"""The limits that are times in seconds, None for no limit; all others are whole numbers."""
+_OF_A_FRAME = 0.24
+"""The part of a frame that one guest may run in a game: 4 ms at 60 frames a second."""
+
+TIMES = frozenset({"run_seconds", "call_seconds", "start_seconds"})
+"""The limits that are times in seconds and may be None; all others are whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class Limits:
         nnef_processes: Processes of a host that run NNEF models, each for one model in use.
         requests: Unfinished requests of one guest to hives, including requests whose future it
             dropped.
+        start_seconds: Time budget of each initializer, such as `ark_initialize`, where it is more
+            than `run_seconds`: a guest may load its model there. None takes `run_seconds`.
+        log_lines: Lines that the guest may log in a second; what is over the rate is dropped.
 
     Example:
         limits = arkml.Limits(memory_bytes=64 << 20, run_seconds=0.1)
@@ -99,6 +105,52 @@ class Limits:
     compile_seconds: float = 30.0
     nnef_processes: int = 4
     requests: int = 32
+    start_seconds: float | None = None
+    log_lines: int = 1_000
+
+    @classmethod
+    def game(cls, fps: float = 60) -> Self:
+        """
+        Return limits for mods, guests of strangers in the frames of a game: few of everything.
+
+        At 60 frames a second a guest may run for 4 ms a frame, a quarter of it, and wait for two
+        frames; at another rate for as large a part. It has 16 MiB of wasm memory, 32 MiB in all,
+        and 10 lines of log a second. Its initializers have a second, so that it loads its model
+        there and not in a frame. A guest that spins is ended at the end of its turn, within 20 ms.
+
+        `dataclasses.replace` changes some of them. Raises UsageError for a rate that is not above
+        0.
+
+        Example:
+            host = arkml.Host(limits=arkml.Limits.game(fps=30))
+
+        """
+        rate = real_number(fps)
+        if rate is None or not 0 < rate < math.inf:
+            raise UsageError(
+                f"fps is {cut_repr(fps)}: it takes a number of frames a second above 0"
+            )
+        return cls(
+            module_bytes=16 * MIB,
+            memory_bytes=16 * MIB,
+            guest_bytes=32 * MIB,
+            column_bytes=4 * MIB,
+            snapshot_bytes=8 * MIB,
+            table_elements=100_000,
+            handles=256,
+            futures=64,
+            requests=4,
+            rows=4_096,
+            metadata_bytes=64 * KIB,
+            text_bytes=16 * KIB,
+            log_bytes=1 * KIB,
+            log_lines=10,
+            descriptors=16,
+            nnef_processes=1,
+            run_seconds=_OF_A_FRAME / rate,
+            start_seconds=1.0,
+            call_seconds=2 / rate,
+        )
 
     def __post_init__(self) -> None:
         """Check every limit, and store it as an int or float (a numpy integer, for example)."""
@@ -246,3 +298,11 @@ def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | N
     if seconds is None or limits.call_seconds is None:
         return seconds, None
     return seconds, max(seconds, limits.call_seconds)
+
+
+def start_budget(limits: Limits, budget: Budget) -> Budget:
+    """Return the budget of an initializer: by default that of a call, or more; see `Limits`."""
+    run, start = limits.run_seconds, limits.start_seconds
+    if budget is not RUN_SECONDS or run is None or start is None or start <= run:
+        return budget
+    return start

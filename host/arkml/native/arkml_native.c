@@ -1,5 +1,6 @@
 /*
- * The native part of arkml: what runs once for each guest and round, without Python.
+ * The native part of arkml: what runs once for each guest and round, or copies from and to each
+ * guest, without Python.
  *
  * Theory of operation. A guest's call is a future of wasmtime, which runs on a stack of its own, a
  * fiber, whenever it is polled. Two functions here are called on that stack: `arkml_suspend`, by
@@ -45,7 +46,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 4u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 5u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -55,6 +56,14 @@ enum { NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER, OUTCOMES };
 enum { ARKML_ANSWER = 1, ARKML_CHARGE = 2, ARKML_GO_ON = 4 };
 
 typedef bool (*poll_function)(void *future);
+typedef void *(*call_function)(void *, const void *, const void *, size_t, void *, size_t, void **,
+                               void **);
+typedef void (*delete_function)(void *future);
+
+/* The arguments of wasmtime_func_call_async, as numbers. */
+struct call {
+    uint64_t context, function, arguments, argument_count, results, result_count, trap, error;
+};
 
 /* What guests took in rounds of the same kind. */
 struct way {
@@ -65,6 +74,10 @@ struct way {
 struct arkml_round {
     poll_function poll;
     uint64_t *futures;       /* by place */
+    call_function begin;     /* both for the calls below */
+    delete_function delete;
+    const struct call *calls; /* NULL, or of the guests of this round, [count]: begun in their turn
+                                 unless they are zeros, and deleted if they end in it */
     const uint64_t *reasons; /* by place: the address of REASON in the guest's control block */
     double *used;            /* by place: seconds that are charged to the guest */
     const double *began;     /* by place: what was charged when its call began */
@@ -217,12 +230,23 @@ static uint32_t word_at(uint64_t address) {
     return *(const volatile uint32_t *)(uintptr_t)address;
 }
 
+static void *pointer(uint64_t address) { return (void *)(uintptr_t)address; }
+
+static void *begin_call(call_function begin, const struct call *call) {
+    return begin(pointer(call->context), pointer(call->function), pointer(call->arguments),
+                 (size_t)call->argument_count, pointer(call->results), (size_t)call->result_count,
+                 pointer(call->trap), pointer(call->error));
+}
+
 /* Run one guest until its call or frame ends, or it is suspended; a spent turn is followed by one
  * more, since it may have been nearly over when the guest began. */
 static void run_guest(struct job *job, struct findings *found, size_t index) {
     struct arkml_round *round = job->round;
     int64_t place = job->places[index];
-    void *future = (void *)(uintptr_t)round->futures[place];
+    if (round->calls && round->calls[index].context)
+        round->futures[place] =
+            (uint64_t)(uintptr_t)begin_call(round->begin, &round->calls[index]);
+    void *future = pointer(round->futures[place]);
     uint64_t reason_at = round->reasons[place];
     bool charges = job->flags & ARKML_CHARGE;
     if (job->flags & ARKML_ANSWER)
@@ -242,6 +266,10 @@ static void run_guest(struct job *job, struct findings *found, size_t index) {
                       : reason == SUBMIT && !is_low  ? SUBMITTED
                       : reason == FRAME_END          ? AT_FRAME_END
                                                      : OTHER;
+    if (ended && round->calls) {
+        round->futures[place] = 0;
+        round->delete(future);
+    }
     round->outcomes[index] = outcome;
     found->counts[outcome]++;
 }
@@ -284,29 +312,6 @@ static void add(struct arkml_round *round, const struct findings *found, bool is
     round->took_part++;
 }
 
-/* The arguments of wasmtime_func_call_async, as numbers. */
-struct call {
-    uint64_t context, function, arguments, argument_count, results, result_count, trap, error;
-};
-
-typedef void *(*call_function)(void *, const void *, const void *, size_t, void *, size_t, void **,
-                               void **);
-typedef void (*delete_function)(void *future);
-
-static void *pointer(uint64_t address) { return (void *)(uintptr_t)address; }
-
-/* Begin a call of each guest at `places`, [count], which is in none; nothing of it runs yet. */
-ARKML_PUBLIC void arkml_begin(call_function begin, const struct call *calls, const int64_t *places,
-                              size_t count, uint64_t *futures) {
-    for (size_t n = 0; n < count; n++) {
-        const struct call *call = &calls[n];
-        futures[places[n]] = (uint64_t)(uintptr_t)begin(
-            pointer(call->context), pointer(call->function), pointer(call->arguments),
-            (size_t)call->argument_count, pointer(call->results), (size_t)call->result_count,
-            pointer(call->trap), pointer(call->error));
-    }
-}
-
 /* Delete the calls of guests, [count], which have ended. */
 ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, size_t count,
                                uint64_t *futures) {
@@ -315,6 +320,38 @@ ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, si
         futures[places[n]] = 0;
         if (future) delete (future);
     }
+}
+
+/* ---- Memories of guests ------------------------------------------------------------------- */
+
+typedef void (*global_function)(void *context, const void *global, void *value);
+
+/* Read an i32 of each guest, [count]; its context and its wasmtime_global_t lie at these addresses.
+ * A value is a wasmtime_val_t, whose number is at offset 8. */
+ARKML_PUBLIC void arkml_read_globals(global_function read, const uint64_t *contexts,
+                                     const uint64_t *globals, size_t count, uint32_t *into) {
+    for (size_t n = 0; n < count; n++) {
+        uint64_t value[8];
+        read(pointer(contexts[n]), pointer(globals[n]), value);
+        memcpy(&into[n], &value[1], sizeof into[n]);
+    }
+}
+
+/* Copy `size` bytes from each address, [count], side by side; from the address 0, zeros. */
+ARKML_PUBLIC void arkml_gather(const uint64_t *addresses, size_t count, size_t size, char *into) {
+    for (size_t n = 0; n < count; n++, into += size) {
+        if (addresses[n])
+            memcpy(into, pointer(addresses[n]), size);
+        else
+            memset(into, 0, size);
+    }
+}
+
+/* Copy `size` bytes to each address, [count], of bytes that lie side by side; none to 0. */
+ARKML_PUBLIC void arkml_scatter(const uint64_t *addresses, size_t count, size_t size,
+                                const char *from) {
+    for (size_t n = 0; n < count; n++, from += size)
+        if (addresses[n]) memcpy(pointer(addresses[n]), from, size);
 }
 
 /* ---- Workers ------------------------------------------------------------------------------ */

@@ -58,6 +58,8 @@ class Group:
         self.is_of_guest = sessions[0].is_of_guest
         self._counts = [region.count() for region in regions]
         self._seconds = 0.0  # of runs that the accounts do not have yet
+        self._older = 0.0  # of these, of runs before the present call
+        self._call = -1  # the number of that call
         self._has_noted = False
         self._looked_at = -1
         self.noted = 0.0
@@ -71,13 +73,15 @@ class Group:
     def act(self) -> float:
         """Run the policy over the rows of all guests; return the seconds to charge for the run."""
         self._has_noted, self.noted = False, 0.0
+        lockstep = self.guests[0].instance.lockstep
+        if self._call != lockstep.calls:
+            self._call, self._older = lockstep.calls, self._seconds
         started = _clock()
         try:
             self._act()
         finally:
             ran = _clock() - started
             if ran > LONG:
-                lockstep = self.guests[0].instance.lockstep
                 counted = lockstep.counted(ran, may_wait=True, is_charged=False)  # by `settle`
                 ran = counted if self.is_of_guest else ran
             if self._has_noted:
@@ -89,10 +93,22 @@ class Group:
     def settle(self) -> None:
         """Enter the runs so far into the accounts of the guests, in proportion to their rows."""
         seconds, self._seconds = self._seconds, 0.0
+        is_present = self._call == self.guests[0].instance.lockstep.calls
+        older, self._older = self._older if is_present else seconds, 0.0
         if seconds:
-            by_row = seconds / (sum(self._counts) or 1)
+            part = 1 / (sum(self._counts) or 1)
             for guest, count in zip(self.guests, self._counts, strict=True):
-                guest.account.add_run(by_row * count, is_of_guest=self.is_of_guest)
+                share = part * count
+                guest.account.add_run(
+                    seconds * share, is_of_guest=self.is_of_guest, older=older * share
+                )
+
+    @property
+    def most_unsettled(self) -> float:
+        """The most seconds of runs that the account of one guest does not have yet."""
+        if not self.is_of_guest:
+            return 0.0
+        return self._seconds * max(self._counts) / (sum(self._counts) or 1)
 
     def _act(self) -> None:
         batch = self.batch
@@ -246,6 +262,11 @@ class Batcher:
         if lockstep.spent > lockstep.alert:
             self.settle()
         return errors
+
+    @property
+    def most_unsettled(self) -> float:
+        """The most seconds of runs that the account of one guest does not have yet."""
+        return max((group.most_unsettled for group in self._groups), default=0.0)
 
     def settle(self) -> None:
         """Enter the runs of policies so far into the accounts of the guests."""

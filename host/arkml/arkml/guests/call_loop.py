@@ -312,6 +312,7 @@ class CallLoop:
         finally:
             now, account = _clock(), self.account
             ran, fiber.suspended_at = now - fiber.suspended_at, now
+            account.begin_kinds()
             if session.is_of_guest:
                 if ran > LONG:
                     ran = account.counted(ran, may_wait=True)

@@ -6,10 +6,14 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from heapq import nlargest
 from itertools import count
+from operator import attrgetter
 from typing import NamedTuple, SupportsIndex
+
+import numpy.typing as npt
 
 from arkml.base.closing import Closing, Unique
 from arkml.base.loggers import SafeLogger
@@ -19,6 +23,7 @@ from arkml.errors import GuestBusy, GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
+from arkml.guests.fleet_memory import Array, FleetMemory, Shape, Target
 from arkml.guests.guest import (
     SEED_EXPORT,
     Guest,
@@ -47,6 +52,8 @@ from arkml.limits import (
     number_of_guests,
     require_flag,
     require_seed,
+    require_whole,
+    start_budget,
     whole_number,
 )
 from arkml.policies.given import PolicyFunction
@@ -55,11 +62,13 @@ from arkml.policies.sources import policy_source
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
-from arkml.runtime.exported_function import Number
+from arkml.runtime.exported_function import Numbers
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.memory import BytesLike
 
 log = SafeLogger(__name__)
+
+_LOOK = 0.01  # seconds between two looks whether a frame that was canceled has ended
 
 
 class Fleet(Sealed, Unique, Closing):
@@ -109,6 +118,7 @@ class Fleet(Sealed, Unique, Closing):
         )
         self._lost = shared.call_guard.lost
         self._number(enumerate(guests))
+        self._memory = FleetMemory(self._module)
         if _FRAME.function in self._module.functions:
             with shared.call_guard.kept(self.name):
                 self._frame()  # its loops are made before the first frame
@@ -129,7 +139,7 @@ class Fleet(Sealed, Unique, Closing):
     def call(
         self,
         function: str,
-        *arguments: Number,
+        *arguments: Numbers,
         budget: Budget = RUN_SECONDS,
         only: Iterable[int] | None = None,
     ) -> FleetResult:
@@ -138,7 +148,9 @@ class Fleet(Sealed, Unique, Closing):
 
         Args:
             function: Name of the export.
-            arguments: Numbers, one for each parameter; all guests get the same.
+            arguments: One for each parameter: a number, which all guests get, or a numpy array of
+                a number for each guest that is called, [guests], in the order of `only`. Integers
+                take arrays of integers; floats take both.
             budget: Seconds that may be charged to each guest, None for no limit; see `Guest`.
             only: Indices of the guests to call, such as `[0, 2]`; None calls all.
 
@@ -147,14 +159,15 @@ class Fleet(Sealed, Unique, Closing):
 
         Raises:
             EntryPointMissing: The module does not export the function.
-            UsageError: The arguments do not fit the function, or an index does not exist or comes
-                twice.
+            UsageError: The arguments do not fit the function, of which no guest was called then, or
+                an index does not exist or comes twice.
             GuestBusy: The fleet or one of its guests is in a call already.
-            KeyboardInterrupt: Ctrl-C came; every call was dropped.
+            KeyboardInterrupt: Ctrl-C came; every call that had begun was dropped.
 
         Example:
             result = fleet.call("damage", 25, only=[0, 2])
             print(result.values, result.failures)
+            fleet.call("player", np.linspace(0, 9, len(fleet)), 0.5)  # x for each, y for all
 
         """
         require_function(function)
@@ -173,9 +186,113 @@ class Fleet(Sealed, Unique, Closing):
         """
         return self._run(self._frame, (), budget).failures
 
+    def read(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        shape: Shape = (),
+        *,
+        only: Iterable[int] | None = None,
+    ) -> Array:
+        """
+        Return what every guest has at an exported address, as one array.
+
+        The export `name` is a function `() -> i32`, which returns an address that stays the same:
+        it is called once for each guest. Or it is a global i32, as compilers of C, Rust and Zig
+        export a variable; a mutable one is read each time. Addresses are unsigned.
+
+        A guest fails if its `shape` does not lie in its memory, and only that guest. Rows of guests
+        that are closed, or failed before their address was known, are zeros.
+
+        Args:
+            name: Name of the export.
+            dtype: Numbers, or records of numbers, as the guests have them there, such as
+                np.float32; they are little-endian.
+            shape: Shape of what one guest has there; () is one number.
+            only: Indices of the guests to read, such as `[0, 2]`; None reads all.
+
+        Returns:
+            A new array, [guests, *shape], in the order of the guests, or of `only`.
+
+        Raises:
+            EntryPointMissing: The module has no such export.
+            UsageError: An argument has a wrong type or value, no guest has that much memory, or the
+                fleet is closed.
+            TooManyBytes: A row is larger than `Limits.snapshot_bytes`.
+            GuestBusy: The fleet or one of its guests is in a call.
+
+        Example:
+            positions = fleet.read("position", np.float32, 2)  # [guests, 2]
+
+        """
+        chosen = None if only is None else _indices(only)
+        self._locate(name, chosen)
+        with self._call_guard.kept(self.name):
+            return self._memory.read(self._target(name, chosen), dtype, shape)
+
+    def write(self, name: str, values: Array, *, only: Iterable[int] | None = None) -> None:
+        """
+        Write a row of an array to an exported address of every guest, found as by `read`.
+
+        Guests whose rows `read` leaves at zero are not written to.
+
+        Args:
+            name: Name of the export.
+            values: Numbers as the guests have them there, [guests, *shape], whose bytes are copied:
+                for C's float, of np.float32. Of records, without gaps between their fields.
+            only: Indices of the guests to write to, in the order of the rows; None writes to all.
+
+        Raises:
+            EntryPointMissing: The module has no such export.
+            UsageError: An argument has a wrong type or shape, no guest has that much memory, or the
+                fleet is closed; nothing was written.
+            TooManyBytes: A row is larger than `Limits.snapshot_bytes`.
+            GuestBusy: The fleet or one of its guests is in a call.
+
+        Example:
+            fleet.write("target", np.zeros((len(fleet), 2), np.float32))
+
+        """
+        chosen = None if only is None else _indices(only)
+        self._locate(name, chosen)
+        with self._call_guard.kept(self.name):
+            self._memory.write(self._target(name, chosen), values)
+
+    async def update_async(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
+        """
+        Run one frame as `update` does, on another thread, while other tasks of the loop run.
+
+        Several fleets run at the same time. Policies of yours are called on that thread.
+
+        Raises:
+            GuestError: As for `update`.
+            CancelledError: The task was canceled (an error of asyncio); guests that were inside the
+                frame have failed, the others live.
+
+        Example:
+            async def frame(*fleets):
+                return await asyncio.gather(*(fleet.update_async() for fleet in fleets))
+
+        """
+        import asyncio  # 20 ms at start that only coroutines need
+
+        frame = asyncio.ensure_future(asyncio.to_thread(self.update, budget=budget))
+        try:
+            return await asyncio.shield(frame)
+        except asyncio.CancelledError:
+            while not frame.done():  # the thread may not have begun the call yet
+                self._call_guard.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([frame], timeout=_LOOK)
+            if not frame.cancelled():
+                frame.exception()  # which is looked at, so that it is not logged
+            raise
+
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
         """
         Run the initializers of every guest, once, and return the errors of failed guests, by index.
+
+        Each has `Limits.start_seconds` by default, where that is more than `Limits.run_seconds`.
         """
         waiting = {i: g for i, g in enumerate(self.guests) if not calls_of(g).is_initialized}
         failures = self._initialize(list(waiting.values()), budget)
@@ -279,6 +396,7 @@ class Fleet(Sealed, Unique, Closing):
             if each is not None and calls_of(guest).instance.refusal() is not None:
                 self.replace(guest)
         with self._changing():
+            self._memory = FleetMemory(self._module)  # addresses may be others in this state
             for guest, each in zip(self.guests, state.states, strict=True):
                 if each is None:
                     calls_of(guest).instance.free()
@@ -326,6 +444,7 @@ class Fleet(Sealed, Unique, Closing):
         self._members = self._members._replace(calls={})
         self._has_deferred_start = module.info.startup.deferred is not None
         self._before = before
+        self._memory = FleetMemory(module)
         self._number(enumerate(self.guests))
 
     def _watch(self) -> None:
@@ -388,15 +507,59 @@ class Fleet(Sealed, Unique, Closing):
         members = self._members
         return sum((guest.account for guest in members.guests), members.past_usage)
 
+    def slowest(self, count: int = 5) -> list[GuestTime]:
+        """
+        Return the guests that took longest in the last frame or call of the fleet, slowest first.
+
+        Raises UsageError unless `count`, the number of guests at most, is a whole number from 1,
+        and GuestBusy while the fleet or one of its guests is in a call.
+
+        Example:
+            for guest, milliseconds, usage in fleet.slowest(5):
+                print(guest.name, milliseconds, usage.import_seconds)
+
+        """
+        most = require_whole("count", count)
+        with self._call_guard.kept(self.name):
+            self._parts.batcher.settle()
+            times = [
+                _time_of(guest) for guest in self.guests if not calls_of(guest).instance.is_closed
+            ]
+        return nlargest(most, times, key=attrgetter("milliseconds"))
+
     def close(self) -> None:
-        """Close every guest. Raises GuestBusy while the fleet is in a call. Safe to call twice."""
+        """
+        Close every guest, or raise GuestBusy while the fleet is in a call or a memory is viewed.
+
+        Safe to call twice.
+        """
         if self._is_closed:
             return
         end_trials(self.guests)
         with self._changing():
             for guest in self.guests:
+                calls_of(guest).instance.require_unlent()
+            for guest in self.guests:
                 calls_of(guest).instance.free()
             self._is_closed = True  # last: what cuts it off before leaves it to be closed again
+
+    def _locate(self, name: str, only: tuple[int, ...] | None) -> None:
+        """
+        Call the function that returns an address, of the guests whose address is not known.
+
+        Raises UsageError once the fleet is closed.
+        """
+        self._require_open()
+        target = self._target(name, only)
+        if unknown := self._memory.unknown(target):
+            indices = unknown if only is None else [only[index] for index in unknown]
+            self._memory.note(target, unknown, self.call(name, only=indices).values)
+
+    def _target(self, name: str, only: tuple[int, ...] | None) -> Target:
+        members, guard = self.guests, self._call_guard
+        guests = members if only is None else self._choose(only)
+        moves = self._memory.is_mutable(name)
+        return Target(name, moves, guests, members, only, lambda: guard.lost)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -424,7 +587,8 @@ class Fleet(Sealed, Unique, Closing):
         guests = self.guests if only is None else self._choose(only)
         waiting = [calls_of(guest) for guest in guests if take_start(guest)]
         if start is not None and waiting:
-            self._run(partial(FleetCall, self._parts, waiting, start), (), budget)
+            call = partial(FleetCall, self._parts, waiting, start)
+            self._run(call, (), start_budget(self._limits, budget))
 
     def _place(self, formers: Sequence[Guest | None], seed: int | None = None) -> list[Guest]:
         """
@@ -498,6 +662,8 @@ class Fleet(Sealed, Unique, Closing):
         """
         before = self._members
         for guest in leaving:
+            calls_of(guest).instance.require_unlent()
+        for guest in leaving:
             calls = calls_of(guest)
             self._parts.told.discard(calls)
             self._parts.shares.forget(calls.place)
@@ -519,6 +685,7 @@ class Fleet(Sealed, Unique, Closing):
         self, guests: Sequence[Guest], budget: Budget, seed: int | None = None
     ) -> dict[int, GuestError]:
         failures: dict[int, GuestError] = {}
+        budget = start_budget(self._limits, budget)
         chosen = [calls_of(guest) for guest in guests]
         names = initializers(self._module)
         if seed is not None:
@@ -543,7 +710,7 @@ class Fleet(Sealed, Unique, Closing):
         return [guests[index] for index in only]
 
     def _run(
-        self, found: Callable[[], FleetCall], arguments: tuple[Number, ...], budget: Budget
+        self, found: Callable[[], FleetCall], arguments: tuple[Numbers, ...], budget: Budget
     ) -> FleetResult:
         seconds, call_seconds = call_limits(self._limits, budget)
         self._call_guard.begin(self.name)
@@ -579,6 +746,22 @@ class Fleet(Sealed, Unique, Closing):
         return call
 
 
+class GuestTime(NamedTuple):
+    """
+    The time of one guest in the last frame or call of its fleet.
+
+    Attributes:
+        guest: The guest.
+        milliseconds: Time that was charged to the guest, and waits that it asked for.
+        usage: The time by kind, without sizes.
+
+    """
+
+    guest: Guest
+    milliseconds: float
+    usage: Usage
+
+
 class _Members(NamedTuple):
     """
     The guests of a fleet, with their numbers, counts and kept calls.
@@ -605,6 +788,12 @@ class _Wanted(NamedTuple):
     function: str
     only: tuple[int, ...] | None = None
     is_frame: bool = False
+
+
+def _time_of(guest: Guest) -> GuestTime:
+    """Return the time of a guest in its last call."""
+    usage = calls_of(guest).account.last_call()
+    return GuestTime(guest, (usage.run_seconds + usage.wait_seconds) * 1e3, usage)
 
 
 _FRAME = _Wanted("ark_applet_update", is_frame=True)

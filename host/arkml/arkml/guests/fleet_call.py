@@ -15,10 +15,11 @@ from arkml.base.short_reprs import short_repr
 from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.call_loop import CallLoop
-from arkml.guests.shares import FRAMES_SEEN, FleetShares
+from arkml.guests.shares import FRAMES_SEEN, LEAST, FleetShares
 from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
-from arkml.runtime.exported_function import Number, RawCall, ResultRoom
+from arkml.runtime.deadline import SHORT
+from arkml.runtime.exported_function import Numbers, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
 from arkml.runtime.game_functions import BoundFunction
 from arkml.runtime.lockstep import Lockstep
@@ -67,7 +68,9 @@ class FleetCall:
 
     It is reused for call after call, while no guest joins, fails or is closed. A frame function
     that takes and returns nothing, such as `ark_applet_update`, runs in the shim's loop: there a
-    guest is parked at the end of its frame until the next one.
+    guest is parked at the end of its frame until the next one. Guests leave the loop for other
+    calls, so a frame after calls of most guests is a plain call, which costs less than the loop
+    and leaving it again.
     """
 
     def __init__(
@@ -105,34 +108,42 @@ class FleetCall:
         self._functions = self._everyone[0].instance.module.game if self._everyone else ()
         self._is_frame = is_frame
         self._loops = _loops(self._everyone, function) if is_frame else None
+        self._rows = None if len(self._guests) == self._count else np.array([*self._order.values()])
+        self._begun, self._left = self._lockstep.begun, self._lockstep.left
+        self._is_plain = False  # the last frame was not in the loops
         self._room: ResultRoom | None = None
         if self._loops is None and self._everyone:
-            self._room = ResultRoom([guest.instance.entry(function) for guest in self._everyone])
+            self._room = self._room_for_results()
 
     def run(
-        self, arguments: Sequence[Number], budget: float | None, call_seconds: float | None
+        self, arguments: Sequence[Numbers], budget: float | None, call_seconds: float | None
     ) -> None:
         """
         Run the calls, or the next frames, to their ends, each within these limits in seconds.
 
         Raises UsageError before any guest runs.
         """
-        places, lockstep, room = self._places, self._lockstep, self._room
+        places, lockstep = self._places, self._lockstep
         self._failed, self._held = {}, {}
         if not places:
             return
+        room = self._room if self._loops is None else self._room_between_calls()
         if room is not None:
-            room.set_arguments(arguments)
+            room.set_arguments(arguments, self._rows, self._count)
         if lockstep.touched:
             self._forget_inputs()
         if self._limits != (budget, call_seconds):
             self._limits = budget, call_seconds
+            if budget is not None and budget <= SHORT:
+                for guest in self._everyone:
+                    guest.fiber.shorten_turns()
             self._batcher.limit_runs(self._everyone, math.inf if budget is None else budget)
         lockstep.allow(budget)
         if room is not None:
             lockstep.begin_calls(places, room.calls)
         elif self._loops is not None:  # a resume costs less than a call of the C API (decision 15)
             lockstep.begin_frames(places, self._loops)
+        self._begun, self._left = lockstep.begun, lockstep.left
         try:
             self._serve(places)
         except BaseException as error:
@@ -163,6 +174,25 @@ class FleetCall:
             else:
                 failures[index] = error
         return FleetResult(by_index, dict(sorted(failures.items())))
+
+    def _room_between_calls(self) -> ResultRoom | None:
+        """
+        Return room for a plain frame, or None for one in the loops.
+
+        It is plain where most guests left their loops for calls since the last frame or, if that
+        was plain already, were called again.
+        """
+        lockstep = self._lockstep
+        called = lockstep.begun - self._begun if self._is_plain else lockstep.left - self._left
+        self._is_plain = 2 * called > len(self._places)
+        if not self._is_plain:
+            return None
+        if self._room is None:
+            self._room = self._room_for_results()
+        return self._room
+
+    def _room_for_results(self) -> ResultRoom:
+        return ResultRoom([guest.instance.entry(self._function) for guest in self._everyone])
 
     def _newly_closed(self) -> dict[int, GuestError]:
         """Return the errors of closed guests, by index, that no call has reported before."""
@@ -389,6 +419,8 @@ class FleetCall:
         lockstep, shares, held = self._lockstep, self._shares, self._held
         if lockstep.spent + sum(held.values()) <= budget / 2:
             return
+        if not held and lockstep.most_used(self._places) + self._batcher.most_unsettled <= LEAST:
+            return  # nobody is over
         self._batcher.settle()
         taken = {
             place: lockstep.used[place] - lockstep.began[place] + held.get(place, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from arkml.base.closing import Closing, Unique
@@ -26,7 +27,7 @@ from arkml.guests.counts import Statistics
 from arkml.guests.instance import InstanceState
 from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, way_of
 from arkml.guests.snapshots import GuestSnapshot, require_same_module
-from arkml.limits import RUN_SECONDS, Budget
+from arkml.limits import RUN_SECONDS, Budget, start_budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
@@ -171,7 +172,8 @@ class Guest(Sealed, Unique, Closing):
         """
         require_function(function)
         if self._waits_for_start and (start := self._start_of(function)) is not None:
-            await self._calls.call_async(start, (), budget)
+            limits = self._instance.limits
+            await self._calls.call_async(start, (), start_budget(limits, budget))
         try:
             result = await self._calls.call_async(function, arguments, budget)
         except GuestError as error:
@@ -187,9 +189,14 @@ class Guest(Sealed, Unique, Closing):
         self._calls.fiber.call_guard.cancel()
 
     def initialize(self, *, budget: Budget = RUN_SECONDS) -> None:
-        """Run the start function and the initializers that the module exports, once."""
+        """
+        Run the start function and the initializers that the module exports, once.
+
+        Each has `Limits.start_seconds` by default, where that is more than `Limits.run_seconds`.
+        """
         if self._calls.is_initialized:
             return
+        budget = start_budget(self._instance.limits, budget)
         for name in initializers(self.module):
             self._calls.call(name, (), budget)
         self._calls.is_initialized = True
@@ -342,8 +349,10 @@ class Guest(Sealed, Unique, Closing):
             self._successful("ark_state_restore", state, RUN_SECONDS)
             return
         require_same_module(state, self.module)
-        with self._calls.fiber.call_guard.kept(self.name):
+        guard = self._calls.fiber.call_guard
+        with guard.kept(self.name):
             load_state(self, state.state)
+            guard.lost += 1  # addresses that a fleet knows may be others in this state
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """
@@ -511,15 +520,36 @@ class Guest(Sealed, Unique, Closing):
         with self._instance.memory() as memory:
             memory.write(address, content)
 
+    def memory(self) -> AbstractContextManager[memoryview]:
+        """
+        Look at the guest's memory, without a copy, within a `with` block.
+
+        The view is read-only, uint8, [size of the memory]; it shows what calls of the guest change
+        within the block, and not what the memory grows by. Behind the block it raises ValueError,
+        and UsageError is raised if a part of it is left, such as a slice or an array: copy what is
+        to stay. Meanwhile the guest is not closed: `close` raises GuestBusy. Raises GuestBusy while
+        a call is in progress, and GuestFailed for a guest that is closed.
+
+        Example:
+            with guest.memory() as view:
+                screen = np.frombuffer(view, np.uint8, 320 * 200, address & 0xFFFF_FFFF).copy()
+
+        """
+        return self._instance.view()
+
     def close(self) -> None:
-        """Free the guest. Raises GuestBusy while a call is in progress. Safe to call twice."""
+        """
+        Free the guest, or raise GuestBusy while a call is in progress or its memory is viewed.
+
+        Safe to call twice.
+        """
         self._end_trial()
         self._instance.close()
 
     def _start_before(self, function: str, budget: Budget) -> None:
         """Start a module that is a command as well, before the first call of another function."""
         if (start := self._start_of(function)) is not None:
-            self._calls.call(start, (), budget)
+            self._calls.call(start, (), start_budget(self._instance.limits, budget))
 
     def _start_of(self, function: str) -> str | None:
         """Return the function that starts the guest before `function`, once, or None."""

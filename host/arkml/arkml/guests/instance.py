@@ -23,6 +23,7 @@ from arkml.errors import (
     GuestFailed,
     GuestMemoryFull,
     StateRefused,
+    UsageError,
 )
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
@@ -31,6 +32,7 @@ from arkml.limits import Limits
 from arkml.policies.demands import PolicyOffer
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.account import Account, Usage
+from arkml.runtime.bindings import Address
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import Region, SavedRows
 from arkml.runtime.columns.slabs import Columns, Shape
@@ -129,7 +131,7 @@ class Instance(Unique):
 
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
-        "_is_freed", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_snapshots",
+        "_is_freed", "_lent", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_snapshots",
         "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure", "fiber",
         "is_closed", "is_tight", "library", "limits", "lockstep", "module", "name", "news",
         "non_finite_features", "number", "place", "regions", "services", "sessions", "words",
@@ -152,6 +154,7 @@ class Instance(Unique):
         self.module = module
         self.failure: GuestError | None = None
         self.is_closed = True  # until there is something to close
+        self._lent: list[weakref.ref[Any]] = []  # memories that views may still be of
         self._is_freed = True  # likewise; a closing that was cut off leaves a closed one to free
         self.words = engine.arena.words
         self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
@@ -345,7 +348,17 @@ class Instance(Unique):
     def free(self) -> None:
         """Free the instance as `close` does, within `held_back` and with the call guard kept."""
         if not self._is_freed:  # by another thread meanwhile
+            self.require_unlent()
             self._release()
+
+    def require_unlent(self) -> None:
+        """Raise GuestBusy while a view of the memory is in use."""
+        self._lent = [lent for lent in self._lent if lent() is not None]
+        if self._lent:
+            raise GuestBusy(
+                f"a view of the memory of {self.name} is in use: close the guest behind its block,"
+                " when no part of the view is left"
+            )
 
     def close_files(self) -> None:
         """Close the files of a guest that has failed."""
@@ -441,8 +454,10 @@ class Instance(Unique):
                 f"{self.name}: the state has {least:,} bytes of memory, and the limits allow"
                 f" {most_memory(self.module):,}"
             )
+        self.require_unlent()
         self.services.load(state.services)
-        self._sandbox.load(state.wasm)
+        if self._sandbox.load(state.wasm):
+            self.fiber.call_guard.lost += 1  # what a fleet keeps of it lies elsewhere
         for index, region in self.regions.items():
             region.load(state.rows.get(index))
         if state.compiler != NO_COMPILER or "env" in self._handlers.modules:
@@ -455,6 +470,7 @@ class Instance(Unique):
     def become(self, module: CompiledModule) -> None:
         """Go on with another module of the same layout, with the call guard kept."""
         self._require_whole()
+        self.require_unlent()
         self._sandbox.become(module)
         self.module = module
         self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame
@@ -478,6 +494,34 @@ class Instance(Unique):
             memory = self._sandbox.memory
             memory.pages = self._sandbox.pages
             yield memory
+
+    @contextmanager
+    def view(self) -> Iterator[memoryview]:
+        """Let the memory be looked at, read-only; the instance is not freed meanwhile."""
+        with self.memory() as memory:
+            whole: Any = memory.whole()
+            self._lent.append(weakref.ref(whole))
+        whole.owner = self  # a part of the view may outlive the block
+        lent = weakref.ref(whole)
+        view = memoryview(whole).cast("B").toreadonly() if len(whole) else memoryview(b"")
+        del whole
+        try:
+            yield view
+        finally:
+            view.release()
+        if lent() is not None:
+            raise UsageError(
+                f"a part of the view of {self.name} is left behind its block, as a slice or an"
+                " array: copy what is to stay, as bytes(view[64:72])"
+            )
+
+    def extent(self) -> tuple[Address, int]:
+        """Return the machine address of the memory and its present size in bytes."""
+        return self._sandbox.base, self._sandbox.pages * PAGE
+
+    def exported(self, name: str) -> tuple[Address, Any]:
+        """Return the context of the Store and an export, a wasmtime_extern_t, as C takes them."""
+        return self._sandbox.context, self._sandbox.exported(name)
 
     def _count(self) -> Statistics:
         words, control = self.words, self.control

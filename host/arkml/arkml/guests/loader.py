@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Protocol
@@ -25,8 +25,11 @@ from arkml.guests.instance import Instance, SharedResources
 from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Compiled, Remake
 from arkml.limits import Limits
+from arkml.policies.choices import Given, PolicyChoices
+from arkml.policies.describe import require_loadable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
+from arkml.policies.policy_files import PolicyFile
 from arkml.policies.shared_run import Helpers
 from arkml.policies.sources import Override
 from arkml.runtime.account import Usage
@@ -61,7 +64,8 @@ class GuestLoader:
     Makes the guests of one host, which keep it alive.
 
     `override` answers every guest in place of the models that it loads; a file that cannot act
-    raises ModelRejected. `seed` and `deterministic` determine the noise of stochastic policies. Up
+    raises ModelRejected. Before it, `choices` answer the sessions that their keys mean; see
+    `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
     to `threads` threads run the guests of a fleet, and its policies. A loader that is dropped
     without `close` gives a ResourceWarning.
     """
@@ -78,6 +82,7 @@ class GuestLoader:
         deterministic: bool,
         gateways: Gateways,
         threads: int,
+        choices: Mapping[object, Given] | None = None,
     ) -> None:
         self.limits = limits
         self._threads = threads
@@ -85,6 +90,10 @@ class GuestLoader:
         self._models = ModelCache(limits)
         self.policies: PolicyChanges = PolicyChanges(override, self._models, limits)
         """The policy that answers the guests, and its changes."""
+        self._choices = None if choices is None else PolicyChoices(choices)
+        for given in (choices or {}).values():
+            if isinstance(given, PolicyFile):
+                require_loadable(given, self._models, limits)
         self.wasi = wasi
         self._seed = seed
         self._deterministic = deterministic
@@ -116,8 +125,8 @@ class GuestLoader:
         self._add_past()
         return usage + self._past
 
-    def library(self) -> PolicyLibrary:
-        """Return a new library of policies, for the guests of one thread."""
+    def library(self, guest_name: str = "") -> PolicyLibrary:
+        """Return a new library of policies, for the guests of one thread, all of one name."""
         policies = self.policies
         with policies.lock:
             library = PolicyLibrary(
@@ -127,6 +136,8 @@ class GuestLoader:
                 override=policies.override,
                 limits=self.limits,
                 helpers=self._helpers,
+                choices=self._choices,
+                guest_name=guest_name,
                 lock=policies.lock,
             )
             policies.follow(library)
@@ -167,13 +178,19 @@ class GuestLoader:
         )
 
     def trained(
-        self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
+        self,
+        module: CompiledModule,
+        name: str,
+        instances: int = 1,
+        library: PolicyLibrary | None = None,
     ) -> SharedResources:
         """
         Return shared resources for guests of a module, which may take part in the host's runs.
+
+        `name` is the guests' or, for a fleet, the fleet's.
         """
         self._bytes.require_room(instances, most_native(module))
-        library = self.library() if library is None else library
+        library = self.library(name) if library is None else library
         gateway = self._gateways.open(module, library)
         return self.shared(
             gateway=gateway, library=library, instances=instances, reserved_rows=_RESERVED_ROWS
@@ -209,7 +226,7 @@ class GuestLoader:
         modules with which they may be reloaded.
         """
         unclosed = Unclosed(f"<Fleet of {cut_repr(instances)} guests of {name}>")
-        shared = self.trained(module, instances) if shared is None else shared
+        shared = self.trained(module, name, instances) if shared is None else shared
         shared = shared._replace(unclosed=unclosed)
 
         numbers = itertools.count()

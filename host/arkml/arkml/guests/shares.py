@@ -6,8 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from statistics import median_low
 
+from arkml.runtime.account import LONG
+
 FRAMES_SEEN = 20
 """The last frames of a fleet in which a guest may be over its share a few times."""
+
+LEAST = LONG
+"""Seconds that no guest is evicted for: what is shorter may be time that others had."""
 
 _TIMES_USUAL = 4  # a guest that is like half of the others, or four times as slow, is not over
 
@@ -19,8 +24,8 @@ class FleetShares:
     A frame counts if its guests together took more than half of the budget of one call: the time
     that they used, plus the time in which none could run because some waited. The share of a guest
     is the budget divided by the number of guests (for example 0.1 s for ten guests and a budget of
-    1 s), or four times the time of the median guest, if that is more. `most` is the number of
-    frames, of the last `FRAMES_SEEN`, in which a guest may exceed its share.
+    1 s), four times the time of the median guest, or `LEAST`, whichever is most. `most` is the
+    number of frames, of the last `FRAMES_SEEN`, in which a guest may exceed its share.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,7 +41,7 @@ class FleetShares:
         Returns the places of guests that exceeded their shares in too many frames, with the share
         in this frame, in seconds.
         """
-        share = max(budget / len(taken), _TIMES_USUAL * median_low(taken.values()))
+        share = max(budget / len(taken), _TIMES_USUAL * median_low(taken.values()), LEAST)
         evicted: dict[int, float] = {}
         for place, seconds in taken.items():
             if seconds <= share:

@@ -119,12 +119,13 @@ class _State(Sealed):
         data: list[_Model] = []
 
         def number(one: SavedSession) -> int | None:
-            if one.snapshot is None:
+            if one.opened_with is None:
                 return None
-            key = one.snapshot.digest, one.format
+            snapshot, snapshot_format = one.opened_with
+            key = snapshot.digest, snapshot_format
             if key not in models:
                 models[key] = len(data)
-                data.append(_Model(one.snapshot.data, one.format))
+                data.append(_Model(snapshot.data, snapshot_format))
             return models[key]
 
         guests = [
@@ -342,17 +343,12 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
 
 
 def _unpacked_session(one: _Session, models: Sequence[_Opened]) -> SavedSession:
-    snapshot: Snapshot | None = None
-    snapshot_format = SnapshotFormat.ONNX
-    if one.model is not None:
-        snapshot, snapshot_format = models[one.model]
     return SavedSession(
         one.index,
         one.key,
         one.training,
         one.widths,
-        snapshot,
-        snapshot_format,
+        None if one.model is None else models[one.model],
         one.non_finite_actions,
         None if one.agents is None else _unpacked_agents(one.agents),
     )

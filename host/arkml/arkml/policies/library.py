@@ -15,6 +15,7 @@ from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unav
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
+from arkml.policies.choices import PolicyChoices
 from arkml.policies.demands import BranchesOf, Demands, PartsOf, Snapshot
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.model_cache import ModelCache, ModelFile
@@ -52,10 +53,13 @@ class PolicyLibrary:
     """
     Makes policies and networks from snapshots.
 
-    `override`, a file or a policy of the embedder, replaces every snapshot that is loaded. One
-    thread at a time uses the policies and networks; another thread may load. `helpers` are the
-    threads that help with a large batch. `lock` guards the `demands` of open sessions.
+    `override`, a file or a policy of the embedder, replaces every snapshot that is loaded;
+    `choices` come first, for the sessions that they mean, of the guest `guest_name`. One thread at
+    a time uses the policies and networks; another thread may load. `helpers` are the threads that
+    help with a large batch. `lock` guards the `demands` of open sessions.
     """
+
+    _choices: PolicyChoices | None = None
 
     def __init__(
         self,
@@ -66,6 +70,8 @@ class PolicyLibrary:
         override: Override = None,
         limits: Limits = _LIMITS,
         helpers: Helpers | None = None,
+        choices: PolicyChoices | None = None,
+        guest_name: str = "",
         workspace: PolicyWorkspace | None = None,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
@@ -75,6 +81,9 @@ class PolicyLibrary:
         self._override = override if isinstance(override, PolicyFile) else None
         self._given = None if isinstance(override, PolicyFile) else override
         self._limits = limits
+        self._choices = choices
+        self._guest_name = guest_name
+        self._chosen: dict[int, PolicyLibrary] = {}  # by the id of a choice
         self._workspace = workspace or PolicyWorkspace(helpers=helpers)
         self.demands = Demands(lock or RLock())
         """The demands of the sessions and brains that are open."""
@@ -104,6 +113,34 @@ class PolicyLibrary:
         return self._load(
             snapshot, snapshot_format, *shape, branches_of, parts_of, is_of_guest=True
         )
+
+    def of_session(
+        self, behaviors: Sequence[str], num_features: int | None, num_actions: int | None
+    ) -> PolicyLibrary:
+        """
+        Return the library that answers a session: this one, or that of a choice of the embedder.
+
+        `behaviors` are the declared ones that the session may be of. Raises InvalidArguments if
+        several policies are meant.
+        """
+        if self._choices is None:
+            return self
+        shape = num_features, num_actions
+        chosen = self._choices.choose(behaviors, self._guest_name, *shape)
+        if chosen is None:
+            return self
+        with self._lock:
+            library = self._chosen.get(id(chosen))
+            if library is None:
+                library = self._chosen[id(chosen)] = PolicyLibrary(
+                    self._models,
+                    seed=self.seed,
+                    deterministic=self._deterministic,
+                    override=chosen,
+                    limits=self._limits,
+                    workspace=self._workspace,
+                )
+        return library
 
     def _load(
         self,

@@ -12,7 +12,8 @@ from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.limits import Limits
-from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
+from arkml.policies.choices import Given
+from arkml.policies.given import PolicyFunction, checked_policy
 from arkml.policies.policy import Policy
 from arkml.policies.policy_files import PolicyFile, output_names, read_policy_file
 
@@ -21,7 +22,7 @@ Named: TypeAlias = (
 )
 """The policy of an embedder, as it names it."""
 
-Override: TypeAlias = PolicyFile | ObjectPolicy | PolicyFunction | None
+Override: TypeAlias = Given | None
 """A policy of the embedder for all sessions; None lets guests use their own snapshots."""
 
 

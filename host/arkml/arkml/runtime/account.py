@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from arkml.base.child_time import take_child_seconds
 from arkml.runtime.kept_bytes import KeptBytes, no_limit
@@ -119,6 +119,10 @@ class Usage:
 _FIRST_SIZE = 8  # of the fields of Usage
 
 
+_Kinds: TypeAlias = tuple[float, float, float, float, float, float, float, float]
+_NO_KINDS: _Kinds = (0.0,) * 8
+
+
 class Seconds(Protocol):
     """The part of a `Lockstep` that accounts use: the seconds charged to guests, by place."""
 
@@ -142,14 +146,18 @@ class Account:
     """
 
     __slots__ = (
-        "_inner", "_lockstep", "_place", "_seconds", "admit", "budget", "extra", "kept_experiments",
-        "kept_rows", "model_seconds", "policy_seconds", "require_bytes", "wait_seconds",
+        "_before", "_began", "_inner", "_lockstep", "_older", "_place", "_seconds", "admit",
+        "budget", "extra", "kept_experiments", "kept_rows", "model_seconds", "policy_seconds",
+        "require_bytes", "wait_seconds",
     )  # fmt: skip
 
     def __init__(self, lockstep: Seconds, place: int) -> None:
         self._lockstep = lockstep
         self._place = place
         self._seconds = dict.fromkeys(WorkKind, 0.0)
+        self._began = -1.0  # of `began`, when the seconds below were noted
+        self._before: _Kinds = _NO_KINDS  # all seconds but wasm's, before the present call
+        self._older = 0.0, 0.0  # of models and policies, entered since then and spent before
         self._inner = 0.0  # seconds inside of the present import that have a kind of their own
         self.budget = math.inf
         """Seconds that may be charged in a call."""
@@ -189,16 +197,25 @@ class Account:
         """Charge a stretch of work that this thread just ended."""
         if seconds > LONG:
             seconds = self.counted(seconds, may_wait=kind in _MAY_WAIT)
+        self.begin_kinds()
         self._seconds[kind] += seconds
         self._lockstep.used[self._place] += seconds
 
-    def add_run(self, seconds: float, *, is_of_guest: bool) -> None:
-        """Charge seconds of runs of a model that the guest brought; only count other seconds."""
+    def add_run(self, seconds: float, *, is_of_guest: bool, older: float = 0.0) -> None:
+        """
+        Charge seconds of runs of a model that the guest brought; only count other seconds.
+
+        Of these, `older` were spent before the present call.
+        """
+        self.begin_kinds()
+        models, policies = self._older
         if is_of_guest:
+            self._older = models + older, policies
             self.model_seconds += seconds
             self._lockstep.used[self._place] += seconds
             self._lockstep.leave_out(seconds)
         else:
+            self._older = models, policies + older
             self.policy_seconds += seconds
 
     def charge_function(self, seconds: float) -> None:
@@ -223,6 +240,7 @@ class Account:
 
     def add_wait(self, seconds: float, *, is_charged: bool) -> None:
         """Count a wait that the guest asked for, and charge it if the guest polled in a loop."""
+        self.begin_kinds()
         if is_charged:
             self._seconds[WorkKind.IMPORTS] += seconds
             self._lockstep.used[self._place] += seconds
@@ -251,6 +269,7 @@ class Account:
     def add_inside(self, kind: WorkKind, seconds: float, *, is_charged: bool) -> None:
         """Count a stretch inside of an import apart from it; charge it if `is_charged`."""
         self._inner += seconds
+        self.begin_kinds()
         if is_charged:
             self.charge(kind, seconds)
         else:
@@ -272,6 +291,38 @@ class Account:
             wait_seconds=self.wait_seconds,
             **sizes,
         )
+
+    def begin_kinds(self) -> None:
+        """Note the seconds by kind before the first of the present call are added."""
+        began = self._lockstep.began[self._place]
+        if began != self._began:
+            self._began, self._before, self._older = began, self._kinds(), (0.0, 0.0)
+
+    def last_call(self) -> Usage:
+        """Return the seconds of the present call or, after it, of the last one, without sizes."""
+        self.begin_kinds()
+        imports, copies, vetting, models, own_models, policies, waits, functions = (
+            now - before for now, before in zip(self._kinds(), self._before, strict=True)
+        )
+        others = imports + copies + vetting + models + own_models + functions  # as charged
+        older_models, older_policies = self._older
+        return Usage(
+            wasm_seconds=max(0.0, self.used - others),
+            import_seconds=imports,
+            function_seconds=functions,
+            copy_seconds=copies,
+            vetting_seconds=vetting,
+            model_seconds=models + own_models - older_models,
+            policy_seconds=policies - older_policies,
+            wait_seconds=waits,
+        )
+
+    def _kinds(self) -> _Kinds:
+        """Return the seconds since loading, but wasm's."""
+        imports, copies, vetting, models = self._seconds.values()  # in the order of WorkKind
+        others = self.model_seconds, self.policy_seconds, self.wait_seconds
+        functions = self._lockstep.functions[self._place]
+        return (imports, copies, vetting, models, *others, functions)
 
     def add_extra(self, seconds: float) -> None:
         """Count seconds of the present call that are not charged."""

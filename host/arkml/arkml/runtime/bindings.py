@@ -132,7 +132,9 @@ _defined = _brief(
     c_bool,
     *(c_void_p, c_void_p, *_TEXT, *_TEXT, c_void_p),
 )
-_get_global = _brief(raw._wasmtime_global_get, None, *(c_void_p,) * 3)  # noqa: SLF001
+read_global = _brief(raw._wasmtime_global_get, None, *(c_void_p,) * 3)  # noqa: SLF001
+"""(context, global, value): write the value of a global, a wasmtime_val_t."""
+
 _set_global = _brief(raw._wasmtime_global_set, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
 _set_table = _brief(
     raw._wasmtime_table_set,  # noqa: SLF001
@@ -290,6 +292,13 @@ class RawInstance:
         check(_set_table(self._context, place, index, ctypes.addressof(item)))
 
 
+def global_i32(context: Address, place: Address) -> int:
+    """Return the value of a global i32 whose wasmtime_global_t is at an address, unsigned."""
+    item = raw.wasmtime_val_t()
+    read_global(context, place, ctypes.addressof(item))
+    return int(item.of.i32) & 0xFFFF_FFFF
+
+
 def define(linker: wasmtime.Linker, context: Address, module: str, name: str, extern: Any) -> None:
     """Name an item of a Store in `linker`, such as "memory" of module "arkml"."""
     place = ctypes.addressof(extern)
@@ -340,7 +349,7 @@ class Globals:
     def read(self) -> bytes:
         """Return their values, as `write` takes them."""
         for extern, value in self._places:
-            _get_global(self._context, extern, value)
+            read_global(self._context, extern, value)
         return ctypes.string_at(self._start, self._size)
 
     def write(self, values: bytes) -> None:
@@ -466,11 +475,13 @@ __all__ = [
     "end_turns_at_deadlines",
     "error_at",
     "frames_of",
+    "global_i32",
     "limit_store",
     "new_error",
     "packed_globals",
     "poll",
     "prepare",
+    "read_global",
     "set_epoch_deadline",
     "take_store",
     "trap_at",

@@ -13,6 +13,8 @@ import wasmtime
 TICK = 0.010  # seconds; a 1 ms tick more than doubled a frame's p99
 TURN_TICKS = 5  # a guest is suspended when it ran this long without a look at its budget
 ALERT = 2 * TICK * TURN_TICKS  # seconds before the end of a budget from which turns are short
+SHORT = 2 * ALERT
+"""Seconds of a budget up to which all turns of a fleet's guests are short."""
 _CLOSING = 0.001  # seconds between two looks whether the thread has ended
 _IDLE_TICKS = 20  # of no call in progress, then the ticker sleeps until the next one
 

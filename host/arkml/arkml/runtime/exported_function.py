@@ -24,14 +24,24 @@ _DECODE = {
     for kind, code in {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}.items()
 }
 _BITS = {"i32": 32, "i64": 64}
+_STORED = {"i32": np.uint32, "i64": np.uint64, "f32": np.float32, "f64": np.float64}
 _NUMBERS = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}
 
 Number = int | float
+Numbers: TypeAlias = Number | npt.NDArray[Any]
+"""An argument of many guests: a number for all, or an array, [guests], of one for each."""
+Calls: TypeAlias = npt.NDArray[np.uint64]
+"""Arguments of `bindings.call_async` for several guests, [n, 8]."""
+Rows: TypeAlias = npt.NDArray[np.intp]
+"""Indices of guests, [n]."""
 RawCall: TypeAlias = tuple[
     bindings.Address, bindings.Address, bindings.Address, int, bindings.Address, int,
     bindings.Address, bindings.Address,
 ]  # fmt: skip
 """Arguments of `bindings.call_async`."""
+CALL_WORDS = 8
+"""Numbers of a RawCall."""
+_ARGUMENTS = 2  # the index, in a RawCall, of the address of the arguments
 
 _nothing = (ctypes.c_uint8 * bindings.VALUE_SIZE)()
 _NO_VALUES: bindings.Address = ctypes.addressof(_nothing)
@@ -90,6 +100,14 @@ class ExportedFunction:
         first.ready()
         return self._call(_address(first._arguments), results)
 
+    def require_count(self, count: int) -> None:
+        """Raise UsageError unless the function takes `count` arguments."""
+        if count != len(self.params):
+            raise UsageError(
+                f"{self.name} takes {len(self.params)} arguments ({' '.join(self.params)}),"
+                f" {count} given"
+            )
+
     def _call(self, arguments: bindings.Address, results: bindings.Address) -> RawCall:
         return (
             self.context,
@@ -104,11 +122,7 @@ class ExportedFunction:
 
     def set_arguments(self, arguments: Sequence[Number]) -> None:
         """Store the arguments, or raise UsageError."""
-        if len(arguments) != len(self.params):
-            raise UsageError(
-                f"{self.name} takes {len(self.params)} arguments ({' '.join(self.params)}),"
-                f" {len(arguments)} given"
-            )
+        self.require_count(len(arguments))
         self.ready()
         offset = bindings.VALUE_OFFSET
         for kind, value in zip(self.params, arguments, strict=True):
@@ -132,7 +146,12 @@ class ExportedFunction:
 
 
 class ResultRoom:
-    """Room for the results of one exported function of many guests, side by side."""
+    """
+    Room for the results of one exported function of many guests, side by side.
+
+    The guests share the arguments of the first, until one of them is an array: then each has its
+    own, side by side as well.
+    """
 
     def __init__(self, entries: Sequence[ExportedFunction]) -> None:
         self._first = entries[0]
@@ -144,15 +163,48 @@ class ResultRoom:
         calls = [
             entry.sharing(entries[0], room + i * self._size) for i, entry in enumerate(entries)
         ]
-        self.calls: npt.NDArray[np.uint64] = np.array(calls, np.uint64)
-        """
-        Arguments of `bindings.call_async` for each guest, with the arguments of the first: [n, 8].
-        """
+        self.calls: Calls = np.array(calls, np.uint64)
+        """Arguments of `bindings.call_async` for each guest: [n, 8]."""
+        self._shared = self.calls
+        self._own: Calls | None = None
+        self._cells: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # of arguments, if they are own
 
-    def set_arguments(self, arguments: Sequence[Number]) -> None:
-        """Store the arguments of all calls, or raise UsageError."""
-        if arguments or self._first.params:
-            self._first.set_arguments(arguments)
+    def set_arguments(self, arguments: Sequence[Numbers], rows: Rows | None, total: int) -> None:
+        """
+        Store the arguments of all calls, or raise UsageError.
+
+        Arrays have a number for each of `total` guests, of which those at `rows`, [n], are called;
+        None calls all of them.
+        """
+        if not any(_is_array(one) for one in arguments):
+            self.calls = self._shared
+            if arguments or self._first.params:
+                self._first.set_arguments(arguments)  # type: ignore[arg-type]  # none is an array
+            return
+        self._first.require_count(len(arguments))
+        name = self._first.name
+        columns = [
+            _column_of(f"argument {index + 1} of {name}", kind, value, total)
+            for index, (kind, value) in enumerate(zip(self._first.params, arguments, strict=True))
+        ]
+        if self._own is None:
+            self._own = self._with_own_arguments()
+        for index, (kind, column) in enumerate(zip(self._first.params, columns, strict=True)):
+            start = index * bindings.VALUE_SIZE + bindings.VALUE_OFFSET
+            number = np.dtype(_STORED[kind])
+            cells = self._cells[:, start : start + number.itemsize].view(number)[:, 0]
+            cells[:] = column if rows is None or not column.ndim else column[rows]
+        self.calls = self._own
+
+    def _with_own_arguments(self) -> Calls:
+        """Return the calls with room for the arguments of each guest."""
+        size = bindings.VALUE_SIZE * len(self._first.params)
+        self._cells = np.zeros((self._count, size), np.uint8)
+        for index, kind in enumerate(self._first.params):
+            self._cells[:, index * bindings.VALUE_SIZE] = bindings.KINDS[kind]
+        own = self._shared.copy()
+        own[:, _ARGUMENTS] = self._cells.ctypes.data + size * np.arange(self._count)
+        return own
 
     def results(self) -> list[Any]:
         """Return the results of the calls; the result of a failed call is meaningless."""
@@ -186,6 +238,51 @@ def _number(kind: str, value: Number) -> Number:
     if not -(1 << bits - 1) <= whole < 1 << bits:
         raise ValueError(value)
     return whole & (1 << bits) - 1
+
+
+def _is_array(value: Numbers) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def _column_of(what: str, kind: str, value: Numbers, count: int) -> npt.NDArray[Any]:
+    """
+    Return one argument of `count` guests as its bits are stored: [count], or [] for all alike.
+
+    Raises UsageError, which begins with `what`, such as "argument 1 of player".
+    """
+    if not isinstance(value, np.ndarray) or not value.ndim:
+        try:
+            return np.array(_number(kind, value), _STORED[kind])  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            raise UsageError(
+                f"{what}: {cut_repr(value)} does not fit an {kind}: it takes a number, or a numpy"
+                " array of one for each guest"
+            ) from None
+    if value.shape != (count,):
+        raise UsageError(
+            f"{what} has the shape {cut_repr(list(value.shape))}: it takes a number for each of the"
+            f" {count} guests that are called, [{count}]"
+        )
+    bits = _BITS.get(kind)
+    if value.dtype.kind not in ("biu" if bits else "biuf"):
+        way = ", by .astype() if they are whole" if value.dtype.kind == "f" else ""
+        raise UsageError(
+            f"{what} is of {value.dtype}, as {cut_repr(value[:1].tolist())}: an {kind} takes"
+            f" {'whole ' if bits else ''}numbers{way}"
+        )
+    if bits is None:
+        with np.errstate(over="ignore"):
+            column = value.astype(_STORED[kind])
+        wrong = np.isinf(column) & ~np.isinf(value)
+    elif value.dtype.itemsize * 8 > bits:
+        wrong = (value < -(1 << bits - 1)) | (value >= 1 << bits)
+        column = value.astype(_STORED[kind])
+    else:
+        return value.astype(_STORED[kind])
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise UsageError(f"{what}: {value[place]} of guest {place} does not fit an {kind}")
+    return column
 
 
 def _address(room: Any) -> bindings.Address:

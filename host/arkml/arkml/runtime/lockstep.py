@@ -12,15 +12,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from arkml.arrays import Marks
+from arkml.arrays import Marks, some
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, counted_seconds, last_reading, read_processor_clock
 from arkml.runtime.columns.arena import Arena
-from arkml.runtime.deadline import ALERT
-from arkml.runtime.exported_function import RawCall
+from arkml.runtime.deadline import ALERT, SHORT
+from arkml.runtime.exported_function import CALL_WORDS, Calls, RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.native import ANSWER, AT_FRAME_END, CHARGE, ENDED, OTHER, SUBMITTED
-from arkml.runtime.rounds import Calls, Places, Rounds
+from arkml.runtime.rounds import Places, Rounds
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 
@@ -86,9 +86,16 @@ class Lockstep:
         """Seconds in `spent` that did not pass for the calling thread: workers took part."""
         self.stale_at = 0.0
         """Time from which on the processor clock is read before guests run."""
+        self.calls = 0
+        """Calls or frames of many guests so far."""
+        self.begun = 0
+        """Calls that were begun so far, without loops of frames."""
+        self.left = 0
+        """Loops of frames that guests left so far, for calls."""
         self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
         """Returns a function that enters runs of policies for many guests into their accounts."""
         self.log_levels = LogLevels(arena)
+        self._calls: Calls | None = None  # that begin in the next round
         self._reading = -1.0  # of the processor clock, the last one known here
         self._charged = 0.0  # of all `used` together, what was charged until then
         self._controls: list[int] = []
@@ -138,7 +145,9 @@ class Lockstep:
         """Begin a call of one guest; a parked guest leaves its loop first."""
         if self.futures[place]:
             self.drop(place)
+            self.left += 1
         self.began[place] = self.used[place]
+        self.begun += 1
         self.futures[place] = _call_async(*call)
 
     def drop(self, place: int) -> None:
@@ -157,19 +166,29 @@ class Lockstep:
         return self.futures[place] != 0 and self._scalars[self._reasons[place]] == _RUNNING
 
     def begin_calls(self, places: Sequence[int], calls: Calls) -> None:
-        """Begin a call of each guest, uint64, [n, 8]; parked guests leave their loops first."""
+        """
+        Let a call of each guest, uint64, [n, 8], begin in the next round, which is of these guests.
+
+        Parked guests leave their loops now.
+        """
         index = self._index(places)
-        for place in index[self._rounds.are_in_calls(index)].tolist():
-            self.drop(place)
-        self._rounds.begin(index, calls)
+        parked = index[self._rounds.are_in_calls(index)]
+        if len(parked):
+            self._rounds.delete(parked)
+            self._words[self._all_fields()[_REASON][parked]] = _RUNNING
+            self.left += len(parked)
+        self.begun += len(places)
+        self._calls = calls
 
     def begin_frames(self, places: Sequence[int], loops: Mapping[int, RawCall]) -> None:
-        """Let each guest run its next frame in its loop, which is begun where necessary."""
+        """
+        Let each guest run its next frame in its loop, which begins in the next round if necessary.
+        """
         index = self._index(places)
-        outside = index[~self._rounds.are_in_calls(index)]
-        if len(outside):  # once: resuming is cheaper (decision 15)
-            calls = np.array([loops[place] for place in outside.tolist()], np.uint64)
-            self._rounds.begin(outside, calls)
+        outside = ~self._rounds.are_in_calls(index)
+        if some(outside):  # once: resuming is cheaper (decision 15)
+            self._calls = np.zeros((len(index), CALL_WORDS), np.uint64)
+            self._calls[outside] = [loops[place] for place in index[outside].tolist()]
         self._words[self._at(_ANSWER, places)] = 1
 
     def allow(self, budget: float | None) -> None:
@@ -177,8 +196,10 @@ class Lockstep:
         if MARK not in KNOWN:
             LogLevels.refresh()
         self.began[:] = self.used
+        self.calls += 1
         self.spent = self.beside = 0.0
-        self.alert = math.inf if budget is None else budget - ALERT
+        self._calls = None
+        self.alert = _alert_of(budget)
 
     def advance(self, places: Sequence[int], check: Callable[[], None]) -> Turn:
         """
@@ -190,7 +211,8 @@ class Lockstep:
         if (now := _clock()) > self.stale_at:
             self.read_clock(now)
         rounds, index = self._rounds, self._index(places)
-        rounds.run(index, CHARGE, self.alert, check, self.counted)
+        calls, self._calls = self._calls, None
+        rounds.run(index, CHARGE, self.alert, check, self.counted, calls)
         self.spent += rounds.seconds
         self.beside += rounds.seconds - rounds.wall
         self._charged += rounds.elsewhere  # which is no time of this thread
@@ -283,6 +305,12 @@ class Lockstep:
         indices: Frames = self._words[self._at(_RECORD, places)]
         return indices
 
+    def most_used(self, places: Sequence[int]) -> float:
+        """Return the most seconds that one of these guests was charged in its call or frame."""
+        index = self._index(places)
+        used, began = np.frombuffer(self.used), np.frombuffer(self.began)
+        return float((used[index] - began[index]).max(initial=0.0))
+
     def noted(self, places: Sequence[int] | Places) -> list[int]:
         """Return the guests whose shims have noted news for the host, such as a refusal."""
         news = self._words[self._at(_NOTED, places)]
@@ -358,6 +386,13 @@ class Lockstep:
                 *((controls + number) >> 3 for number in _NUMBERS),
             ]
         return self._fields
+
+
+def _alert_of(budget: float | None) -> float:
+    """Return the seconds after which `advance` leaves a guest with this budget to its fiber."""
+    if budget is None:
+        return math.inf
+    return budget / 2 if budget <= SHORT else budget - ALERT
 
 
 def _nothing_to_settle() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 import re
-from typing import SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
@@ -124,6 +124,10 @@ class GuestMemory:
         """Return text of `size` bytes, which is not read yet. Raises InvalidArguments."""
         self.check(pointer, size)
         return GuestText(self, pointer, size, self._limits.text_bytes)
+
+    def whole(self) -> Any:
+        """Return the memory as it is now, a ctypes array of uint8 over its bytes."""
+        return (ctypes.c_uint8 * (self.pages * PAGE)).from_address(self._base)
 
     def write(self, pointer: int, data: bytes) -> None:
         """Write `data`, or raise InvalidArguments and write nothing."""

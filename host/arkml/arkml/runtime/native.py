@@ -1,9 +1,10 @@
 """
 The native library: `host/arkml/native/arkml_native.c`, compiled when the package is built.
 
-It has the two functions that run on the stacks of guests, and the loop that runs many guests, on
-several threads. Where it is missing, Python does the same, on one thread: `LIBRARY` is None then,
-and `MISSING` says why. `ARKML_PURE=1` in the environment leaves it out on purpose.
+It has the two functions that run on the stacks of guests, the loop that runs many guests, on
+several threads, and copies from and to many memories. Where it is missing, Python does the same, on
+one thread: `LIBRARY` is None then, and `MISSING` says why. `ARKML_PURE=1` in the environment leaves
+it out on purpose.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 4
+BUILD = 5
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -36,6 +37,9 @@ class Round(ctypes.Structure):
     _fields_ = (
         ("poll", c_void_p),
         ("futures", c_void_p),
+        ("begin", c_void_p),
+        ("delete", c_void_p),
+        ("calls", c_void_p),
         ("reasons", c_void_p),
         ("used", c_void_p),
         ("began", c_void_p),
@@ -84,14 +88,22 @@ class Library:
         """(address of a `Round`, address of places, count, flags) → all have run."""
         self.run.argtypes = [c_void_p, c_void_p, c_size_t, c_uint32]
         self.run.restype = c_bool
-        self.begin: Any = library.arkml_begin
-        """(address of call_async, of calls, of places, count, address of futures)."""
-        self.begin.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
-        self.begin.restype = None
         self.delete: Any = library.arkml_delete
         """(address of delete, of places, count, address of futures)."""
         self.delete.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
         self.delete.restype = None
+        self.read_globals: Any = library.arkml_read_globals
+        """(address of global_get, of contexts, of globals, count, address of u32s)."""
+        self.read_globals.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
+        self.read_globals.restype = None
+        self.gather: Any = library.arkml_gather
+        """(address of addresses, count, bytes of each, address of all bytes)."""
+        self.gather.argtypes = [c_void_p, c_size_t, c_size_t, c_void_p]
+        self.gather.restype = None
+        self.scatter: Any = library.arkml_scatter
+        """(address of addresses, count, bytes of each, address of all bytes)."""
+        self.scatter.argtypes = [c_void_p, c_size_t, c_size_t, c_void_p]
+        self.scatter.restype = None
         self.end_workers: Any = library.arkml_end_workers
         self.end_workers.restype = None
         self.after_fork: Any = library.arkml_after_fork

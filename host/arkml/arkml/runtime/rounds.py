@@ -20,15 +20,13 @@ from arkml.arrays import Marks
 from arkml.errors import GuestBusy
 from arkml.runtime import bindings, native
 from arkml.runtime.columns.arena import Arena
+from arkml.runtime.exported_function import Calls
 from arkml.runtime.native import AT_FRAME_END, ENDED, OTHER, SUBMITTED
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 
 Outcomes: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.intp]
-Calls: TypeAlias = npt.NDArray[np.uint64]
-"""Arguments of `bindings.call_async` for several guests, [n, 8]."""
-
 SLICE = 0.01  # seconds, after which a round looks at SIGINT: no handler runs meanwhile
 
 _clock = time.perf_counter
@@ -77,7 +75,7 @@ class Rounds:
         self._library = native.LIBRARY
         self._state = native.Round(
             poll=_POLL, answer=at.ANSWER - at.REASON, long_stretch=long_stretch, slice=SLICE,
-            threads=threads, is_measured=1,
+            threads=threads, is_measured=1, begin=_CALL_ASYNC, delete=_DELETE,
         )  # fmt: skip
         self._counts = self._state.counts
         self._places: Places | None = None  # of the last round
@@ -100,15 +98,6 @@ class Rounds:
         self.began.append(0.0)
         self._reasons.append(reason)
         self.futures.append(0)  # last: the others have as many items at least
-
-    def begin(self, places: Places, calls: Calls) -> None:
-        """Begin a call of each guest, which is in none: places [n], calls uint64, [n, 8]."""
-        if self._library is None:
-            for place, call in zip(places.tolist(), calls.tolist(), strict=True):
-                self.futures[place] = _call_async(*call)
-            return
-        into, _ = self.futures.buffer_info()
-        self._library.begin(_CALL_ASYNC, calls.ctypes.data, places.ctypes.data, len(places), into)
 
     def delete(self, places: Places) -> None:
         """Delete the calls of guests, [n]. Runs no guest code."""
@@ -133,6 +122,7 @@ class Rounds:
         alert: float,
         check: Callable[[], None],
         counted: Callable[[float], float],
+        calls: Calls | None = None,
     ) -> None:
         """
         Run guests, and note in the attributes how they stopped.
@@ -147,16 +137,19 @@ class Rounds:
             alert: Seconds in a call after which a guest in a submit is left to its fiber.
             check: Called each 10 ms; what it raises ends the round, in which guests have not run.
             counted: Returns the seconds to charge of a long stretch, where Python runs the round.
+            calls: Calls to begin, uint64, [n, 8], zeros for guests that are in one: each begins in
+                the turn of its guest, and is deleted if it ends in it, while it is in the caches.
 
         """
         count = len(places)
         if count > len(self.outcomes) or self._is_new:
             self._renew(count)
         if self._library is None:
-            self._run_in_python(places, flags, alert, check, counted)
+            self._run_in_python(places, flags, alert, check, counted, calls)
             return
         state, run, address = self._state, self._library.run, self._address
         state.alert = alert
+        state.calls = None if calls is None else calls.ctypes.data
         if places is not self._places:  # as in most frames; the address costs 0.5 µs
             self._places, self._into = places, places.ctypes.data
         into = self._into
@@ -190,6 +183,7 @@ class Rounds:
         alert: float,
         check: Callable[[], None],
         counted: Callable[[float], float],
+        calls: Calls | None,
     ) -> None:
         """Run guests as the library does, on this thread."""
         futures, used, began, words = self.futures, self.used, self.began, self._words
@@ -203,6 +197,8 @@ class Rounds:
             word = (self._reasons[place] - base) >> 2
             if answers:
                 words[word + ((at.ANSWER - at.REASON) >> 2)] = 1
+            if calls is not None and calls[index, 0]:
+                futures[place] = _call_async(*calls[index].tolist())
             for is_last in (False, True):
                 ended = _poll(futures[place])
                 now = _clock()
@@ -219,6 +215,9 @@ class Rounds:
                 self.is_late = True
                 if is_low or is_last:
                     break
+            if ended and calls is not None:
+                future, futures[place] = futures[place], 0  # it is not deleted twice
+                _delete(future)
             outcome = OTHER
             if ended:
                 outcome = ENDED

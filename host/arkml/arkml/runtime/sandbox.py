@@ -207,28 +207,39 @@ class Sandbox:
         """The size of the guest's memory in pages, 0 once it is freed. Read on any thread."""
         return self._store.read(self._native_memory.pages) or 0
 
+    @property
+    def base(self) -> bindings.Address:
+        """The address of the guest's memory, which stays the same."""
+        return self._native_memory.base
+
+    def exported(self, name: str) -> Any:
+        """Return an export, a wasmtime_extern_t. Raises GuestFailed once the guest is closed."""
+        return self._found(partial(self._guest.export, name))
+
     def save(self) -> WasmState:
         """Return a copy of the memory and of the globals that can change."""
         pages = self._native_memory.pages()
         content = ctypes.string_at(self._native_memory.base, pages * PAGE)
         return WasmState(content, self._globals.read())
 
-    def load(self, state: WasmState) -> None:
+    def load(self, state: WasmState) -> bool:
         """
         Set the memory and the globals to a saved state.
 
         A memory that has grown since is made anew, with all of the instance: only so it gets
-        smaller. Raises MemoryLimitExceeded.
+        smaller. Returns True then: the addresses of both have changed. Raises MemoryLimitExceeded.
         """
         size = len(state.memory)
         more = size // PAGE - self._native_memory.pages()
-        if more < 0:
+        is_new = more < 0
+        if is_new:
             self._renew()
             more = size // PAGE - self._native_memory.pages()
         if more > 0:
             self._reserve(self._native_memory, more)
         ctypes.memmove(self._native_memory.base, state.memory, size)
         self._globals.write(state.globals)
+        return is_new
 
     def become(self, program: CompiledModule) -> None:
         """

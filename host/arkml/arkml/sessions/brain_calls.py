@@ -135,7 +135,7 @@ class MlInferenceV0(Packing):
 
     def _execute(self, runtime: Runtime, seconds: float) -> bytes:
         guest = self._guest
-        is_of_guest = guest.library.takes_snapshots
+        is_of_guest = guest.library.of_session((), None, None).takes_snapshots
         if is_of_guest:
             seconds = min(seconds, guest.account.seconds_left)
             guest.library.limit_runs(guest.account.seconds_left)
@@ -152,9 +152,9 @@ class MlInferenceV0(Packing):
     def _load(self, load: Load, format: SnapshotFormat, data: bytes, key: int) -> None:
         lease = load.lease
         try:
-            library = self._guest.library
+            library = self._guest.library.of_session((), None, None)  # brains have a guest's name
             library.prepare()
-            note_container(self._guest, data, format)
+            note_container(self._guest, library, data, format)
             with self._guest.account.vetting(is_of_guest=library.takes_snapshots):
                 network = library.load_network(data, format, key=key)
             lease.count(network.session_bytes)

@@ -142,6 +142,19 @@ class DeclaredBranches:
         except (InvalidSettings, InvalidSpec) as error:
             self.contradiction = self.contradiction or str(error)
 
+    def names_of(self, num_features: int | None, num_actions: int | None) -> list[str]:
+        """
+        Return the names of declared behaviors that an inference session of these widths may be of.
+
+        None stands for any number.
+        """
+        every = self.behaviors or self._of_runs
+        if num_features is None:
+            return [
+                name for name, one in every.items() if name != ANY and one.actions.fit(num_actions)
+            ]
+        return [name for name in fitting(every, num_features, num_actions) if name != ANY]
+
     def of_rows(
         self, num_features: int, num_actions: int | None, choices: int | None
     ) -> tuple[int, ...]:

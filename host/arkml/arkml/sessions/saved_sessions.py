@@ -10,7 +10,7 @@ from arkml.errors import AbiError, StateRefused
 from arkml.policies.agents import AgentTable, SavedAgents, agents_of
 from arkml.policies.demands import Snapshot
 from arkml.sessions.handles import SavedHandles
-from arkml.sessions.session import InferenceSession, Session, TrainingSession, Widths
+from arkml.sessions.session import Session, TrainingSession, Widths
 from arkml.sessions.session_handlers import open_inference
 from arkml.sessions.state import GuestState
 
@@ -25,8 +25,8 @@ class SavedSession:
         key: The number of keys that its guest had before.
         training: True for a session of a run.
         widths: The numbers of features and actions that the guest asked for.
-        snapshot: The model that it was opened with, None if it cannot be opened anew.
-        format: Its format.
+        opened_with: The model that it was opened with and its format, None if it cannot be opened
+            anew.
         non_finite_actions: Actions that were sent as zeros.
         agents: Its agents, None with a policy that keeps none.
 
@@ -36,8 +36,7 @@ class SavedSession:
     key: int
     training: bool
     widths: Widths
-    snapshot: Snapshot | None
-    format: SnapshotFormat
+    opened_with: tuple[Snapshot, SnapshotFormat] | None
     non_finite_actions: int
     agents: SavedAgents | None
 
@@ -118,14 +117,12 @@ def _saved(guest: GuestState, handle: int, item: Any) -> SavedSession:
     if not isinstance(item, Session):
         raise StateRefused(f"{guest.name} has a {type(item).__name__}, which cannot be saved")
     agents = agents_of(item.policy)
-    snapshot, snapshot_format = _opened_with(item)
     return SavedSession(
         guest.handles.index(handle),
         item.key - guest.keys.first,
         isinstance(item, TrainingSession),
         item.widths,
-        snapshot,
-        snapshot_format,
+        item.opened_with,
         item.non_finite_actions,
         None if agents is None else agents.save(item.key),
     )
@@ -137,22 +134,16 @@ def _is_same(guest: GuestState, item: object, saved: SavedSession) -> bool:
         return False
     if item.widths != saved.widths or isinstance(item, TrainingSession) != saved.training:
         return False
-    ours, ours_format = _opened_with(item)
-    if ours is None or saved.snapshot is None:
-        return ours is saved.snapshot
-    return (ours.digest, ours_format) == (saved.snapshot.digest, saved.format)
-
-
-def _opened_with(session: Session) -> tuple[Snapshot | None, SnapshotFormat]:
-    """Return the model that a session was opened with, None if it cannot be opened anew."""
-    demand = session.demand if isinstance(session, InferenceSession) else None
-    return (None, SnapshotFormat.ONNX) if demand is None else (demand.snapshot, demand.format)
+    if item.opened_with is None or saved.opened_with is None:
+        return item.opened_with is saved.opened_with
+    (ours, our_format), (theirs, their_format) = item.opened_with, saved.opened_with
+    return (ours.digest, our_format) == (theirs.digest, their_format)
 
 
 def _require(guest: GuestState, session: Session | None, saved: SavedSession) -> None:
     if session is not None:
         _require_width(guest, agents_of(session.policy), saved)
-    elif saved.snapshot is None:
+    elif saved.opened_with is None:
         raise StateRefused(
             f"{guest.name} lacks a session of a run that the state has: restore the guest that the"
             " state is of, or run this one until it has started its training"
@@ -172,11 +163,12 @@ def _require_width(guest: GuestState, agents: AgentTable | None, saved: SavedSes
 
 def _opened(guest: GuestState, handles: SavedHandles, saved: SavedSession) -> Session:
     """Open a session of inference with the handle and the key that it had. Raises StateRefused."""
-    assert saved.snapshot is not None
+    assert saved.opened_with is not None
+    snapshot, snapshot_format = saved.opened_with
     guest.keys.place = saved.key
     handle = guest.handles.handle_in(saved.index, handles)
     try:
-        session = open_inference(guest, saved.snapshot.data, saved.format, saved.widths, handle)
+        session = open_inference(guest, snapshot.data, snapshot_format, saved.widths, handle)
     except AbiError as error:
         raise StateRefused(f"{guest.name}: a session cannot be opened again: {error}") from error
     try:

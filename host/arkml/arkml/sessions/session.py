@@ -8,12 +8,13 @@ from enum import Enum
 from typing import Protocol, TypeAlias
 from weakref import WeakSet
 
+from arkml.abi.codes import SnapshotFormat
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
 from arkml.errors import InvalidArguments
 from arkml.hive.protocol.masks import PREFIX
 from arkml.policies.choice_masks import ChoiceMasks
-from arkml.policies.demands import SessionDemand
+from arkml.policies.demands import SessionDemand, Snapshot
 from arkml.policies.onnx import takes_masks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
@@ -89,6 +90,7 @@ class Session:
         released: Called when the session no longer uses its policy.
         masks: Masks of the policy's batch, None for a policy without branches.
         noting: Charges the guest for the work on the metadata that it pushed.
+        opened_with: The model that it was opened with and its format, None for other sessions.
         widths: The numbers of features and actions that were asked for, None for the model's own.
 
     """
@@ -105,6 +107,7 @@ class Session:
         "non_finite_actions",
         "num_actions",
         "num_features",
+        "opened_with",
         "policy",
         "queue",
         "widths",
@@ -135,6 +138,7 @@ class Session:
         self._batch = queue.batch
         self._act = policy.act
         self._released = released
+        self.opened_with: tuple[Snapshot, SnapshotFormat] | None = None
         self.widths: Widths = num_features, num_actions
 
     def answer(self) -> Batch:

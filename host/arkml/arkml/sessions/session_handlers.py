@@ -38,13 +38,15 @@ def open_inference(
 
     `widths` are the numbers of features and actions, None for the model's own. Raises AbiError.
     """
-    guest.library.prepare()
-    note_container(guest, snapshot, snapshot_format)
+    with log_refusals(guest):
+        library = guest.library.of_session(guest.declared.names_of(*widths), *widths)
+    library.prepare()
+    note_container(guest, library, snapshot, snapshot_format)
     with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
-        is_of_guest = guest.library.takes_snapshots
+        is_of_guest = library.takes_snapshots
         with guest.account.vetting(is_of_guest=is_of_guest):
             declared = guest.declared
-            policy = guest.library.load(
+            policy = library.load(
                 snapshot, snapshot_format, *widths, declared.of_rows, declared.parts_of
             )
         if declared.fault is not None:
@@ -57,8 +59,9 @@ def open_inference(
         actions = policy.num_actions if num_actions is None else num_actions
         if num_actions is None:
             responses.require_countable(0, actions)
+        kept = guest.library.keep(snapshot, lease.digest)
         demand = SessionDemand(
-            guest.library.keep(snapshot, lease.digest),
+            kept,
             snapshot_format,
             features,
             actions,
@@ -73,10 +76,11 @@ def open_inference(
             actions,
             is_of_guest=is_of_guest,
             released=lease.release,
-            demand=guest.library.demands.open_session(demand),
+            # A policy of `Host(policies=...)` stays when the host's is replaced.
+            demand=library.demands.open_session(demand) if library is guest.library else None,
             recount=lease.recount,
         )
-        session.widths = widths
+        session.widths, session.opened_with = widths, (kept, snapshot_format)
         return session
 
 

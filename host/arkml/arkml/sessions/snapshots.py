@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments
 from arkml.policies.cervo import is_cervo, pack_onnx
+from arkml.policies.library import PolicyLibrary
 from arkml.sessions.state import Family, GuestState
 
 
@@ -22,10 +23,12 @@ def log_refusals(guest: GuestState) -> Iterator[None]:
         raise
 
 
-def note_container(guest: GuestState, snapshot: bytes, snapshot_format: SnapshotFormat) -> None:
+def note_container(
+    guest: GuestState, library: PolicyLibrary, snapshot: bytes, snapshot_format: SnapshotFormat
+) -> None:
     """Log once that a guest declares a snapshot as ONNX that is a Cervo container."""
     is_declared = snapshot_format is not SnapshotFormat.ONNX
-    if guest.library.takes_snapshots and not is_declared and is_cervo(snapshot):
+    if library.takes_snapshots and not is_declared and is_cervo(snapshot):
         text = "a snapshot declared as ONNX is a Cervo container"
         guest.log.say_once("container", logging.INFO, text)
 

@@ -116,7 +116,9 @@ class GuestState:
         self.stopwatch = stopwatch
         self.background = background
         self.hives = hives
-        self.log = GuestLog(name, limit=limits.log_bytes, stopwatch=stopwatch)
+        self.log = GuestLog(
+            name, limit=limits.log_bytes, rate=limits.log_lines, stopwatch=stopwatch
+        )
         room = HandleRoom(limits.handles)
         self.handles: HandleTable[Any] = HandleTable("handles", limit=room)
         self.brains: HandleTable[Any] = HandleTable(

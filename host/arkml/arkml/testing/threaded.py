@@ -12,7 +12,7 @@ from arkml.errors import GuestError
 from arkml.guests.call_loop import Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
-from arkml.host import Host, Source, loader_of, read_source
+from arkml.host import Host, Policies, Source, loader_of, read_source
 from arkml.limits import RUN_SECONDS, Budget, Limits, Threads
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
@@ -138,6 +138,7 @@ class HostKeywords(TypedDict, total=False):
     """Keyword arguments of `arkml.Host`, which explains them."""
 
     policy: Source | Policy | PolicyFunction | None
+    policies: Policies | None
     outputs: str | Sequence[str]
     seed: int
     deterministic: bool
@@ -206,6 +207,6 @@ class ThreadedHost(Sealed, Closing):
         if program is None:
             program = self._programs[name, data] = self._host.compile(data, name=name)
         loader = loader_of(self._host)
-        shared = loader.trained(program, library=policies)
+        shared = loader.trained(program, program.name, library=policies)
         shared = shared._replace(unclosed=_NoWarning("a test's guest"))
         return Guest(loader.load(program, program.name, shared))

@@ -1,0 +1,84 @@
+"""Policies of the embedder for some sessions, by the name or the shape that these have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from arkml.base.short_reprs import cut_repr
+from arkml.errors import InvalidArguments, UsageError
+from arkml.limits import whole_number
+from arkml.policies.given import ObjectPolicy, PolicyFunction
+from arkml.policies.policy_files import PolicyFile
+
+Given: TypeAlias = PolicyFile | ObjectPolicy | PolicyFunction
+"""A policy of the embedder, checked."""
+
+_SUFFIXES = (".wasm", ".wat")  # that names of guests may have and their policies need not
+_WAYS = "it takes the name of a behavior or a guest, as 'goblin', or a shape, as (8, 3)"
+
+
+class PolicyChoices:
+    """
+    Policies by the name of a behavior or a guest, or by numbers of features and actions.
+
+    The behaviors are those that a guest declares in the section `arkml.spec`. Raises UsageError for
+    keys that are neither, or that mean the same guest.
+    """
+
+    def __init__(self, policies: Mapping[object, Given]) -> None:
+        self._by_name: dict[str, Given] = {}
+        self._by_shape: dict[tuple[int, int], Given] = {}
+        for key, policy in policies.items():
+            if isinstance(key, str) and key:
+                if _bare(key) in self._by_name:
+                    raise UsageError(f"policies has {key!r} with and without its suffix: keep one")
+                self._by_name[_bare(key)] = policy
+            else:
+                self._by_shape[_shape_of(key)] = policy
+
+    def choose(
+        self,
+        behaviors: Sequence[str],
+        guest: str,
+        num_features: int | None,
+        num_actions: int | None,
+    ) -> Given | None:
+        """
+        Return the policy of a session: by name, else by shape; None if it has none.
+
+        `behaviors` are the declared ones that the session may be of: their names come before the
+        name of the `guest`. Raises InvalidArguments if they name several policies.
+        """
+        named = {
+            name: self._by_name[_bare(name)] for name in behaviors if _bare(name) in self._by_name
+        }
+        if len({id(policy) for policy in named.values()}) > 1:
+            names = " and ".join(map(repr, named))
+            raise InvalidArguments(
+                f"policies has one for {names} each, and a session of {num_features} features and"
+                f" {num_actions} actions may be of both, since it has no name: give both the same,"
+                " or let the behaviors differ in their numbers"
+            )
+        for name in (*named, guest):
+            if (policy := self._by_name.get(_bare(name))) is not None:
+                return policy
+        if num_features is None or num_actions is None:
+            return None
+        return self._by_shape.get((num_features, num_actions))
+
+
+def _bare(name: str) -> str:
+    """Return a name without the suffix of a module's file: goblin for goblin.wasm."""
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return name
+
+
+def _shape_of(key: object) -> tuple[int, int]:
+    if isinstance(key, tuple) and len(key) == 2:
+        features, actions = map(whole_number, key)
+        if features is not None and actions is not None and min(features, actions) >= 0:
+            return features, actions
+    raise UsageError(f"policies has the key {cut_repr(key)}: {_WAYS}")
