@@ -29,13 +29,13 @@ include_patterns = [
     "examples/arcade/README.md",
     "examples/environments/README.md",
     "examples/evolution/README.md",
-    "guest_abi/README.md",
+    "host/arkml/arkml/guest_abi/README.md",
     "host/*/README.md",
     "fixtures/fuzz/README.md",
     "fixtures/guests/README.md",
     "fixtures/trajectories/README.md",
 ]
-exclude_patterns = [".*", "build", "host/*/arkml", "tests", "**/node_modules", "docs/theme"]
+exclude_patterns = [".*", "build", "tests", "**/node_modules", "docs/theme"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "command_line"]
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from tests.compilers.building import ROOT, regenerate
 
-GUEST_ABI = ROOT / "guest_abi"
+GUEST_ABI = ROOT / "host/arkml/arkml/guest_abi"
 HEADERS = sorted(path.name for path in (GUEST_ABI / "c").glob("*.h"))
 
 pytestmark = pytest.mark.compilers

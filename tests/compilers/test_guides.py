@@ -16,7 +16,7 @@ from arkml.runtime.module import description
 
 FIRST_PAGE = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "guests.md").read_text()
-README = (ROOT / "guest_abi" / "README.md").read_text()
+README = (ROOT / "host/arkml/arkml/guest_abi/README.md").read_text()
 SOURCES = {"c": "npc.c", "rust": "npc.rs", "ts": "npc.ts"}
 HEADINGS = {"c": "C and C++", "rust": "Rust", "ts": "AssemblyScript"}
 INSTALLATION = f"npm install assemblyscript@{regenerate.ASSEMBLYSCRIPT}\n"
@@ -51,7 +51,7 @@ def programs(tmp_path_factory):
 @pytest.fixture
 def shell(programs, tmp_path):
     """Runs shell lines in a folder that holds what the guide says it holds."""
-    shutil.copytree(ROOT / "guest_abi", tmp_path / "guest_abi")
+    shutil.copytree(ROOT / "host/arkml/arkml/guest_abi", tmp_path / "guest_abi")
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     host = [PYTHONPATH, os.environ.get("PYTHONPATH", "")]
     environment = {
