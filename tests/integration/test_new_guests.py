@@ -15,6 +15,7 @@ from tests.compilers.building import regenerate
 from tests.integration.command_line import ENVIRONMENT, arkml
 
 from arkml import train
+from arkml.abi.codes import ErrorCode
 from arkml.testing import RecordingPolicies, ThreadedHost
 
 # AssemblyScript comes from a registry, which the tests of the compilers ask.
@@ -76,23 +77,24 @@ def guest(request, tmp_path_factory):
     return folder / "goblin" / "goblin.wasm"
 
 
-def start_of(agent):
-    """The first random number of an agent of the seed 0: splitmix64, as all helpers have it."""
-    z = (agent * 0xD1342543DE82EF95 + 0x9E3779B97F4A7C15) & MASK
+def start_of(agent, seed):
+    """The first random number of an agent: splitmix64, as all helpers have it."""
+    z = (seed << 32 ^ agent * 0xD1342543DE82EF95 & MASK) + 0x9E3779B97F4A7C15 & MASK
     z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
     return float((z ^ z >> 31) >> 11) / 2**52 - 1.0
 
 
-def rows_of(frames, action):
-    """Features and rewards of the game in each frame."""
-    bodies = [[start_of(agent), 0.0] for agent in range(1, AGENTS + 1)]
-    following, steps, rewards = AGENTS + 1, 0, np.zeros(AGENTS)
+def rows_of(frames, action, agents=AGENTS, seed=0, begun=0):
+    """Features and rewards of the game in each frame, after `begun` episodes."""
+    steps = 0
     for _ in range(frames):
+        if steps == 0:
+            bodies = [[start_of(begun + place, seed), 0.0] for place in range(1, agents + 1)]
+            begun, rewards = begun + agents, [0.0] * agents
         yield np.float32(bodies), np.float32(rewards)
         if steps == EPISODE:
-            bodies = [[start_of(following + place), 0.0] for place in range(AGENTS)]
-            following, steps, rewards = following + AGENTS, 0, np.zeros(AGENTS)
+            steps = 0
             continue
         for body in bodies:
             body[1] += 0.3 * (action - body[1])
@@ -126,20 +128,32 @@ def test_new_guests_of_all_languages_push_equal_rows(guest):
         assert np.array_equal(batch.rewards, rewards)
 
 
-def test_a_seed_of_the_host_begins_other_episodes(guest):
-    begun = []
-    for seed in (0, 1, 1 + 2**32):
-        policies = RecordingPolicies()
-        with closing(ThreadedHost()) as host:
-            loaded = host.load(guest, policies=policies, initialize=False)
-            loaded.call("arkml_seed", seed)
-            loaded.initialize()
-            loaded.update()
-        begun.append(policies.batches[0].features)
+@pytest.mark.parametrize("given", [1, 1 + 2**32])  # 32 bits of it count
+def test_episodes_follow_the_seed_of_the_host(given, guest):
+    policies = RecordingPolicies(actions=0.25)
+    with closing(ThreadedHost()) as host:
+        loaded = host.load(guest, policies=policies, initialize=False)
+        loaded.call("arkml_seed", given)
+        loaded.initialize()
+        loaded.update()
+    ((features, _),) = rows_of(1, 0.25, seed=1)
 
-    assert np.array_equal(begun[0], next(iter(rows_of(1, 0.0)))[0])
-    assert not np.any(begun[1][:, 0] == begun[0][:, 0])
-    assert np.array_equal(begun[1], begun[2])  # 32 bits of it count
+    assert np.array_equal(policies.batches[0].features, features)
+
+
+def test_a_guest_starts_over_with_other_agents(guest):
+    policies = RecordingPolicies(actions=0.25)
+    with closing(ThreadedHost()) as host:
+        loaded = host.load(guest, policies=policies)
+        refused = [loaded.call("configure", count, 5) for count in (0, 1 << 20)]
+        accepted = loaded.call("configure", 3, 5)
+        loaded.update(frames=3)
+        frames = loaded.call("frames")
+
+    assert (refused, accepted, frames) == ([ErrorCode.INVALID_ARGUMENTS] * 2, 0, 3)
+    wanted = rows_of(3, 0.25, agents=3, seed=5, begun=AGENTS)
+    for batch, (features, _) in zip(policies.batches, wanted, strict=True):
+        assert np.array_equal(batch.features, features)
 
 
 @pytest.mark.learns

@@ -19,6 +19,13 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_the_guide_begins_with_the_guest_in_c(here):
+    new(NewOptions(name="mynpc"))
+    guide = (regenerate.ROOT / "docs" / "guests.md").read_text()
+
+    assert guide.split("```c\n")[1].split("```")[0] == (here / "mynpc" / "mynpc.c").read_text()
+
+
 @pytest.mark.parametrize("language", COMPILERS)
 def test_a_folder_has_a_guest_its_declaration_its_build_its_test_and_its_readme(language, here):
     new(NewOptions(name="goblin", language=language))
@@ -55,9 +62,7 @@ def test_what_was_made_is_an_object_too(capsys):
 
 @pytest.mark.parametrize("name", ["my npc", "1st", "a-b", "", "../up", "n" * 65, "gobliné"])
 def test_a_name_that_is_no_identifier_is_refused(name, here):
-    with pytest.raises(
-        UsageError, match="cannot be the name of a guest: it takes"
-    ):
+    with pytest.raises(UsageError, match="cannot be the name of a guest: it takes"):
         new(NewOptions(name=name))
 
     assert list(here.iterdir()) == []

@@ -30,7 +30,7 @@ COMPILERS = {
     "assemblyscript": (
         "Node.js with npm (Debian: `apt install make nodejs npm`); `make` installs AssemblyScript"
     ),
-    "zig": "Zig 0.15 or newer (`pip install ziglang`), and make (Debian: `apt install make`)",
+    "zig": "Zig 0.14 or newer (`pip install ziglang`), and make (Debian: `apt install make`)",
 }
 """What builds a guest in each language, with the packages to install."""
 

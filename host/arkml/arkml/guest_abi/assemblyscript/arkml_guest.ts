@@ -18,6 +18,7 @@ import { EpisodeState, ErrorCode, LogLevel, PollSimple, SnapshotFormat } from ".
 export const ARK_API_ML: usize = memory.data<u64>([ml_v3.ID]);
 
 const SCORES: i32 = 100; // episodes in a mean, and from one report in the log to the next
+const MAX_AGENTS: u32 = 65_536; // rows of a submit
 const LONGEST_RUN: u64 = 24 * 60 * 60; // seconds
 
 const enum Mode {
@@ -218,12 +219,22 @@ export function arkml_seed(given: u64): void {
   seed = given & 0xffffffff;
 }
 
-export function ark_initialize(): void {
+/** Start over with `count` agents. May be called at any time, also before `ark_initialize`. */
+export function configure(count: u32, wantedSeed: u32): u32 {
+  if (count == 0 || count > MAX_AGENTS) return ErrorCode.INVALID_ARGUMENTS;
+  seed = wantedSeed;
+  frameCount = episodeCount = 0;
   features = new StaticArray<f32>(game.features);
   taken = new StaticArray<f32>(game.actions);
-  actions = new StaticArray<f32>(game.agents * game.actions);
-  values = new StaticArray<f32>(game.agents);
-  for (let i = 0; i < game.agents; i++) agents.push(spawn());
+  actions = new StaticArray<f32>(count * game.actions);
+  values = new StaticArray<f32>(count);
+  agents = [];
+  for (let i: u32 = 0; i < count; i++) agents.push(spawn());
+  return ErrorCode.SUCCESS;
+}
+
+export function ark_initialize(): void {
+  if (agents.length == 0) configure(game.agents, <u32>seed);
   start();
 }
 

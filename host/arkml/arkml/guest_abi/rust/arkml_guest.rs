@@ -14,10 +14,10 @@ mod ark_idle_policy;
 
 use ark_abi::{core_v2, core_v3, ml_v1, ml_v3, EpisodeState, ErrorCode, FutureHandle};
 use ark_abi::{InferenceHandle, LogLevel, PollSimple, SnapshotFormat, TrainingHandle};
-use std::collections::VecDeque;
 
 /// Episodes in a mean, and from one report in the log to the next.
 const SCORES: usize = 100;
+const MAX_AGENTS: u32 = 65_536; // rows of a submit
 const LONGEST_RUN: u64 = 24 * 60 * 60; // seconds
 
 /// Id of the API that a guest needs; the host reads it before it starts the guest.
@@ -125,7 +125,7 @@ impl<G> Agent<G> {
 /// All agents of a guest; [`guest!`] makes it.
 pub struct World<G, const F: usize, const A: usize> {
     agents: Vec<Agent<G>>,
-    returns: VecDeque<f64>,
+    returns: Vec<f64>,
     seed: u64,
     next_id: u64,
     mode: Mode,
@@ -137,25 +137,42 @@ pub struct World<G, const F: usize, const A: usize> {
 }
 
 impl<G: Game<F, A>, const F: usize, const A: usize> World<G, F, A> {
-    /// Return a world of agents with this seed that has not begun.
-    pub fn new(agents: u32, seed: u32) -> Self {
-        let mut world = World {
+    /// Return a world without agents.
+    pub const fn new() -> Self {
+        World {
             agents: Vec::new(),
-            returns: VecDeque::new(),
-            seed: u64::from(seed),
+            returns: Vec::new(),
+            seed: 0,
             next_id: 1,
             mode: Mode::Waiting,
             starting: FutureHandle(0),
             failure: ErrorCode::SUCCESS,
             frames: 0,
             episodes: 0,
-        };
-        world.agents = (0..agents).map(|_| world.spawn()).collect();
-        world
+        }
     }
 
-    /// Start the run.
-    pub fn initialize(&mut self) {
+    pub fn set_seed(&mut self, seed: u32) {
+        self.seed = u64::from(seed);
+    }
+
+    /// Start over with `agents`. May be called at any time, also before `initialize`.
+    pub fn configure(&mut self, agents: u32, seed: u32) -> ErrorCode {
+        if agents == 0 || agents > MAX_AGENTS {
+            return ErrorCode::INVALID_ARGUMENTS;
+        }
+        self.set_seed(seed);
+        (self.frames, self.episodes) = (0, 0);
+        self.returns.clear();
+        self.agents = (0..agents).map(|_| self.spawn()).collect();
+        ErrorCode::SUCCESS
+    }
+
+    /// Start the run, with `agents` unless another number was configured.
+    pub fn initialize(&mut self, agents: u32) {
+        if self.agents.is_empty() {
+            self.agents = (0..agents).map(|_| self.spawn()).collect();
+        }
         let (name, length) = (G::NAME.as_ptr(), G::NAME.len() as u32);
         let (configuration, hive) = (G::CONFIGURATION, "localhost");
         let code = unsafe {
@@ -206,7 +223,7 @@ impl<G: Game<F, A>, const F: usize, const A: usize> World<G, F, A> {
             let agent = &mut self.agents[place];
             if agent.is_over() {
                 let total = agent.total;
-                self.returns.push_back(total);
+                self.returns.push(total);
                 self.episodes += 1;
                 self.agents[place] = self.spawn();
             } else {
@@ -351,13 +368,10 @@ fn idle_policy(features: usize, actions: usize) -> [u8; ark_idle_policy::MODEL.l
 macro_rules! guest {
     ($game:ty, features = $features:literal, actions = $actions:literal, agents = $agents:literal,
      spec = $spec:literal) => {
-        static mut SEED: u32 = 0;
-        static mut WORLD: Option<$crate::World<$game, $features, $actions>> = None;
+        static mut WORLD: $crate::World<$game, $features, $actions> = $crate::World::new();
 
         fn world() -> &'static mut $crate::World<$game, $features, $actions> {
-            let seed = unsafe { SEED };
-            let world = unsafe { &mut *std::ptr::addr_of_mut!(WORLD) };
-            world.get_or_insert_with(|| $crate::World::new($agents, seed))
+            unsafe { &mut *std::ptr::addr_of_mut!(WORLD) }
         }
 
         #[no_mangle]
@@ -375,12 +389,17 @@ macro_rules! guest {
 
         #[no_mangle]
         pub extern "C" fn arkml_seed(seed: u64) {
-            unsafe { SEED = seed as u32 };
+            world().set_seed(seed as u32);
+        }
+
+        #[no_mangle]
+        pub extern "C" fn configure(agents: u32, seed: u32) -> u32 {
+            world().configure(agents, seed).0
         }
 
         #[no_mangle]
         pub extern "C" fn ark_initialize() {
-            world().initialize();
+            world().initialize($agents);
         }
 
         #[no_mangle]

@@ -1,7 +1,8 @@
 // An NPC that learns to run to its target and to stay there.
 import { Agent, Game, play, within } from "guest_abi/assemblyscript/arkml_guest";
 export {
-  ARK_API_ML, ark_applet_update, ark_initialize, arkml_seed, episodes, frames, mean_return, mode, status,
+  ARK_API_ML, ark_applet_update, ark_initialize, arkml_seed, configure, episodes, frames, mean_return,
+  mode, status,
 } from "guest_abi/assemblyscript/arkml_guest"; // what the host calls
 
 class Npc extends Agent {
