@@ -74,7 +74,11 @@ pub fn log(level: LogLevel, text: &str) {
 /// Have panics told to the host, which shows them where the guest's call ends.
 pub fn register_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let message = panic.to_string();
+        let payload = panic.payload();
+        let message = match payload.downcast_ref::<String>() {
+            Some(formatted) => formatted,
+            None => payload.downcast_ref::<&str>().copied().unwrap_or("panic"),
+        };
         let (file, line, column) =
             panic.location().map_or(("", 0, 0), |at| (at.file(), at.line(), at.column()));
         let (text, length) = (message.as_ptr(), message.len() as u32);
