@@ -17,8 +17,9 @@ SDK = Path(__file__).parents[1] / "guest_abi"
 
 _EPILOG = options.epilog(
     "arkml sdk",
-    'clang --target=wasm32-freestanding -I "$(arkml sdk --path)/c" ...',
-    notes="The README.md of the folder says how each language takes its files.",
+    "arkml sdk --path",
+    notes="The README.md of the folder says how each language takes its files, for example"
+    ' clang -I "$(arkml sdk --path)/c" ...',
 )
 
 
