@@ -10,7 +10,7 @@ NATIVE := host/arkml/native/arkml_native.c host/arkml/hatch_build.py
 # A worker for each processor and one more (tests/conftest.py); each runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py)
-SPELLED := docs examples fixtures guest_abi host tests tools $(wildcard *.md)
+SPELLED := docs examples fixtures host tests tools $(wildcard *.md)
 LEARNING := tests/integration tests/unit/test_learning_compilation_cache.py
 SWEEPS := $(addprefix tests/integration/,test_hostile_models.py test_interrupts.py test_trials_faults.py test_worst_case.py)
 HOUSES := $(notdir $(wildcard host/*))

@@ -36,7 +36,7 @@ include_patterns = [
     "fixtures/guests/README.md",
     "fixtures/trajectories/README.md",
 ]
-exclude_patterns = [".*", "build", "host/*/arkml", "tests", "**/node_modules", "docs/theme"]
+exclude_patterns = [".*", "build", "tests", "**/node_modules", "docs/theme"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "command_line"]
 

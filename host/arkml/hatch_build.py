@@ -1,5 +1,7 @@
 """
-Build hook that compiles the native library into the package.
+Build hook that puts the guest SDK into the package, and compiles the native library into it.
+
+The SDK is the folder `guest_abi` of the repository, or of a source distribution.
 
 It takes the C compiler of the system if that can compile the library, else the one of the package
 `ziglang`, which it then asks for as a build requirement. `ARKML_PLATFORM=manylinux_2_17_aarch64` in
@@ -24,6 +26,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "native" / "arkml_native.c"
 INTO = HERE / "arkml" / "runtime"
+SDK = "guest_abi"
 ZIG = "ziglang>=0.16,<0.18"
 TARGETS = {
     "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
@@ -53,6 +56,10 @@ class NativeLibrary(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the library, into the wheel or, if it is editable, beside the sources."""
+        if version != "editable":  # which finds it in the repository
+            folders = [HERE / SDK, HERE.parents[1] / SDK]
+            sdk = next(folder for folder in folders if folder.is_dir())
+            build_data["force_include"][str(sdk)] = f"arkml/{SDK}"
         platform = _platform()
         compiler = None if _is_pure() else _compiler(platform)
         if compiler is None:

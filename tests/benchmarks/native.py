@@ -52,7 +52,7 @@ def _compiled(folder: Path) -> ctypes.CDLL:
     subprocess.run(
         [
             "clang", *_FLAGS, f"-Wl,--version-script={folder / 'exports'}",
-            "-I", ROOT / "guest_abi" / "c", "-o", path, SOURCE, "-lm",
+            "-I", ROOT / "guest_abi/c", "-o", path, SOURCE, "-lm",
         ],
         check=True,
     )  # fmt: skip

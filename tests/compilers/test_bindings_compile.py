@@ -21,7 +21,8 @@ def compiles(arguments, cwd):
 
 @pytest.fixture
 def unit(tmp_path):
-    (tmp_path / "unit.c").write_text("".join(f'#include "{name}"\n' for name in HEADERS))
+    includes = "".join(f'#include "{name}"\n' for name in HEADERS)
+    (tmp_path / "unit.c").write_text(f"#define DECLARATIONS\n{includes}")
     return tmp_path
 
 
@@ -51,6 +52,30 @@ def test_the_layout_asserts_of_the_c_headers_can_fail(unit):
 
     assert not is_good
     assert "ArkPollVec.len" in errors
+
+
+OPTIONS = ("WITH_PROTOCOL", "DEMONSTRATIONS=2", "REMOTE_WORKERS=1", "WITHOUT_SEED", "WITHOUT_GAME")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_the_helper_of_c_compiles_with_each_of_its_options(option, unit):
+    (unit / "unit.c").write_text(
+        '#include "arkml_guest.h"\n#ifndef WITHOUT_GAME\nstatic const Game GAME = {0};\n#endif\n'
+    )
+    flags = ["-std=c11", "--target=wasm32", "-ffreestanding", "-Wall", "-Wextra", "-Werror"]
+    paths = ["-I", str(GUEST_ABI / "c"), "-c", "unit.c", "-o", "unit.o"]
+    is_good, errors = compiles(["clang", *flags, f"-D{option}", *paths], unit)
+
+    assert is_good, errors
+
+
+def test_the_helper_of_rust_compiles_without_warnings(tmp_path):
+    kind = ["--edition", "2021", "--crate-type", "rlib", "-D", "warnings", "--out-dir", "."]
+    source = str(GUEST_ABI / "rust" / "arkml_guest.rs")
+    target = ["--target", "wasm32-unknown-unknown"]
+    is_good, errors = compiles([regenerate.rust_compiler(), *kind, *target, source], tmp_path)
+
+    assert is_good, errors
 
 
 @pytest.mark.parametrize("target", ["wasm32-unknown-unknown", None])

@@ -16,9 +16,10 @@ from arkml.runtime.module import description
 
 FIRST_PAGE = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "guests.md").read_text()
-README = (ROOT / "guest_abi" / "README.md").read_text()
+README = (ROOT / "guest_abi/README.md").read_text()
 SOURCES = {"c": "npc.c", "rust": "npc.rs", "ts": "npc.ts"}
 HEADINGS = {"c": "C and C++", "rust": "Rust", "ts": "AssemblyScript"}
+COPY = 'cp -r "$(arkml sdk --path)" .\n'
 INSTALLATION = f"npm install assemblyscript@{regenerate.ASSEMBLYSCRIPT}\n"
 
 
@@ -50,8 +51,7 @@ def programs(tmp_path_factory):
 
 @pytest.fixture
 def shell(programs, tmp_path):
-    """Runs shell lines in a folder that holds what the guide says it holds."""
-    shutil.copytree(ROOT / "guest_abi", tmp_path / "guest_abi")
+    """Runs shell lines in a folder that holds the fixtures, as the guide says."""
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     host = [PYTHONPATH, os.environ.get("PYTHONPATH", "")]
     environment = {
@@ -82,13 +82,15 @@ def without_installation(lines, compilers, folder):
 @pytest.mark.parametrize("language", SOURCES)
 def test_a_guest_of_the_guide_is_built_by_the_readme_and_acts(language, compilers, shell, tmp_path):
     policy, trial, *_ = blocks(GUIDE, "sh")
-    (source,) = blocks(GUIDE, language)
+    (source,) = (
+        block for block in blocks(GUIDE, language) if SOURCES[language] in block.partition("\n")[0]
+    )
     lines = build_lines(language)
     assert lines in GUIDE
-    assert SOURCES[language] in source.partition("\n")[0]
     (tmp_path / SOURCES[language]).write_text(source)
     if language == "ts":
         lines = without_installation(lines, compilers, tmp_path)
+    assert policy.startswith(COPY)
     shell(policy)
     shell(lines)
     tried = shell(trial)
@@ -131,7 +133,7 @@ static float rows[4096], copies[4096];
 ARK_EXPORT("copy") float *copy(uint32_t n) { __builtin_memcpy(copies, rows, n); return copies; }
 """
     (tmp_path / "npc.c").write_text(source)
-    shell(build_lines("c"))
+    shell(COPY + build_lines("c"))
     with Host() as host:
         required = host.compile(tmp_path / "npc.wasm").info.required
         shell(build_lines("c").replace("-Wl,--export=ARK_API_ML ", ""))
@@ -163,7 +165,7 @@ def test_a_guest_in_cpp_whose_objects_have_destructors_is_built_by_the_guide(she
     (stubs,) = blocks(GUIDE, "cpp")
     lines = build_lines("c").replace("clang ", f"clang++ {flags} ").replace("npc.c", "npc.cpp")
     (tmp_path / "npc.cpp").write_text(DESTROYED + stubs)
-    shell(lines)
+    shell(COPY + lines)
     with Host() as host:
         guest = host.load(tmp_path / "npc.wasm")
         guest.update()

@@ -13,6 +13,7 @@ from arkml.abi.layout import placed, results, slots
 from arkml.abi.schema import Pad
 
 ROOT = Path(__file__).parents[2]
+GUEST_ABI = "guest_abi"
 ROWS = [(api, function) for api in (*APIS, *FOREIGN) for function in api.functions]
 TEXTS = derived()
 LANGUAGES = {"c": "ark_{stem}_{name}(", "rust": "pub fn {name}(", "assemblyscript": "{name}("}
@@ -39,12 +40,12 @@ def test_every_generated_file_says_so_on_its_first_line():
 def test_files_that_differ_are_missing_or_nobody_derives_are_stale(tmp_path):
     write(tmp_path)
     (tmp_path / "docs/abi/README.md").write_text("changed")
-    (tmp_path / "guest_abi/c/ark_ml.h").unlink()
+    (tmp_path / f"{GUEST_ABI}/c/ark_ml.h").unlink()
     left_over = tmp_path / "docs/abi/ark-old-v1.md"
     left_over.write_text(TEXTS["docs/abi/ark-ml-v1.md"])
     (tmp_path / "docs/abi/notes.md").write_text("by hand")
 
-    found = {"docs/abi/README.md", "guest_abi/c/ark_ml.h", "docs/abi/ark-old-v1.md"}
+    found = {"docs/abi/README.md", f"{GUEST_ABI}/c/ark_ml.h", "docs/abi/ark-old-v1.md"}
     assert set(stale(tmp_path)) == found
     assert set(write(tmp_path)) == found
     assert stale(tmp_path) == []
@@ -60,7 +61,7 @@ def test_the_check_names_what_is_out_of_date(tmp_path, monkeypatch, capsys):
     refused = main(["--chekc"])
 
     assert (first, written, second, refused) == (1, 0, 0, 2)
-    assert "guest_abi/c/ark_types.h is out of date: run `make generate`\n" in told
+    assert f"{GUEST_ABI}/c/ark_types.h is out of date: run `make generate`\n" in told
 
 
 def test_the_proxy_imports_and_exports_every_function_with_its_type(engine):
@@ -87,7 +88,7 @@ def test_a_proxy_holds_only_the_apis_it_was_made_of(engine):
 
 
 def test_the_wat_imports_are_a_module(engine):
-    module = wasmtime.Module(engine, TEXTS["guest_abi/wat/ark_imports.wat"])
+    module = wasmtime.Module(engine, TEXTS[f"{GUEST_ABI}/wat/ark_imports.wat"])
 
     assert len(module.imports) == 85
 

@@ -18,7 +18,7 @@ NNEF = (ROOT / "fixtures" / "policies" / "cervo" / "plain.nnef.crvo").read_bytes
 _IMPORT = re.compile(r'^\s*\(import "([^"]+)" "([^"]+)"')
 _IMPORTS = {
     f"{found[1]}.{found[2]}": line
-    for line in (ROOT / "guest_abi" / "wat" / "ark_imports.wat").read_text().splitlines()
+    for line in (ROOT / "guest_abi/wat/ark_imports.wat").read_text().splitlines()
     if (found := _IMPORT.match(line))
 }
 

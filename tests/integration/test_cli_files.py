@@ -342,7 +342,9 @@ def test_bench_measures_calls_with_bytes_but_nothing_that_runs_once():
     assert "cannot be called again and again" in once.err
 
 
-COMMANDS = ("run", "train", "hive", "smoke", "inspect", "describe", "pack", "bench")
+COMMANDS = (
+    "new", "run", "train", "hive", "smoke", "inspect", "describe", "pack", "bench", "sdk",
+)  # fmt: skip
 
 
 def test_every_command_explains_itself_with_examples():
@@ -353,7 +355,7 @@ def test_every_command_explains_itself_with_examples():
     for command, run in zip(COMMANDS, runs, strict=True):
         assert run.status == 0
         assert re.search(rf"Examples: *\n *\n arkml {command} .*\n arkml {command} ", run.out)
-    assert re.search(r"Examples: *\n *\n arkml run .*\n arkml train ", plain.out)
+    assert re.search(r"Examples: *\n *\n arkml new .*\n arkml run .*\n arkml train ", plain.out)
 
 
 def test_the_version_names_what_matters():

@@ -106,6 +106,28 @@ def test_each_way_to_fail_has_its_check(tmp_path):
     }
 
 
+def test_a_guest_that_learns_is_checked_with_a_hive_before_it_has_a_policy():
+    learner, player = GUESTS / "c_pendulum.wasm", GUESTS / "c_applet.wasm"
+    run = arkml("smoke", learner, player, "--hive", "embedded", "--json")
+    trained, played = (
+        {check["name"]: check for check in guest["checks"]} for guest in run.json["guests"]
+    )
+
+    assert run.status == 0, run.out
+    assert re.fullmatch(
+        r"its run has begun, and it pushed [1-9][\d,]+ rows", trained["training"]["detail"]
+    )
+    assert trained["run"]["detail"] == "120 frames of ark_applet_update, no trap"
+    assert played["training"]["detail"] == "it asked for no run"
+
+
+def test_a_guest_whose_hive_does_not_answer_fails():
+    run = arkml("smoke", GUESTS / "c_pendulum.wasm", "--hive", "localhost:1")
+
+    assert run.status == 1
+    assert "FAIL  training    no hive answers at localhost:1" in run.out
+
+
 def test_each_limit_that_was_reached_has_a_line():
     guest = GUESTS / "c_applet.wasm"
     run = arkml("smoke", guest, "--limit", "rows=3")

@@ -7,10 +7,14 @@ import pytest
 from tools.houses import SOURCE_ROOTS
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("", "docs", "docs/abi", "docs/api", "docs/decisions", "docs/operations", "guest_abi")
+FOLDERS = ("", "docs", "docs/abi", "docs/api", "docs/decisions", "docs/operations")
 PAGES = [
     page
-    for pattern in (*(f"{folder}/*.md".lstrip("/") for folder in FOLDERS), "fixtures/*/README.md")
+    for pattern in (
+        *(f"{folder}/*.md".lstrip("/") for folder in FOLDERS),
+        "fixtures/*/README.md",
+        "guest_abi/*.md",
+    )
     for page in sorted(ROOT.glob(pattern))
 ]
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)

@@ -204,6 +204,11 @@ def test_arkml(installed):
     assert host.packages() & {"jax", "grpcio", "starlette"} == set()
     assert told["frames"] == 9
     assert "hive" not in host.run("arkml", "--help").split("Commands")[1]
+    sdk = Path(host.run("arkml", "sdk", "--path").strip())
+    assert sdk.is_relative_to(host.folder)
+    assert (sdk / "c" / "arkml_guest.h").is_file()
+    host.run("arkml", "new", "goblin", "--language", "zig")
+    assert (host.folder / "goblin" / "goblin.zig").is_file()
     refused = subprocess.run(
         [host.programs / "arkml", "hive", "serve"], capture_output=True, text=True, check=False,
         env=ENVIRONMENT,

@@ -11,20 +11,22 @@ import sys
 from pathlib import Path
 
 from arkml.abi.catalog import APIS, FOREIGN
-from tools.abi import assemblyscript, c, markdown, rust, wat
+from tools.abi import assemblyscript, c, idle_policy, markdown, rust, wat
 from tools.abi.text import NOTICE
 from tools.generated_files import GeneratedFiles, command
 
-_FOLDERS = ("guest_abi", "docs/abi")
+_GUEST_ABI = "guest_abi"
+_FOLDERS = (_GUEST_ABI, "docs/abi")
 
 
 def derived() -> dict[str, str]:
     """Return the text of every generated file by its path relative to the repository."""
     return {
-        **_under("guest_abi/c", c.headers(APIS)),
-        **_under("guest_abi/rust", {"ark_abi.rs": rust.module(APIS)}),
-        **_under("guest_abi/assemblyscript", assemblyscript.files(APIS)),
-        **_under("guest_abi/wat", {"ark_imports.wat": wat.imports(APIS)}),
+        **_under(f"{_GUEST_ABI}/c", c.headers(APIS)),
+        **_under(f"{_GUEST_ABI}/rust", {"ark_abi.rs": rust.module(APIS)}),
+        **_under(f"{_GUEST_ABI}/assemblyscript", assemblyscript.files(APIS)),
+        **_under(f"{_GUEST_ABI}/wat", {"ark_imports.wat": wat.imports(APIS)}),
+        **_under(_GUEST_ABI, idle_policy.files()),
         **_under("docs/abi", markdown.pages((*APIS, *FOREIGN))),
     }
 

@@ -14,7 +14,7 @@ from tools.arcade.sources import ArcadeError
 
 ROOT = Path(__file__).parents[2]
 GAMES = ROOT / "examples" / "arcade"
-HEADERS = ROOT / "guest_abi" / "c"
+HEADERS = ROOT / "guest_abi/c"
 
 NUMBERS = ("-O2", "-ffp-contract=off", "-DNDEBUG")
 """What decides about the numbers of a game, here and in a native build."""

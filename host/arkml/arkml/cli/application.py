@@ -20,6 +20,7 @@ from arkml.errors import UsageError
 _Misuse: type[Exception] = typer.BadParameter.__mro__[2]
 
 _EPILOG = epilog(
+    "arkml new npc --language c",
     "arkml run npc.wasm --policy walk.onnx",
     "arkml train npc.wasm --minutes 5",
     "arkml smoke build/*.wasm",
@@ -39,6 +40,7 @@ An entry point has the name of its command, and a function that takes the typer.
 
 # The module of each command, which is imported for that command and for the help of all.
 _COMMANDS = {
+    "new": "new_command",
     "run": "run_command",
     "train": "train_command",
     "sweep": "sweep_command",
@@ -48,6 +50,7 @@ _COMMANDS = {
     "describe": "describe_command",
     "pack": "pack",
     "bench": "bench",
+    "sdk": "sdk_command",
 }
 
 _EXTRAS = {"hive": "hive", "report": "hive", "trials": "trials", "player": "unity"}

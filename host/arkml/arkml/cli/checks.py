@@ -30,19 +30,24 @@ from arkml.errors import (
     TableLimitExceeded,
 )
 from arkml.guests.guest import calls_of
+from arkml.host import hives_of
 from arkml.limits import RUN_SECONDS
 from arkml.runtime.module.description import ModuleKind
 from arkml.sessions.declarations import listed
+from arkml.training.outcome import membership_of
 from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import Task
 
 if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.host import Host
+    from arkml.runs.hive_access import HiveAccess, HiveGrant
     from arkml.runtime.compiled_module import CompiledModule
 
 _MANY = 8  # calls after which memory that grows is noticed
 _PATIENCE = 60.0  # seconds of wasm for one call that is not a frame
+_RUN_WITHIN = 90.0  # seconds after which a run that was asked for is given up
+_IDLE = 0.005  # seconds between two frames before there is a run
 _OVER_LIMITS = (
     GuestTimeout,
     MemoryLimitExceeded,
@@ -72,10 +77,13 @@ class SmokeTest:
     frames: int
     cmdlet: str | None
     input: Path | None
+    hive: HiveGrant | None = None
 
     def run(self, path: Path) -> Iterator[Check]:
         """Test the guest in a file, and yield check by check. Raises UsageError for bad options."""
-        host = self.host.open_host(name=path.name, arguments=self.cmdlet or "", keep_stdout=True)
+        host = self.host.open_host(
+            name=path.name, arguments=self.cmdlet or "", hive=self.hive, keep_stdout=True
+        )
         with host:
             yield from _timed(self._checks(host, path))
 
@@ -104,10 +112,10 @@ class SmokeTest:
         yield Check("initialize", True, done)
         if startup.note:
             yield Check("start", not startup.loses_state, startup.note)
-        yield from self._task_checks(guest, module, ready)
+        yield from self._task_checks(guest, module, ready, hives_of(host))
 
     def _task_checks(
-        self, guest: Guest, module: CompiledModule, compile_seconds: float
+        self, guest: Guest, module: CompiledModule, compile_seconds: float, hives: HiveAccess | None
     ) -> Iterator[Check]:
         task = choose(module, TaskOptions(cmdlet=self.cmdlet, input=self.input))
         if not task.function:
@@ -115,6 +123,8 @@ class SmokeTest:
             yield Check("run", True, f"nothing to call without arguments ({names or 'no exports'})")
         performance = _CountedRun(guest, task, self, compile_seconds)
         try:
+            if hives is not None:
+                performance.await_run(hives)
             performance.run()
         except GuestError as error:
             failed = _failed("run", error, module.name, performance.place(error))
@@ -123,6 +133,8 @@ class SmokeTest:
         if task.function:
             yield Check("run", True, performance.outcome())
         yield from _spec(guest)
+        if hives is not None:
+            yield _training(guest, hives)
         yield performance.handles()
         yield from performance.memory()
         yield _actions(guest, self.host)
@@ -142,11 +154,24 @@ class _CountedRun:
         self._any_status = (
             task.kind in (ModuleKind.SERVLET, ModuleKind.MODULE_RUN) and test.input is None
         )
-        self.steps = Steps(GuestRunner(guest, task, self._budget).step)
+        self._runner = GuestRunner(guest, task, self._budget)
+        self.steps = Steps(self._runner.step)
         self._status = 0
         self.uses = LimitUses(guest, self._budget, compile_seconds)
         self._halfway = self._live()
         self._grown: list[int] = []  # bytes of memory after each quarter
+
+    def await_run(self, hives: HiveAccess) -> None:
+        """Run an applet until the run that it asks for has begun or failed. Raises GuestError."""
+        if self._task.kind is not ModuleKind.APPLET:
+            return
+        self._runner.step()  # the first frame may ask
+        given_up = time.monotonic() + _RUN_WITHIN
+        while hives.is_asked and not hives.is_training and hives.failure is None:
+            if time.monotonic() > given_up:
+                return
+            time.sleep(_IDLE)
+            self._runner.step()
 
     def run(self) -> None:
         """Run all steps. Raises GuestError."""
@@ -265,6 +290,22 @@ def _spec(guest: Guest) -> Iterator[Check]:
         bounds = declared.other_bounds()
         doubt = f"; actions in {bounds}, where trainings give them in [-1, 1]" if bounds else ""
         yield Check("spec", True, f"declares {listed(declared.behaviors)}{doubt}")
+
+
+def _training(guest: Guest, hives: HiveAccess) -> Check:
+    """Check that the run that the guest has asked for takes its rows."""
+    membership = membership_of(guest)
+    if hives.failure is not None:
+        return Check("training", False, str(hives.failure))
+    if not hives.is_asked:
+        return Check("training", True, "it asked for no run")
+    if not hives.is_training or membership is None:
+        reason = hives.silence or "the run that it asked for has not begun"
+        return Check("training", False, reason)
+    if membership.failure:
+        return Check("training", False, membership.failure)
+    rows = guest.statistics.rows
+    return Check("training", rows > 0, f"its run has begun, and it pushed {counted(rows, 'row')}")
 
 
 def _actions(guest: Guest, options: HostOptions) -> Check:

@@ -15,16 +15,18 @@ from arkml.base.output_files import write_file
 from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, print_json
-from arkml.cli.launch import HostOptions
+from arkml.cli.launch import HostOptions, read_token
 from arkml.cli.user_files import keep_apart
 from arkml.cli.values import whole_number
 
 if TYPE_CHECKING:
     from arkml.cli.checks import Check
+    from arkml.runs.hive_access import HiveGrant
 
 _EPILOG = options.epilog(
     "arkml smoke npc.wasm",
     "arkml smoke build/*.wasm --junit smoke.xml",
+    "arkml smoke npc.wasm --hive embedded",
     'arkml smoke tool.wasm --cmdlet "infer all"',
     notes="""
 A guest passes if it loads, finds every import, initializes and does its task without a trap and
@@ -32,7 +34,9 @@ within its limits; if its exports do not run its constructors again; if no handl
 cmdlet, and no more after N frames than after N/2; if its memory does not grow in each quarter of
 the frames; and if all actions were finite. Without --cmdlet a cmdlet runs without arguments;
 without --input any status of a servlet passes. Below the checks is a line for each limit, with the
-most that the guest used of it at once. The exit code is 1 if any check fails.
+most that the guest used of it at once. With --hive the frames of an applet that asks for a run are
+those after its run has begun; it fails if the run does not begin. The exit code is 1 if any check
+fails.
 """,
 )
 
@@ -65,7 +69,17 @@ class SmokeOptions:
         ),
     ] = None
     host: HostOptions
+    hive: Annotated[str, options.hive("none", "none embedded")] = "none"
     output: options.OutputOptions
+
+    def grant(self) -> HiveGrant | None:
+        """Return the permission to train, None without a hive."""
+        if self.hive == "none":
+            return None
+        from arkml.runs.hive_access import HiveGrant
+
+        # Without a spare learner, and without a frame that waits for the learner.
+        return HiveGrant(self.hive, read_token(), shared=True, wait_for_learner=False)
 
 
 def register(app: typer.Typer) -> None:
@@ -80,7 +94,7 @@ def smoke(options: SmokeOptions) -> int:
     guests, as_json = options.guests, options.output.as_json
     options.output.start_logs("warning")
     keep_apart(options.junit, options.host.policy, options.input, *guests)
-    test = SmokeTest(options.host, options.frames, options.cmdlet, options.input)
+    test = SmokeTest(options.host, options.frames, options.cmdlet, options.input, options.grant())
     results: dict[str, list[Check]] = {}
     for path in guests:
         if not as_json:
