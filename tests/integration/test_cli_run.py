@@ -1,6 +1,7 @@
 """`arkml run`, as a user calls it."""
 
 import re
+import signal
 import subprocess
 import sys
 
@@ -500,8 +501,46 @@ def test_a_watched_policy_acts_and_is_told():
     assert f"policy {POINTMASS} answers from the next frame on" in run.err
 
 
-def test_watch_is_about_a_policy():
-    refused = arkml("run", APPLET, "--watch")
+COUNTER = (
+    '(module (memory (export "memory") 1) (func (export "ark_applet_update")'
+    " (i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const {step})))))"
+)
+
+
+def test_a_watched_module_is_reloaded_and_a_broken_one_is_not(tmp_path):
+    guest = tmp_path / "npc.wat"
+    guest.write_text(COUNTER.format(step=1))
+    command = [sys.executable, "-m", "arkml", "run", guest, "--watch", "--fps", "100"]
+    run = subprocess.Popen(
+        [*command, "--frames", "1000000"], cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        told = iter(run.stderr.readline, "")
+
+        def until(text):
+            return next(line for line in told if text in line)
+
+        until("running npc.wat")
+        guest.write_text(COUNTER.format(step=2))
+        assert "its state was kept: only code has changed" in until("npc.wat: reloaded in")
+        guest.write_text("(module (func")
+        until("npc.wat: not reloaded, the module before goes on")
+        guest.write_text(COUNTER.format(step=1).replace("(i32.store", "unreachable (i32.store"))
+        until("npc.wat: reloaded in")
+        until("failed right after a reload, and goes on with the module before")
+        guest.write_text(COUNTER.format(step=3))
+        until("npc.wat: reloaded in")
+        assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def test_watch_is_for_frames():
+    refused = arkml("run", GUESTS / "wasi_command.wasm", "--wasi", "--watch")
 
     assert refused.status == 2
-    assert "--watch is about a policy: it takes --policy" in refused.err
+    assert "--watch does not go with" in refused.err

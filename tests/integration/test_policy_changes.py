@@ -978,11 +978,11 @@ def test_a_watch_ends_with_the_next_use_and_with_the_host(make_host, tmp_path):
     write(path, linear((0, 1)))
     host = make_host()
     host.use(path, watch=True).result()
-    (thread,) = (t for t in threading.enumerate() if t.name == "arkml-policy-watch")
+    (thread,) = (t for t in threading.enumerate() if t.name == "arkml-file-watch")
     host.use(path).result()
     thread.join()
     host.use(path, watch=True).result()
-    (thread,) = (t for t in threading.enumerate() if t.name == "arkml-policy-watch")
+    (thread,) = (t for t in threading.enumerate() if t.name == "arkml-file-watch")
     host.close()
     thread.join()
 

@@ -77,7 +77,8 @@ class RunOptions:
         bool,
         typer.Option(
             "--watch",
-            help="Load the file of --policy again whenever it has changed, between two frames.",
+            help="Reload the guest, and the file of --policy, between two frames, whenever it has"
+            " changed.",
         ),
     ] = False
     hive: Annotated[str, options.hive("none", "none embedded")] = "none"
@@ -124,7 +125,7 @@ def run(options: RunOptions) -> int:
         hive=hive,
         keep_stdout=options.output.as_json,
     ) as host:
-        if options.watch:
+        if options.watch and options.host.policy is not None:
             options.host.watch_policy(host)
         summary = _perform(options, host)
     _show(options, summary)
@@ -133,6 +134,7 @@ def run(options: RunOptions) -> int:
 
 def _perform(options: RunOptions, host: Host) -> Summary:
     from arkml.cli.guest_task import announce, compile_file, complaints_of, perform
+    from arkml.cli.module_watch import ModuleWatch
     from arkml.cli.progress import ProgressBar
     from arkml.cli.summary import Summary
     from arkml.cli.task_choice import choose
@@ -147,11 +149,18 @@ def _perform(options: RunOptions, host: Host) -> Summary:
     runner = make_runner(host, module, task, instances=options.instances, budget=budget)
     count = _count(options, task)
     pacer = None if options.fps is None else Pacer(options.fps)
-    steps = Steps(runner.step)
+    if options.watch and not task.is_repeatable:
+        raise UsageError(f"--watch does not go with {task.title}: it runs once")
+    watch = ModuleWatch(options.guest, host, lambda: runner.subject) if options.watch else None
+    steps = Steps(runner.step if watch is None else watch.watched(runner.step))
     announce(module, options.instances)
     # A fleet whose guests all failed has a summary too, and the failures are complaints in it.
     with suppress(FleetFailed), ProgressBar(module.name, count) as progress:
-        perform(runner, steps, count, pacer=pacer, after=progress)
+        try:
+            perform(runner, steps, count, pacer=pacer, after=progress)
+        finally:
+            if watch is not None:
+                watch.close()
     print_echoes()
     if not task.function:
         sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")

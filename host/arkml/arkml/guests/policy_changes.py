@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from arkml.base.loggers import SafeLogger
 from arkml.errors import ArkmlError, UsageError
 from arkml.guests.call_loop import CallLoop
-from arkml.guests.policy_watch import FileWatch, watch
+from arkml.guests.file_watch import FileWatch, watch
 from arkml.limits import Limits
 from arkml.policies.demands import PolicyOffer
 from arkml.policies.describe import require_loadable

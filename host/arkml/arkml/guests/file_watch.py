@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import TypeVar
 from weakref import ref
 
-PERIOD = 0.2
+PERIOD = 0.05
 """Seconds between two looks at a file."""
 
 T = TypeVar("T")
@@ -59,5 +59,5 @@ def watch(file: FileWatch, changed: Callable[[T], object], of: T) -> Event:
                 changed(one)
             del one
 
-    Thread(target=look, name="arkml-policy-watch", daemon=True).start()
+    Thread(target=look, name="arkml-file-watch", daemon=True).start()
     return ended

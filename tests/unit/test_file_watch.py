@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from arkml.guests.policy_watch import FileWatch
+from arkml.guests.file_watch import FileWatch
 
 
 @pytest.fixture
