@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         LinkError,
         ModuleError,
         PolicyFailed,
+        ReplayDiffers,
         StateRefused,
+        TraceRefused,
         UsageError,
     )
     from arkml.guests.call_loop import Reply
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
     from arkml.guests.fleet_call import FleetResult
     from arkml.guests.guest import Guest
     from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot
+    from arkml.guests.trace_player import ReplayedSubmit
+    from arkml.guests.trace_recorder import Trace
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
+    from arkml.replays.replay import Replay, ReplayedFrame
     from arkml.runs.hive_access import HiveGrant
     from arkml.runs.learner_settings import LearnerSettings
     from arkml.runtime.account import Usage
@@ -111,9 +116,15 @@ __all__ = [
     "PolicyKind",
     "ProgressFunction",
     "Recording",
+    "Replay",
+    "ReplayDiffers",
+    "ReplayedFrame",
+    "ReplayedSubmit",
     "Reply",
     "StateRefused",
     "Statistics",
+    "Trace",
+    "TraceRefused",
     "TrainedPolicy",
     "TrainingEnd",
     "TrainingFailed",
@@ -174,9 +185,15 @@ _HOMES = {
     "PolicyKind": "arkml.training.results",
     "ProgressFunction": "arkml.training.results",
     "Recording": "arkml.training.recording",
+    "Replay": "arkml.replays.replay",
+    "ReplayDiffers": "arkml.errors",
+    "ReplayedFrame": "arkml.replays.replay",
+    "ReplayedSubmit": "arkml.guests.trace_player",
     "Reply": "arkml.guests.call_loop",
     "StateRefused": "arkml.errors",
     "Statistics": "arkml.guests.counts",
+    "Trace": "arkml.guests.trace_recorder",
+    "TraceRefused": "arkml.errors",
     "TrainedPolicy": "arkml.training.results",
     "TrainingEnd": "arkml.training.results",
     "TrainingFailed": "arkml.training.results",

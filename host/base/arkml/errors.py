@@ -360,6 +360,24 @@ class StateRefused(ArkmlError):
     """
 
 
+class TraceRefused(ArkmlError):
+    """A trace cannot be replayed: it is damaged, of another release, or of another module."""
+
+
+class ReplayDiffers(ArkmlError):
+    """
+    A guest does otherwise in a replay than it did when the trace was written.
+
+    Attributes:
+        frame: The number of the frame.
+
+    """
+
+    def __init__(self, message: str, *, frame: int = 0) -> None:
+        super().__init__(message)
+        self.frame = frame
+
+
 class UsageError(ArkmlError):
     """The embedder used the package wrongly; the message explains the correct use."""
 

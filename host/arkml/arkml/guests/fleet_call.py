@@ -16,6 +16,7 @@ from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.shares import FRAMES_SEEN, FleetShares
+from arkml.guests.trace_recorder import TracedFiber, TracedLoop
 from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.exported_function import Number, RawCall, ResultRoom
@@ -102,6 +103,7 @@ class FleetCall:
                 self._order[guest.place] = index
         self._places = tuple(self._guests)
         self._everyone = tuple(self._guests.values())
+        self._traced = [guest for guest in self._everyone if isinstance(guest, TracedLoop)]
         self._functions = self._everyone[0].instance.module.game if self._everyone else ()
         self._is_frame = is_frame
         self._loops = _loops(self._everyone, function) if is_frame else None
@@ -133,6 +135,8 @@ class FleetCall:
             lockstep.begin_calls(places, room.calls)
         elif self._loops is not None:  # a resume costs less than a call of the C API (decision 15)
             lockstep.begin_frames(places, self._loops)
+        for traced in self._traced:
+            traced.began(self._function, arguments)
         try:
             self._serve(places)
         except BaseException as error:
@@ -144,6 +148,9 @@ class FleetCall:
         for place in lockstep.noted(places):
             if (guest := self._guests[place]).instance.failure is None:
                 guest.instance.news.tell()
+        for traced in self._traced:
+            if traced.place not in self._failed:
+                traced.returned()
         self._shares.frame += 1
         if budget is not None and (lockstep.spent > budget / 2 or self._held):
             self._evict(budget)
@@ -308,6 +315,9 @@ class FleetCall:
             error = raised
         else:
             lockstep.answer(index, columns)
+            for traced in self._traced:
+                if traced.place in places and isinstance(traced.fiber, TracedFiber):
+                    traced.fiber.game_answered()
         took = _clock() - began
         seconds = took if took < LONG else lockstep.counted(took)
         lockstep.charge_functions(index, seconds)

@@ -22,6 +22,8 @@ from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
 from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
+from arkml.guests.trace_points import TracePoints
+from arkml.guests.trace_recorder import Recorder, Recorders
 from arkml.limits import Limits
 from arkml.policies.describe import require_loadable
 from arkml.policies.given import ObjectPolicy, PolicyFunction
@@ -56,13 +58,21 @@ class Gateways(Protocol):
         """Deliver the rows that are still queued, and leave the runs."""
 
 
+class GuestTrace(TracePoints, Protocol):
+    """Records or replays one guest."""
+
+    def loop(self, instance: Instance) -> CallLoop:
+        """Return the loop that serves the guest's calls."""
+
+
 class GuestLoader:
     """
     Makes the guests of one host, which keep it alive.
 
     `override` answers every guest in place of the models that it loads; a file that cannot act
     raises ModelRejected. `seed` and `deterministic` determine the noise of stochastic policies. Up
-    to `threads` threads run the guests of a fleet, and its policies. A loader that is dropped
+    to `threads` threads run the guests of a fleet, and its policies. `recorders` record what enters
+    guests. A loader that is dropped
     without `close` gives a ResourceWarning.
     """
 
@@ -78,8 +88,10 @@ class GuestLoader:
         deterministic: bool,
         gateways: Gateways,
         threads: int,
+        recorders: Recorders | None = None,
     ) -> None:
         self.limits = limits
+        self._recorders = recorders
         self._threads = threads
         self._helpers = Helpers(threads)
         self._models = ModelCache(limits)
@@ -173,9 +185,17 @@ class GuestLoader:
             gateway=gateway, library=library, instances=instances, reserved_rows=_RESERVED_ROWS
         )
 
-    def load(self, module: CompiledModule, name: str, shared: SharedResources) -> CallLoop:
-        """Make a guest, not initialized."""
-        return self._make(module, name, next(self._numbers), shared)
+    def load(
+        self,
+        module: CompiledModule,
+        name: str,
+        shared: SharedResources,
+        trace: GuestTrace | None = None,
+    ) -> CallLoop:
+        """Make a guest, not initialized; `trace` replays it."""
+        if trace is None:
+            trace = self._recorder(module, name, None)
+        return self._make(module, name, next(self._numbers), shared, trace)
 
     def fleet(
         self,
@@ -192,11 +212,14 @@ class GuestLoader:
         unclosed = Unclosed(f"<Fleet of {cut_repr(instances)} guests of {name}>")
         shared = self.trained(module, instances) if shared is None else shared
         shared = shared._replace(unclosed=unclosed)
+        if self._recorders is not None:
+            self._recorders.require_choice(instances)
 
         numbers = itertools.count()
 
         def make(label: int) -> Guest:
-            return Guest(self._make(module, f"{name}#{label}", next(numbers), shared))
+            trace = self._recorder(module, f"{name}#{label}", label)
+            return Guest(self._make(module, f"{name}#{label}", next(numbers), shared, trace))
 
         guests: list[Guest] = []
         try:
@@ -233,6 +256,12 @@ class GuestLoader:
             stack.callback(engine.close)
             stack.callback(self._helpers.close)
             stack.callback(self._gateways.close)
+            if self._recorders is not None:
+                stack.callback(self._recorders.close)
+
+    def _recorder(self, module: CompiledModule, name: str, index: int | None) -> Recorder | None:
+        """Return what records a new guest, or None."""
+        return None if self._recorders is None else self._recorders.recorder(module, name, index)
 
     def _require_none_made(self) -> None:
         if any(maker() is not None for maker in list(self._makers.values())):
@@ -252,7 +281,12 @@ class GuestLoader:
         self.unclosed.warn(self)
 
     def _make(
-        self, module: CompiledModule, name: str, number: int, shared: SharedResources
+        self,
+        module: CompiledModule,
+        name: str,
+        number: int,
+        shared: SharedResources,
+        trace: GuestTrace | None,
     ) -> CallLoop:
         key, is_limited = next(self._keys), self._bytes.most is not None
         maker = _Maker()  # goes with this frame, wherever a signal handler ends it
@@ -272,13 +306,14 @@ class GuestLoader:
                         wasi=self.wasi,
                         give=partial(self._bytes.give, key) if is_limited else None,
                         released=partial(self._forget, key),
+                        trace=trace,
                     )
                 except BaseException:
                     self._bytes.leave(key)
                     raise
                 self._add_past()
                 self._instances[key] = weakref.ref(instance)
-                return CallLoop(instance)
+                return CallLoop(instance) if trace is None else trace.loop(instance)
         finally:
             del maker  # the frame itself lives on in a traceback
 
