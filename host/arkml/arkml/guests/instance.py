@@ -124,15 +124,16 @@ class Instance(Unique):
     `number` is unique among the guests of a host. `give` is called with the number of bytes that
     the instance wants in all, and raises GuestMemoryFull; it is None without a limit. `released` is
     called when the instance is closed or dropped. `failure` is the error after which the instance
-    takes no more calls, or None. `trace` records or replays what enters the guest, None for neither.
+    takes no more calls, or None. `trace` records or replays what enters the guest; most have none.
     """
 
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
         "_is_freed", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_snapshots",
-        "_trace", "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure", "fiber",
-        "is_closed", "is_tight", "library", "limits", "lockstep", "module", "name", "news",
-        "non_finite_features", "number", "place", "regions", "services", "sessions", "words",
+        "_trace", "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure",
+        "fiber", "is_closed", "is_tight", "library", "limits", "lockstep", "module", "name",
+        "news", "non_finite_features", "number", "place", "regions", "services", "sessions",
+        "words",
     )  # fmt: skip
 
     def __init__(

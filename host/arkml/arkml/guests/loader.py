@@ -218,7 +218,7 @@ class GuestLoader:
         numbers = itertools.count()
 
         def make(label: int) -> Guest:
-            trace = self._recorder(module, f"{name}#{label}", label)
+            trace = self._recorder(module, f"{name}#{label}", None if instances == 1 else label)
             return Guest(self._make(module, f"{name}#{label}", next(numbers), shared, trace))
 
         guests: list[Guest] = []

@@ -38,7 +38,7 @@ _LEVEL = 1  # of compression: memories are large, and mostly zeros
 _MOST_FILE = 4 * GIB
 _MOST_HEAD, _MOST_EVENTS, _MOST_STATE = 16 * MIB, 256 * MIB, 4 * GIB
 _KEPT = 0.75  # of the limit, that a file is shortened to
-_MOST_WAITING = 64  # blocks of a file, behind which a slow disk costs a gap
+_MOST_WAITING = 64 * MIB  # bytes of one file, above which a slow disk costs a gap
 
 
 class BlockKind(IntEnum):
@@ -67,8 +67,7 @@ class TraceFile:
         self._segments: list[int] = []  # their sizes
         self._is_lost = self._is_full = False
         self._has_warned = False
-        self.waiting = 0
-        """Number of blocks that the thread has not written yet."""
+        self._waiting = 0  # bytes that the thread has not written yet
         try:
             self._file = path.open("wb")
             self._file.write(self._head)
@@ -79,16 +78,18 @@ class TraceFile:
     @property
     def is_behind(self) -> bool:
         """True if the disk is too slow: what is put now would wait for long."""
-        return self.waiting >= _MOST_WAITING
+        return self._waiting >= _MOST_WAITING
 
-    def put(self, kind: BlockKind, content: Any) -> None:
-        """Let the thread write a block. Safe in a finalizer, and never waits."""
-        self.waiting += 1
-        self._writer.put(self, kind, content)
+    def put(self, kind: BlockKind, content: Any, size: int = 0) -> None:
+        """
+        Let the thread write a block of about `size` bytes. Safe in a finalizer, and never waits.
+        """
+        self._waiting += size
+        self._writer.put(self, kind, content, size)
 
-    def write(self, kind: BlockKind, content: Any) -> None:
+    def write(self, kind: BlockKind, content: Any, size: int) -> None:
         """Write a block, on the thread of the writer."""
-        self.waiting -= 1
+        self._waiting -= size
         if self._is_lost:
             return
         try:
@@ -133,7 +134,7 @@ class TraceFile:
         made = part.open("wb")
         made.write(self._head + rest)
         made.flush()
-        os.replace(part, self.path)
+        part.replace(self.path)
         self._file.close()
         self._file, self._segments = made, kept
 
@@ -151,7 +152,9 @@ class TraceWriter:
     """The thread that compresses and writes the blocks of traces, so that no frame waits for it."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[TraceFile, BlockKind, Any] | threading.Event] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[TraceFile, BlockKind, Any, int] | threading.Event] = (
+            SimpleQueue()
+        )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -163,9 +166,9 @@ class TraceWriter:
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
 
-    def put(self, file: TraceFile, kind: BlockKind, content: Any) -> None:
+    def put(self, file: TraceFile, kind: BlockKind, content: Any, size: int) -> None:
         """Queue a block of a file. Safe in a finalizer."""
-        self._queue.put((file, kind, content))
+        self._queue.put((file, kind, content, size))
 
     def drain(self, seconds: float | None = None) -> None:
         """Wait until all that was queued before is written, for at most `seconds`."""
@@ -181,9 +184,9 @@ class TraceWriter:
             if isinstance(item, threading.Event):
                 item.set()
                 continue
-            file, kind, content = item
+            file, kind, content, size = item
             try:
-                file.write(kind, content)
+                file.write(kind, content, size)
             except Exception:
                 log.exception("the trace %s lacks a block, a bug of the host", file.path)
 
@@ -301,7 +304,8 @@ def _blocks(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _events(packed: bytes) -> list[Event]:
-    return _decoded(packed, list[Event], _MOST_EVENTS)
+    events: list[Event] = _decoded(packed, list[Event], _MOST_EVENTS)
+    return events
 
 
 def _decoded(packed: bytes, kind: Any, most: int) -> Any:

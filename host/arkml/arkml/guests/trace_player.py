@@ -58,7 +58,12 @@ from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
 
 _EFFECTS = (Wrote, Opened, Closed, Cleared, Limited)
-_HEARD = ("ark-core-v2.core__register_panic", "arkml-wasi.fd_write", "env.abort", "env.process.exit")
+_HEARD = (
+    "ark-core-v2.core__register_panic",
+    "arkml-wasi.fd_write",
+    "env.abort",
+    "env.process.exit",
+)
 _SAID = ("env.trace", "env.console.")
 _ALL_MEMORY = 1 << 32
 _E = TypeVar("_E", bound=Event)
@@ -155,6 +160,7 @@ class Player:
 
     def limited(self, size: int) -> int:
         """Return the bytes that the memory might grow to."""
+        del size  # of the present host
         return self._growth
 
     def restored(self) -> None:
@@ -291,13 +297,17 @@ class Player:
         batch = region.batch()
         event = self.take(Submitted, f"submits {len(batch):,} rows")
         if event.index != index:
-            raise self.differs(f"the guest submits session {index}, and it was session {event.index}")
+            raise self.differs(
+                f"the guest submits session {index}, and it was session {event.index}"
+            )
         if event.rows != len(batch):
             raise self.differs(f"the guest submits {len(batch):,} rows, and it were {event.rows:,}")
         names = ("ids, states or rewards", "observations", "given actions or metadata")
         for name, ours, theirs in zip(names, region.checksums(), event.sums, strict=True):
             if ours != theirs:
-                raise self.differs(f"the {name} of a submit of {len(batch):,} rows are not the same")
+                raise self.differs(
+                    f"the {name} of a submit of {len(batch):,} rows are not the same"
+                )
         if not event.code:
             try:
                 batch.actions[:] = np.frombuffer(event.actions, np.float32).reshape(
@@ -305,7 +315,9 @@ class Player:
                 )
                 batch.values[:] = np.frombuffer(event.values, np.float32) if event.values else 0
             except ValueError as error:
-                raise TraceRefused(f"an answer of frame {self.frame:,} is damaged: {error}") from error
+                raise TraceRefused(
+                    f"an answer of frame {self.frame:,} is damaged: {error}"
+                ) from error
         opened = self._opened[index]
         self.submits.append(
             ReplayedSubmit(

@@ -63,11 +63,11 @@ from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.linking import WasiGrant
 
-
 _clock = time.perf_counter
 _FLUSH_SECONDS = 1.0  # between two blocks: what a process that dies loses
 _MOST_EVENTS = 2_000  # in a block
 _MOST_BYTES = 1 * MIB  # of writes in a block
+_EVENT_BYTES = 100  # of an event, about
 _SHARE = 100  # copies of a memory take at most this part of the time
 _USUAL_MEMORY = 16 * MIB  # a larger one is copied less often, in proportion
 _ALL_MEMORY = 1 << 32
@@ -88,8 +88,8 @@ class Trace:
         guests: Indices of the guests of a fleet to record, such as `[0, 7]`; None records all, of
             64 at most.
         limit_bytes: Size of a file, above which the oldest segments are dropped.
-        snapshot_seconds: Time from one copy of a guest's memory to the next. A replay begins at a
-            copy; memories over 16 MiB are copied less often.
+        snapshot_seconds: Time from one copy of a guest's memory to the next, 0 for a copy before
+            each call. A replay begins at a copy; memories over 16 MiB are copied less often.
 
     Example:
         trace = arkml.Trace("orc.trace", limit_bytes=1 << 20)
@@ -273,7 +273,9 @@ class Recorder:
             self._flush()
             self._file.put(BlockKind.END, End("failed" if self._has_failed else "closed"))
 
-    def called(self, loop: CallLoop, function: str, arguments: Sequence[Number], data: bytes) -> None:
+    def called(
+        self, loop: CallLoop, function: str, arguments: Sequence[Number], data: bytes
+    ) -> None:
         """Record the beginning of a call, of which no instruction has run."""
         if (now := _clock()) >= self._flush_at:
             self._turn(loop.instance, now)
@@ -294,6 +296,7 @@ class Recorder:
             actions, values = batch.actions.tobytes(), batch.values.tobytes()
             if not values.strip(b"\0"):
                 values = b""
+        self._bytes += len(actions) + len(values)
         self.add(Submitted(index, code, len(batch), region.checksums(), actions, values))
 
     def failed(self, error: GuestError | None) -> None:
@@ -344,19 +347,21 @@ class Recorder:
             follows,
         )
         self._flush()
-        self._file.put(BlockKind.START, state)
+        self._file.put(BlockKind.START, state, len(wasm.memory))
         self._follows, self._has_gap = True, False
         share = len(wasm.memory) / _USUAL_MEMORY
         took = _clock() - now
-        self._copy_at = now + max(self._seconds * max(1.0, share), _SHARE * took)
+        if self._seconds:
+            self._copy_at = now + max(self._seconds * max(1.0, share), _SHARE * took)
 
     def _flush(self) -> None:
         """Hand the events over to the thread that writes; leave them out where that is behind."""
-        events, self._events, self._bytes = self._events, [], 0
+        events, self._events = self._events, []
+        size, self._bytes = self._bytes + _EVENT_BYTES * len(events), 0
         if self._file.is_behind:
             self._has_gap = True
         if events and not self._has_gap:
-            self._file.put(BlockKind.EVENTS, events)
+            self._file.put(BlockKind.EVENTS, events, size)
 
 
 class TracedFiber(Fiber):
@@ -414,7 +419,10 @@ class TracedFiber(Fiber):
         super()._grow()
         words, control = self._words, self._sandbox.control
         if code := words[self._answer] - 1:
-            rows, size = words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]
+            rows, size = (
+                words[(control + at.WANTED_ROWS) >> 2],
+                words[(control + at.WANTED_BYTES) >> 2],
+            )
             self._recorder.add(Ungrown(rows, size, code))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +23,11 @@ _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_SIGNS: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: np.logical_not,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 _COUNTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -30,8 +36,11 @@ _COUNTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _STATES = {"running": 0, "terminal": 1, "interrupted": 2, "initial": 3}
 _COLUMNS = {"agent": "id", "state": "state", "reward": "reward"}
-_NAMES = ("frame", "rows", "value", *_COLUMNS, *_STATES)
-_INDEXED = ("observation", "action")
+_KNOWN = ", ".join(
+    ("frame", "rows", *_COLUMNS, *_STATES, "value", "observation[k]", "action[k]", "abs()")
+)
+_Value: TypeAlias = Callable[[int, ReplayedSubmit | None], Any]
+"""Returns the value of a part in a frame and one of its submits: a number, or one a row, [n]."""
 
 
 class Condition:
@@ -47,12 +56,12 @@ class Condition:
 
     def __init__(self, text: str) -> None:
         """Parse a condition. Raises UsageError."""
-        self.text = text
         if not isinstance(text, str) or len(text) > _MOST_TEXT:
             raise UsageError(f"the condition is {cut_repr(text)}: it takes a text, as 'reward < 0'")
+        self.text = text
+        self._uses_rows = False
         try:
-            self._node = ast.parse(text.strip(), mode="eval").body
-            self._uses_rows = self._check(self._node)
+            self._holds = self._part(ast.parse(text.strip(), mode="eval").body)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             told = error.msg if isinstance(error, SyntaxError) else str(error)
             raise UsageError(
@@ -60,95 +69,76 @@ class Condition:
                 " 'reward < 0 and observation[2] > 1'"
             ) from None
 
-    def holds(self, frame: int, submits: tuple[ReplayedSubmit, ...]) -> bool:
+    def holds(self, frame: int, submits: Sequence[ReplayedSubmit]) -> bool:
         """
         Return whether it holds in a frame, for one of its rows if it is about rows.
 
         Raises UsageError for the number of an observation or an action that there is not.
         """
         if not submits:
-            return not self._uses_rows and bool(np.any(self._value(self._node, frame, None)))
+            return not self._uses_rows and bool(self._holds(frame, None))
         with np.errstate(all="ignore"):
-            return any(np.any(self._value(self._node, frame, each)) for each in submits)
+            return any(bool(np.any(self._holds(frame, each))) for each in submits)
 
-    def _check(self, node: ast.expr) -> bool:
-        """Return whether a part is about rows. Raises ValueError for what is not allowed."""
+    def _part(self, node: ast.expr) -> _Value:
+        """Return a function for a part. Raises ValueError for what is not allowed."""
         match node:
-            case ast.BoolOp(values=parts):
-                return any([self._check(part) for part in parts])
-            case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd(), operand=part):
-                return self._check(part)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _COUNTED:
-                return any([self._check(left), self._check(right)])
-            case ast.Compare(left=left, ops=ops, comparators=others) if all(
-                type(op) in _COMPARED for op in ops
-            ):
-                return any([self._check(part) for part in (left, *others)])
-            case ast.Constant(value=int() | float()):
-                return False
-            case ast.Name(id=name) if name in _NAMES:
-                return name not in ("frame", "rows", *_STATES)
-            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(place))) if (
-                name in _INDEXED and not isinstance(place, bool)
-            ):
-                return True
+            case ast.BoolOp(op=joined, values=parts):
+                join = np.logical_and if isinstance(joined, ast.And) else np.logical_or
+                return _joined(join, [self._part(part) for part in parts])
+            case ast.UnaryOp(op=sign, operand=part) if type(sign) in _SIGNS:
+                return _applied(_SIGNS[type(sign)], self._part(part))
+            case ast.BinOp(left=left, op=counted, right=right) if type(counted) in _COUNTED:
+                values = [_applied(np.float64, self._part(each)) for each in (left, right)]
+                return _applied(_COUNTED[type(counted)], *values)
+            case ast.Compare(left=left, ops=compared, comparators=others):
+                return self._compared(left, compared, others)
+            case ast.Constant(value=int() | float() as number):
+                return _constant(number)
             case ast.Call(func=ast.Name(id="abs"), args=[part], keywords=[]):
-                return self._check(part)
-        known = ", ".join((*_NAMES, *(f"{name}[k]" for name in _INDEXED)))
-        raise ValueError(f"{ast.unparse(node)!r} is not one of {known}, or a comparison of them")
+                return _applied(np.abs, self._part(part))
+            case ast.Name(id=name) if name in _STATES:
+                return _constant(_STATES[name])
+            case ast.Name(id="frame"):
+                return lambda frame, _: frame
+            case ast.Name(id="rows"):
+                return lambda _, submit: 0 if submit is None else len(submit.rows)
+            case ast.Name(id="value"):
+                return self._of_rows(lambda submit: submit.values)
+            case ast.Name(id=name) if name in _COLUMNS:
+                return self._of_rows(lambda submit: submit.rows[_COLUMNS[name]])
+            case ast.Subscript(
+                value=ast.Name(id="observation" | "action" as name),
+                slice=ast.Constant(value=int() as place),
+            ):
+                return self._of_rows(lambda submit: self._column(submit, name, place))
+            case _:
+                raise ValueError(f"{ast.unparse(node)!r} is none of {_KNOWN}")
 
-    def _value(self, node: ast.expr, frame: int, submit: ReplayedSubmit | None) -> Any:
-        """Return the value of a part: a number, or one for each row, [n]."""
+    def _compared(
+        self, left: ast.expr, operators: Sequence[ast.cmpop], others: Sequence[ast.expr]
+    ) -> _Value:
+        """Return a function for comparisons such as `0 < reward <= 1`."""
+        parts = [self._part(each) for each in (left, *others)]
+        steps = []
+        for place, step in enumerate(operators):
+            if type(step) not in _COMPARED:
+                raise ValueError("it compares by < <= > >= == !=")
+            steps.append(_applied(_COMPARED[type(step)], parts[place], parts[place + 1]))
+        return _joined(np.logical_and, steps)
 
-        def value(part: ast.expr) -> Any:
-            return self._value(part, frame, submit)
+    def _of_rows(self, column: Callable[[ReplayedSubmit], Any]) -> _Value:
+        """Return a function for a column of the rows."""
+        self._uses_rows = True
 
-        match node:
-            case ast.BoolOp(op=op, values=parts):
-                join = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                joined = value(parts[0])
-                for part in parts[1:]:
-                    joined = join(joined, value(part))
-                return joined
-            case ast.UnaryOp(op=ast.Not(), operand=part):
-                return np.logical_not(value(part))
-            case ast.UnaryOp(op=op, operand=part):
-                return -value(part) if isinstance(op, ast.USub) else value(part)
-            case ast.BinOp(left=left, op=op, right=right):
-                return _COUNTED[type(op)](np.float64(value(left)), value(right))
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                holds: Any = True
-                before = value(left)
-                for op, other in zip(ops, others, strict=True):
-                    after = value(other)
-                    holds = np.logical_and(holds, _COMPARED[type(op)](before, after))
-                    before = after
-                return holds
-            case ast.Constant(value=number):
-                return number
-            case ast.Call(args=[part]):
-                return np.abs(value(part))
-            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(place))):
-                return self._column(name, place, submit)
-            case ast.Name(id=name):
-                return self._named(name, frame, submit)
-        raise AssertionError(node)  # `_check` has refused it
+        def value(frame: int, submit: ReplayedSubmit | None) -> Any:
+            del frame
+            assert submit is not None  # `holds` asks for no rows where there are none
+            return column(submit)
 
-    def _named(self, name: str, frame: int, submit: ReplayedSubmit | None) -> Any:
-        if name in _STATES:
-            return _STATES[name]
-        if name == "frame":
-            return frame
-        if submit is None:
-            return 0
-        if name == "rows":
-            return len(submit.rows)
-        if name == "value":
-            return submit.values
-        return submit.rows[_COLUMNS[name]]
+        return value
 
-    def _column(self, name: str, place: int, submit: ReplayedSubmit | None) -> Any:
-        assert submit is not None  # `holds` asks for no rows where there are none
+    def _column(self, submit: ReplayedSubmit, name: str, place: int) -> Any:
         columns = submit.observations if name == "observation" else submit.actions
         if not 0 <= place < columns.shape[1]:
             raise UsageError(
@@ -156,3 +146,15 @@ class Condition:
                 f" {columns.shape[1]}, from 0"
             )
         return columns[:, place]
+
+
+def _constant(number: float) -> _Value:
+    return lambda _frame, _submit: number
+
+
+def _applied(function: Callable[..., Any], *parts: _Value) -> _Value:
+    return lambda frame, submit: function(*(part(frame, submit) for part in parts))
+
+
+def _joined(join: Callable[[Any, Any], Any], parts: Sequence[_Value]) -> _Value:
+    return lambda frame, submit: reduce(join, (part(frame, submit) for part in parts))

@@ -98,9 +98,7 @@ class Replay(Sealed, Unique, Closing):
 
     _is_read_only = True
 
-    def __init__(
-        self, trace: str | os.PathLike[str] | BytesLike, module: Source
-    ) -> None:
+    def __init__(self, trace: str | os.PathLike[str] | BytesLike, module: Source) -> None:
         self._contents = contents = read_trace(trace)
         head = contents.head
         data, label = read_source(module)
@@ -236,7 +234,9 @@ class Replay(Sealed, Unique, Closing):
         while self.frame < number:
             played = self.step()
             if played is None:
-                raise UsageError(f"the trace has no frame {number:,}: {self.ending or 'it ends'}")
+                break
+        if self.frame != number:  # the disk of the recording was behind
+            raise UsageError(f"frame {number:,} is in a gap of the trace: {self.frame:,} is not")
         return played
 
     def until(self, condition: str) -> ReplayedFrame | None:
@@ -397,14 +397,12 @@ def _host_of(head: Head, output: list[bytes]) -> Host:
         wasi = None
         if head.wasi is not None:
             arguments, environment = head.wasi
-            wasi = WasiGrant(
-                arguments, environment, stdout=output.append, stderr=output.append
-            )
+            wasi = WasiGrant(arguments, environment, stdout=output.append, stderr=output.append)
         return Host(
             limits=Limits(**given),
             wasi=wasi,
             stub_missing=head.stub_missing,
-            imports={key: _unasked for key in head.game} or None,
+            imports=dict.fromkeys(head.game, _unasked) or None,
         )
     except ArkmlError as error:
         raise TraceRefused(f"the trace says about its guest what cannot be: {error}") from error

@@ -119,8 +119,10 @@ class Region:
             others = zlib.crc32(ctypes.string_at(start, used))
         given = batch.pushed_actions
         if given is not None and (chosen := batch.rows["given"] != 0).any():
-            others = zlib.crc32(given[chosen], others)  # the rest of the column is of other submits
-        return zlib.crc32(batch.rows), zlib.crc32(batch.features), others
+            others = zlib.crc32(
+                given[chosen].data, others
+            )  # the rest of the column is of other submits
+        return zlib.crc32(batch.rows.data), zlib.crc32(batch.features.data), others
 
     def mentions(self, text: bytes) -> bool:
         """Return whether the bytes of the metadata contain a text, such as b"mask/"."""
