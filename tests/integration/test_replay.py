@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG001  `library` is a way of rounds
 import zlib
+from contextlib import suppress
 
 import msgspec
 import numpy as np
@@ -159,7 +160,7 @@ def fill(memory: Memory, pointer: int, number: int) -> None:
 
 def test_functions_of_the_game_and_what_they_write(make_host, path):
     numbers = iter(range(100, 200))
-    game = {("env", "ask"): lambda x: next(numbers), ("env", "fill"): fill}
+    game = {("env", "ask"): lambda _: next(numbers), ("env", "fill"): fill}
     host = make_host(trace=often(path), imports=game)
     guest = host.load(ASKING)
     for _ in range(5):
@@ -279,34 +280,40 @@ COUNTING = module(
 )
 
 
+def failure_of(guest):
+    """Step a guest until it traps, and return its error."""
+    for _ in range(10):
+        with suppress(GuestTrap):
+            guest.update()
+        if guest.failure is not None:
+            return guest.failure
+    raise AssertionError("it lives")
+
+
 def test_a_trap_is_played_again_with_its_frames_and_memory(make_host, path):
     host = make_host(trace=path)
     guest = host.load(COUNTING, name="orc")
-    with pytest.raises(GuestTrap) as live:
-        for _ in range(10):
-            guest.update()
+    live = failure_of(guest)
     host.close()
 
     with Replay(path, COUNTING) as replay:
         *_, last = replay
         assert last.frame == replay.last == 7
-        assert str(last.error) == str(live.value)
-        assert last.error.frames == live.value.frames
+        assert str(last.error) == str(live)
+        assert last.error.frames == live.frames
         start, content = replay.memory_at_fault()
         assert start + len(content) == PAGE
         assert content[-8:-4] == (7).to_bytes(4, "little")
         replay.to(3)
         assert replay.failure is None
         assert replay.read_memory(65528, 4) == (3).to_bytes(4, "little")
-        assert replay.to(7).error.frames == live.value.frames
+        assert replay.to(7).error.frames == live.frames
 
 
 def test_a_trace_is_complete_when_the_guest_has_trapped(make_host, path):
     host = make_host(trace=path)
     guest = host.load(COUNTING)
-    with pytest.raises(GuestTrap):
-        for _ in range(10):
-            guest.update()
+    failure_of(guest)
     guest.close()
     host.close()
 
@@ -317,14 +324,12 @@ def test_a_panic_has_its_text_again(make_host, path):
     source = GUESTS / "as_abort.wasm"
     host = make_host(trace=path)
     guest = host.load(source)
-    with pytest.raises(GuestTrap) as live:
-        for _ in range(9):
-            guest.update()
+    live = failure_of(guest)
     host.close()
 
     with Replay(path, source) as replay:
         *_, last = replay
-        assert last.error.panic == live.value.panic
+        assert last.error.panic == live.panic
 
 
 def test_a_guest_that_spun_is_stopped_again(make_host, path):
@@ -434,8 +439,7 @@ def outcome(path):
         with Replay(path, ACTOR) as replay:
             list(replay)
             return "whole" if not replay.ending else "partial"
-    except TraceRefused as error:
-        assert str(error)
+    except TraceRefused:
         return "refused"
 
 
@@ -444,11 +448,8 @@ def test_contents_that_cannot_be_are_refused(recorded):
     for seed in range(150):
         recorded.write_bytes(content)
         changed(recorded, lambda events, seed=seed: scrambled(events, seed))
-        try:
-            with Replay(recorded, ACTOR) as replay:
-                list(replay)
-        except (TraceRefused, ReplayDiffers) as error:
-            assert str(error)
+        with suppress(TraceRefused, ReplayDiffers), Replay(recorded, ACTOR) as replay:
+            assert len(list(replay)) <= 6
 
 
 def scrambled(events, seed):

@@ -15,6 +15,7 @@ from arkml.errors import UsageError
 from arkml.guests.trace_player import ReplayedSubmit
 
 _MOST_TEXT = 1_000
+_MOST_PARTS = 200  # which may lie in each other
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -60,6 +61,7 @@ class Condition:
             raise UsageError(f"the condition is {cut_repr(text)}: it takes a text, as 'reward < 0'")
         self.text = text
         self._uses_rows = False
+        self._parts = 0
         try:
             self._holds = self._part(ast.parse(text.strip(), mode="eval").body)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -82,6 +84,9 @@ class Condition:
 
     def _part(self, node: ast.expr) -> _Value:
         """Return a function for a part. Raises ValueError for what is not allowed."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise ValueError(f"it has more than {_MOST_PARTS} parts")
         match node:
             case ast.BoolOp(op=joined, values=parts):
                 join = np.logical_and if isinstance(joined, ast.And) else np.logical_or
