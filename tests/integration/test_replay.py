@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 import numpy as np
 import pytest
+from tests.integration.command_line import arkml as invoke
 from tests.integration.guest_text import (
     ACTOR,
     GUESTS,
@@ -527,6 +528,59 @@ def test_a_file_stays_below_its_limit_and_keeps_the_last_segments(make_host, pat
         assert replay.first > 1
         assert [frame.frame for frame in replay] == list(range(replay.first, 32))
         assert len(next(iter([replay.to(31)])).submits) == 1
+
+
+def test_a_disk_that_is_behind_costs_a_gap_and_no_frame(make_host, path, monkeypatch):
+    host = make_host(trace=often(path))
+    guest = host.load(COUNTING)
+    guest.update()
+    guest.update()
+    monkeypatch.setattr(trace_files, "_MOST_WAITING", 0)
+    guest.update()
+    guest.update()
+    monkeypatch.undo()
+    guest.update()
+    guest.update()
+    host.close()
+
+    with Replay(path, COUNTING) as replay:
+        assert [frame.frame for frame in replay] == [1, 5, 6]
+        assert replay.read_memory(65528, 4) == (6).to_bytes(4, "little")
+        with pytest.raises(UsageError, match="frame 3 is in a gap of the trace"):
+            replay.to(3)
+
+
+def test_a_command_line_plays_a_trace(tmp_path):
+    trace, source = tmp_path / "c.trace", GUESTS / "c_applet.wasm"
+    run = invoke("run", source, "--frames", "20", "--trace", trace)
+    assert run.status == 0, run.err
+
+    whole = invoke("replay", trace, source, "--json").json
+    assert (whole["first"], whole["last"], whole["frame"], whole["equal"]) == (1, 20, 20, True)
+    found = invoke("replay", trace, source, "--to", "5", "--break-when", "agent == 3", "--json")
+    assert found.json["frame"] == 6
+    assert len(found.json["submits"][0]["observations"]) == 8
+    shown = invoke("replay", trace, source, "--to", "7")
+    assert "frame 7, ark_applet_update()" in shown.out
+    other = invoke("replay", trace, GUESTS / "c_lines.wasm")
+    assert other.status == 2
+    assert "the trace is of c_applet.wasm" in other.err
+    over = invoke("run", source, "--trace", source)
+    assert over.status == 2
+    assert "is the file that is read" in over.err
+
+
+def test_a_command_line_names_the_frame_that_differs(recorded, tmp_path):
+    source = tmp_path / "actor.wat"
+    source.write_bytes(ACTOR)
+
+    def alter(events):
+        next(event for event in events if event[0] == 7)[3] += 1
+
+    changed(recorded, alter)
+    done = invoke("replay", recorded, source, "--json")
+    assert done.status == 1
+    assert done.json["error"] == ("frame 2 differs: the guest submits 2 rows, and submitted 3")
 
 
 def test_conditions_stop_a_replay(recorded):

@@ -52,6 +52,8 @@ The exceptions of the package; `(LimitError)` marks errors that are one as well.
     │   └── NothingLearned
     ├── InstanceLimitExceeded
     ├── StateRefused
+    ├── TraceRefused
+    ├── ReplayDiffers
     └── UsageError
         ├── InvalidActions
         └── InvalidSpec

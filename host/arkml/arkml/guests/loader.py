@@ -23,7 +23,7 @@ from arkml.guests.guest import Guest
 from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
 from arkml.guests.trace_points import TracePoints
-from arkml.guests.trace_recorder import Recorder, Recorders
+from arkml.guests.trace_recorder import GuestRecorder, Recorders
 from arkml.limits import Limits
 from arkml.policies.describe import require_loadable
 from arkml.policies.given import ObjectPolicy, PolicyFunction
@@ -259,7 +259,9 @@ class GuestLoader:
             if self._recorders is not None:
                 stack.callback(self._recorders.close)
 
-    def _recorder(self, module: CompiledModule, name: str, index: int | None) -> Recorder | None:
+    def _recorder(
+        self, module: CompiledModule, name: str, index: int | None
+    ) -> GuestRecorder | None:
         """Return what records a new guest, or None."""
         return None if self._recorders is None else self._recorders.recorder(module, name, index)
 

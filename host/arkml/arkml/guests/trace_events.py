@@ -129,7 +129,7 @@ class Cleared(Struct, array_like=True, tag=10, gc=False):
     index: _Word
 
 
-class Limited(Struct, array_like=True, tag=11, gc=False):
+class GrowthLimited(Struct, array_like=True, tag=11, gc=False):
     """The memory may grow to `size` bytes from now on."""
 
     size: _Size
@@ -143,7 +143,7 @@ class Ungrown(Struct, array_like=True, tag=12, gc=False):
     code: _Code
 
 
-Effect: TypeAlias = Wrote | Opened | Closed | Cleared | Limited
+Effect: TypeAlias = Wrote | Opened | Closed | Cleared | GrowthLimited
 """What happens beside the answer that follows it."""
 
 Event: TypeAlias = (

@@ -200,7 +200,7 @@ def _checksum(kind: int, data: bytes) -> int:
     return zlib.crc32(data, kind)
 
 
-class Segment:
+class TraceSegment:
     """One segment of a trace, which is unpacked when it is asked for."""
 
     def __init__(self, start: Start) -> None:
@@ -229,7 +229,7 @@ class TraceContents(NamedTuple):
     """
 
     head: Head
-    segments: Sequence[Segment]
+    segments: Sequence[TraceSegment]
     end: str
     damage: str
 
@@ -252,7 +252,7 @@ def read_trace(source: str | os.PathLike[str] | BytesLike) -> TraceContents:
             f" {_VERSION}: replay it with the release that wrote it"
         )
     head: Head | None = None
-    segments: list[Segment] = []
+    segments: list[TraceSegment] = []
     end = damage = ""
     blocks = _blocks(data, at)
     while not end:
@@ -261,7 +261,7 @@ def read_trace(source: str | os.PathLike[str] | BytesLike) -> TraceContents:
             if head is None:
                 head = _decoded(packed, Head, _MOST_HEAD)
             elif kind == BlockKind.START:
-                segments.append(Segment(_decoded(packed, Start, _MOST_STATE)))
+                segments.append(TraceSegment(_decoded(packed, Start, _MOST_STATE)))
             elif kind == BlockKind.EVENTS and segments:
                 segments[-1].add(packed)
             elif kind == BlockKind.END:

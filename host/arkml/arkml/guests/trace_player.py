@@ -32,8 +32,8 @@ from arkml.guests.trace_events import (
     Closed,
     Event,
     Failed,
+    GrowthLimited,
     Imported,
-    Limited,
     Opened,
     Returned,
     SavedQueue,
@@ -57,7 +57,7 @@ from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
 
-_EFFECTS = (Wrote, Opened, Closed, Cleared, Limited)
+_EFFECTS = (Wrote, Opened, Closed, Cleared, GrowthLimited)
 _HEARD = (
     "ark-core-v2.core__register_panic",
     "arkml-wasi.fd_write",
@@ -298,10 +298,12 @@ class Player:
         event = self.take(Submitted, f"submits {len(batch):,} rows")
         if event.index != index:
             raise self.differs(
-                f"the guest submits session {index}, and it was session {event.index}"
+                f"the guest submits session {index}, and submitted session {event.index}"
             )
         if event.rows != len(batch):
-            raise self.differs(f"the guest submits {len(batch):,} rows, and it were {event.rows:,}")
+            raise self.differs(
+                f"the guest submits {len(batch):,} rows, and submitted {event.rows:,}"
+            )
         names = ("ids, states or rewards", "observations", "given actions or metadata")
         for name, ours, theirs in zip(names, region.checksums(), event.sums, strict=True):
             if ours != theirs:
@@ -351,7 +353,7 @@ class Player:
                 ) from error
 
     def _effect(
-        self, event: Wrote | Opened | Closed | Cleared | Limited, memory: GuestMemory
+        self, event: Wrote | Opened | Closed | Cleared | GrowthLimited, memory: GuestMemory
     ) -> None:
         instance = self.instance
         match event:
@@ -363,7 +365,7 @@ class Player:
                 instance.regions[event.index].close()
             case Cleared():
                 instance.regions[event.index].clear()
-            case Limited():
+            case GrowthLimited():
                 self._growth = event.size
                 instance.let_grow()
             case _:

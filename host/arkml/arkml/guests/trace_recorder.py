@@ -25,9 +25,9 @@ from arkml.guests.trace_events import (
     End,
     Event,
     Failed,
+    GrowthLimited,
     Head,
     Imported,
-    Limited,
     Opened,
     Returned,
     SavedQueue,
@@ -163,7 +163,9 @@ class Recorders:
                 " as in arkml.Trace('orc.trace', guests=[0, 7])"
             )
 
-    def recorder(self, module: CompiledModule, name: str, index: int | None) -> Recorder | None:
+    def recorder(
+        self, module: CompiledModule, name: str, index: int | None
+    ) -> GuestRecorder | None:
         """
         Return the recorder of a new guest, None for one that is not chosen.
 
@@ -195,14 +197,14 @@ class Recorders:
         )
         self._writer.start()
         file = TraceFile(self._writer, path, trace.limit_bytes, head)
-        return Recorder(file, module, trace.snapshot_seconds)
+        return GuestRecorder(file, module, trace.snapshot_seconds)
 
     def close(self) -> None:
         """Wait until all files are written."""
         self._writer.drain()
 
 
-class Recorder:
+class GuestRecorder:
     """Records what enters one guest."""
 
     def __init__(self, file: TraceFile, module: CompiledModule, seconds: float) -> None:
@@ -258,7 +260,7 @@ class Recorder:
         growth = min(max(0, size), _ALL_MEMORY)
         if growth != self._growth:
             self._growth = growth
-            self.add(Limited(growth))
+            self.add(GrowthLimited(growth))
         return size
 
     def restored(self) -> None:
@@ -371,7 +373,7 @@ class TracedFiber(Fiber):
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: GuestRecorder,
         sandbox: Sandbox,
         account: Account,
         call_guard: CallGuard,
@@ -429,7 +431,7 @@ class TracedFiber(Fiber):
 class TracedLoop(CallLoop):
     """A loop that reports the calls of its guest and the answers to its submits."""
 
-    def __init__(self, instance: Instance, recorder: Recorder) -> None:
+    def __init__(self, instance: Instance, recorder: GuestRecorder) -> None:
         super().__init__(instance)
         self._recorder = recorder
 
