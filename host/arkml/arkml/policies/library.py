@@ -86,7 +86,7 @@ class PolicyLibrary:
         self._signed: dict[Wanted, tuple[Layout, Signature]] = {}  # of the runs of a library
         # A policy is dropped with its last session; the cache may keep its model for longer.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
-        self.sources = ModelSources()
+        self.sources: ModelSources = ModelSources()
         """The bytes of the models that sessions are opened with."""
 
     def load(
