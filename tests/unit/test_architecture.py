@@ -40,6 +40,8 @@ OWNERS = {
         "arkml.runs",
         "arkml.sessions.declarations",
         "arkml.guests.snapshots",
+        "arkml.guests.trace_events",
+        "arkml.guests.trace_files",
     ),
     "typer": (
         "arkml.cli",

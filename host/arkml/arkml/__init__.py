@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         ModuleError,
         PolicyFailed,
         ReloadUndone,
+        ReplayDiffers,
         StateRefused,
+        TraceRefused,
         UsageError,
     )
     from arkml.guests.call_loop import Reply
@@ -37,9 +39,12 @@ if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.guests.reloading import Reloaded
     from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot
+    from arkml.guests.trace_player import ReplayedSubmit
+    from arkml.guests.trace_recorder import Trace
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
+    from arkml.replays.replay import Replay, ReplayedFrame
     from arkml.runs.hive_access import HiveGrant
     from arkml.runs.learner_settings import LearnerSettings
     from arkml.runtime.account import Usage
@@ -116,9 +121,15 @@ __all__ = [
     "Recording",
     "ReloadUndone",
     "Reloaded",
+    "Replay",
+    "ReplayDiffers",
+    "ReplayedFrame",
+    "ReplayedSubmit",
     "Reply",
     "StateRefused",
     "Statistics",
+    "Trace",
+    "TraceRefused",
     "TrainedPolicy",
     "TrainingEnd",
     "TrainingFailed",
@@ -182,9 +193,15 @@ _HOMES = {
     "Recording": "arkml.training.recording",
     "ReloadUndone": "arkml.errors",
     "Reloaded": "arkml.guests.reloading",
+    "Replay": "arkml.replays.replay",
+    "ReplayDiffers": "arkml.errors",
+    "ReplayedFrame": "arkml.replays.replay",
+    "ReplayedSubmit": "arkml.guests.trace_player",
     "Reply": "arkml.guests.call_loop",
     "StateRefused": "arkml.errors",
     "Statistics": "arkml.guests.counts",
+    "Trace": "arkml.guests.trace_recorder",
+    "TraceRefused": "arkml.errors",
     "TrainedPolicy": "arkml.training.results",
     "TrainingEnd": "arkml.training.results",
     "TrainingFailed": "arkml.training.results",

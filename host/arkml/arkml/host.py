@@ -21,6 +21,7 @@ from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
 from arkml.guests.reloading import Remake
 from arkml.guests.snapshots import GuestSnapshot
+from arkml.guests.trace_recorder import Recorders, Trace, trace_of
 from arkml.limits import Limits, Threads, number_of_guests, require_flag, require_seed
 from arkml.policies.choices import Given
 from arkml.policies.given import PolicyFunction
@@ -84,6 +85,8 @@ class Host(Sealed, Unique, Closing):
             parameter annotated with `arkml.Memory` or `arkml.CallingGuest` gets the guest's memory
             or the guest. Their time is charged to the guest, which ends with `GameFunctionFailed`
             if one raises. `arkml.game_function` declares one that answers many guests at once.
+        trace: Records what enters guests, for `arkml.Replay`: the path of a file, or
+            `arkml.Trace`. None records nothing.
         threads: The most threads that run the guests of a fleet or an environment at the same time,
             1 to 256, or "auto" for the processors that the process may use. Results do not depend
             on it. Fewer are used where that is faster.
@@ -118,6 +121,7 @@ class Host(Sealed, Unique, Closing):
         hive: HiveGrant | None = None,
         threads: Threads = "auto",
         imports: Imports | None = None,
+        trace: Trace | str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(limits, Limits | None):
             raise UsageError(f"limits is {cut_repr(limits)}: it takes arkml.Limits")
@@ -130,6 +134,9 @@ class Host(Sealed, Unique, Closing):
         self.wasi = wasi
         self._stub_missing = stub_missing
         self._game = GameFunctions(imports)
+        recorded, recorders = trace_of(trace), None
+        if recorded is not None:
+            recorders = Recorders(recorded, wasi, stub_missing=stub_missing)
         override = policy_source(policy, outputs).read(self.limits)
         choices = None if policies is None else _choices(policies, self.limits)
         self._gateways = _Gateways(hive)
@@ -142,6 +149,7 @@ class Host(Sealed, Unique, Closing):
             gateways=self._gateways,
             threads=number_of_threads(threads),
             choices=choices,
+            recorders=recorders,
         )
 
     def compile(self, source: Source, *, name: str | None = None) -> CompiledModule:

@@ -53,6 +53,8 @@ The exceptions of the package; `(LimitError)` marks errors that are one as well.
     │   └── NothingLearned
     ├── InstanceLimitExceeded
     ├── StateRefused
+    ├── TraceRefused
+    ├── ReplayDiffers
     └── UsageError
         ├── InvalidActions
         └── InvalidSpec
@@ -367,6 +369,24 @@ class StateRefused(ArkmlError):
     It is of another module, damaged, of a later release or over a limit; or the guest has what
     cannot be copied.
     """
+
+
+class TraceRefused(ArkmlError):
+    """A trace cannot be replayed: it is damaged, of another release, or of another module."""
+
+
+class ReplayDiffers(ArkmlError):
+    """
+    A guest does otherwise in a replay than it did when the trace was written.
+
+    Attributes:
+        frame: The number of the frame.
+
+    """
+
+    def __init__(self, message: str, *, frame: int = 0) -> None:
+        super().__init__(message)
+        self.frame = frame
 
 
 class UsageError(ArkmlError):

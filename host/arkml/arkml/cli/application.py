@@ -45,6 +45,7 @@ _COMMANDS = {
     "train": "train_command",
     "sweep": "sweep_command",
     "record": "record_command",
+    "replay": "replay_command",
     "smoke": "smoke",
     "inspect": "inspect_command",
     "describe": "describe_command",

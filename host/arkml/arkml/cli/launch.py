@@ -69,6 +69,7 @@ class HostOptions:
         arguments: str = "",
         hive: HiveGrant | None = None,
         keep_stdout: bool = False,
+        trace: Path | None = None,
     ) -> Host:
         """
         Make the host of a command.
@@ -78,6 +79,7 @@ class HostOptions:
             arguments: The other words, quoted as for a shell, for example `--map "two rooms"`.
             hive: The permission to train, or None.
             keep_stdout: True lets the output of a WASI command go to stderr.
+            trace: The file that guests are recorded in, or None.
 
         Raises:
             UsageError: An option has a wrong value.
@@ -105,6 +107,7 @@ class HostOptions:
             hive=hive,
             threads="auto" if self.threads == "auto" else int(self.threads),
             imports=self.imports,
+            trace=trace,
         )
 
     def watch_policy(self, host: Host) -> None:

@@ -155,6 +155,15 @@ GameImports = Annotated[
         show_default=False,
     ),
 ]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Record all that enters the guest, for `arkml replay`.",
+        show_default=False,
+    ),
+]
 ThreadCount = Annotated[
     str,
     typer.Option(

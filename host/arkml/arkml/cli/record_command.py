@@ -69,6 +69,7 @@ class RecordOptions:
     seed: options.Seed = 0
     limit: options.LimitValues = None
     imports: options.GameImports = None
+    trace: options.TraceFile = None
     output: options.OutputOptions
 
 
@@ -84,7 +85,8 @@ def record(options: RecordOptions) -> int:
 
     options.output.start_logs()
     limits, outputs = read_limits(options.limit or ()), tuple(options.policy_output or ())
-    keep_apart(options.file, options.guest, options.policy)
+    keep_apart(options.file, options.guest, options.policy, options.trace)
+    keep_apart(options.trace, options.guest, options.policy)
     read_module(options.guest)
     policy = read_policy(options.policy, limits, outputs)
     by_frames = options.frames is not None and options.episodes is None
@@ -104,6 +106,7 @@ def record(options: RecordOptions) -> int:
             cmdlet=options.cmdlet,
             limits=limits,
             imports=options.imports,
+            trace=options.trace,
             progress=lambda frames, episodes: bar(frames if by_frames else episodes),
         )
     if recording.shortfall:

@@ -32,6 +32,7 @@ _EPILOG = options.epilog(
     "arkml run npc.wasm --frames 3600 --fps 60 --policy walk.onnx",
     "arkml run npc.wasm --frames 36000 --fps 60 --policy walk.onnx --watch",
     "arkml run npc.wasm --instances 1000 --json",
+    "arkml run npc.wasm --trace npc.trace",
     'arkml run tool.wasm --cmdlet "infer all"',
     "arkml run module.wasm --invoke transform --input net.onnx --out net.crvo",
     'arkml run command.wasm --wasi --cmdlet "first second" --dir ./data:/data:ro',
@@ -72,6 +73,7 @@ class RunOptions:
             metavar="FILE", help="Write the last bytes that the guest returns to this file."
         ),
     ] = None
+    trace: options.TraceFile = None
     host: HostOptions
     watch: Annotated[
         bool,
@@ -115,7 +117,8 @@ def run(options: RunOptions) -> int:
     from arkml.cli.guest_task import print_complaints
 
     options.output.start_logs()
-    keep_apart(options.out, options.guest, options.host.policy)
+    keep_apart(options.out, options.guest, options.host.policy, options.trace)
+    keep_apart(options.trace, options.guest, options.host.policy)
     hive = options.grant()
     if options.data is not None:
         make_directory("--data", options.data)
@@ -124,6 +127,7 @@ def run(options: RunOptions) -> int:
         arguments=options.task.cmdlet or "",
         hive=hive,
         keep_stdout=options.output.as_json,
+        trace=options.trace,
     ) as host:
         if options.watch and options.host.policy is not None:
             options.host.watch_policy(host)

@@ -16,6 +16,7 @@ from arkml.base.handler_errors import is_of_handler
 from arkml.batches import ROW, Batch
 from arkml.errors import GuestError
 from arkml.guests.call_loop import CallLoop
+from arkml.guests.trace_recorder import TracedLoop
 from arkml.policies.choice_masks import ChoiceMasks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
@@ -56,6 +57,7 @@ class Group:
         self.guests = guests
         self.sessions = sessions
         self.is_of_guest = sessions[0].is_of_guest
+        self.traced = [guest for guest in guests if isinstance(guest, TracedLoop)]
         self._counts = [region.count() for region in regions]
         self._seconds = 0.0  # of runs that the accounts do not have yet
         self._older = 0.0  # of these, of runs before the present call
@@ -258,6 +260,10 @@ class Batcher:
             self._limit_run(self._most)
         # One store answers all with 1, Success plus one; guests that failed get their own below.
         self._words[self._answers] = 1
+        for group in self._groups:
+            if group.traced and group not in failed:
+                for guest in group.traced:
+                    guest.answered()
         errors = self._answer_alone(failed) if failed else {}
         if lockstep.spent > lockstep.alert:
             self.settle()

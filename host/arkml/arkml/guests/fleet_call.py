@@ -16,10 +16,11 @@ from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.shares import FRAMES_SEEN, LEAST, FleetShares
+from arkml.guests.trace_recorder import TracedFiber, TracedLoop
 from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import SHORT
-from arkml.runtime.exported_function import Numbers, RawCall, ResultRoom
+from arkml.runtime.exported_function import Number, Numbers, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
 from arkml.runtime.game_functions import BoundFunction
 from arkml.runtime.lockstep import Lockstep
@@ -105,6 +106,7 @@ class FleetCall:
                 self._order[guest.place] = index
         self._places = tuple(self._guests)
         self._everyone = tuple(self._guests.values())
+        self._traced = [guest for guest in self._everyone if isinstance(guest, TracedLoop)]
         self._functions = self._everyone[0].instance.module.game if self._everyone else ()
         self._is_frame = is_frame
         self._loops = _loops(self._everyone, function) if is_frame else None
@@ -144,6 +146,9 @@ class FleetCall:
         elif self._loops is not None:  # a resume costs less than a call of the C API (decision 15)
             lockstep.begin_frames(places, self._loops)
         self._begun, self._left = lockstep.begun, lockstep.left
+        for traced in self._traced:
+            index = self._order[traced.place]
+            traced.began(self._function, [_number_at(each, index) for each in arguments])
         try:
             self._serve(places)
         except BaseException as error:
@@ -155,6 +160,9 @@ class FleetCall:
         for place in lockstep.noted(places):
             if (guest := self._guests[place]).instance.failure is None:
                 guest.instance.news.tell()
+        for traced in self._traced:
+            if traced.place not in self._failed:
+                traced.returned()
         self._shares.frame += 1
         if budget is not None and (lockstep.spent > budget / 2 or self._held):
             self._evict(budget)
@@ -338,6 +346,9 @@ class FleetCall:
             error = raised
         else:
             lockstep.answer(index, columns)
+            for traced in self._traced:
+                if traced.place in places and isinstance(traced.fiber, TracedFiber):
+                    traced.fiber.game_answered()
         took = _clock() - began
         seconds = took if took < LONG else lockstep.counted(took)
         lockstep.charge_functions(index, seconds)
@@ -478,6 +489,14 @@ class FleetCall:
         for place, wait in waiting.items():
             if not wait.is_spin:  # else it is charged
                 held[place] = held.get(place, 0.0) + share
+
+
+def _number_at(argument: Numbers, index: int) -> Number:
+    """Return the argument of one guest, of an array or of a number for all."""
+    if isinstance(argument, int | float):
+        return argument
+    number: Number = argument.reshape(-1)[index if argument.ndim else 0].item()
+    return number
 
 
 def _loops(guests: Sequence[CallLoop], function: str) -> dict[int, RawCall] | None:

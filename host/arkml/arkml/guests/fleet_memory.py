@@ -14,10 +14,11 @@ import numpy.typing as npt
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import EntryPointMissing, GuestError, TooManyBytes, UsageError
 from arkml.guests.guest import Guest, calls_of
+from arkml.guests.instance import Instance
 from arkml.limits import whole_number
 from arkml.runtime import bindings, native
 from arkml.runtime.compiled_module import CompiledModule
-from arkml.runtime.memory import address_of
+from arkml.runtime.memory import PAGE, address_of
 from arkml.runtime.module.wasm_types import FunctionType, GlobalType
 
 _ADDRESS = FunctionType((), ("i32",))
@@ -134,6 +135,9 @@ class FleetMemory:
         plan = self._plan(target, size)
         if size and count:
             plan.scatter(rows)
+            for index, guest in enumerate(target.guests):
+                if (instance := calls_of(guest).instance).is_traced:
+                    plan.write_one(index, instance, rows[index].tobytes())
 
     def _plan(self, target: Target, size: int) -> _Plan:
         """Return where `size` bytes of each guest lie. The caller keeps calls out."""
@@ -262,6 +266,13 @@ class _Plan:
             if place:
                 ctypes.memmove(place, start, size)
             start += size
+
+    def write_one(self, index: int, instance: Instance, content: bytes) -> None:
+        """Write the row of one guest through its memory, which is told of it."""
+        if place := int(self._places[index]):
+            memory = instance.suspended_memory()
+            memory.pages = int(self._sizes[index]) // PAGE
+            memory.write(place - int(self._bases[index]), content)
 
     def _find_globals(self) -> None:
         """Note where the globals of the guests lie."""

@@ -396,6 +396,11 @@ class Guest(Sealed, Unique, Closing):
         """Return the module of a source. Raises ModuleError, and UsageError as `reload`."""
         if self._remake is None:
             raise UsageError(f"{self.name} is not the embedder's own: it cannot be reloaded")
+        if self._instance.is_traced:
+            raise UsageError(
+                f"{self.name} is traced, and a trace is of one module: reload it in a host without"
+                " trace="
+            )
         return self._remake.compile(source)
 
     def _keep_state(self, after: CompiledModule) -> bool:

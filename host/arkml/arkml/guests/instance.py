@@ -28,6 +28,7 @@ from arkml.errors import (
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.guests.news import GuestNews
+from arkml.guests.trace_points import TracePoints
 from arkml.limits import Limits
 from arkml.policies.demands import PolicyOffer
 from arkml.policies.library import PolicyLibrary
@@ -53,7 +54,7 @@ from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
 from arkml.runtime.wasi.shim import OURS
-from arkml.runtime.wasi.virtual import VirtualCalls, World
+from arkml.runtime.wasi.virtual import MachineWorld, VirtualCalls, World
 from arkml.runtime.wasi.waiting_calls import WasiCalls
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
@@ -126,14 +127,14 @@ class Instance(Unique):
     `number` is unique among the guests of a host. `give` is called with the number of bytes that
     the instance wants in all, and raises GuestMemoryFull; it is None without a limit. `released` is
     called when the instance is closed or dropped. `failure` is the error after which the instance
-    takes no more calls, or None.
+    takes no more calls, or None. `trace` records or replays what enters the guest; most have none.
     """
 
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
         "_is_freed", "_lent", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_snapshots",
-        "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure", "fiber",
-        "is_closed", "is_tight", "library", "limits", "lockstep", "module", "name", "news",
+        "_trace", "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure",
+        "fiber", "is_closed", "is_tight", "library", "limits", "lockstep", "module", "name", "news",
         "non_finite_features", "number", "place", "regions", "services", "sessions", "words",
     )  # fmt: skip
 
@@ -148,6 +149,7 @@ class Instance(Unique):
         wasi: WasiGrant | None = None,
         give: Callable[[int], None] | None = None,
         released: Callable[[Usage], object] = lambda _: None,
+        trace: TracePoints | None = None,
     ) -> None:
         self.name = name
         self.number = number
@@ -161,6 +163,7 @@ class Instance(Unique):
         self._columns = shared.columns
         self._released = released
         self._give = give
+        self._trace = trace
         world = shared.world
         self._warned = shared.warned
         self.non_finite_features = 0
@@ -172,7 +175,13 @@ class Instance(Unique):
         self._given_bytes = 0  # of those of the host, likewise
         self._snapshots: dict[weakref.ref[object], int] = {}
         self._sandbox = sandbox = Sandbox(
-            engine, module, shared.columns, shared.lockstep, wasi, virtual=world is not None
+            engine,
+            module,
+            shared.columns,
+            shared.lockstep,
+            wasi,
+            virtual=world is not None or trace is not None,
+            memory=None if trace is None else trace.memory(module.limits),
         )
         self._object_bytes = most_objects(module)
         self.control = sandbox.control
@@ -192,7 +201,7 @@ class Instance(Unique):
                 number,
                 limits=module.limits,
                 library=shared.library,
-                open_queue=self._open_queue,
+                open_queue=self.open_queue,
                 hives=shared.gateway,
                 clock=time.time_ns if world is None else world.time_of_day,
                 account=self.account,
@@ -208,7 +217,7 @@ class Instance(Unique):
             log = self.services.log.logger_name
             self.lockstep.log_levels.add(self.place, self.control, log, tuple(LEVELS.values()))
             self.news = GuestNews(sandbox, self._handlers)
-            self.fiber = Fiber(
+            self.fiber: Fiber = (Fiber if trace is None else trace.fiber)(
                 sandbox,
                 self.account,
                 shared.call_guard,
@@ -312,6 +321,8 @@ class Instance(Unique):
             given = others + min(left, most_memory(self.module))
             self._give(given)
             self._given_bytes = given
+        if self._trace is not None:
+            left = self._trace.limited(left)
         is_tight = self._sandbox.limit_memory(left)
         self.is_tight = is_tight or self._give is not None  # what it has less is given back
 
@@ -418,6 +429,8 @@ class Instance(Unique):
         finally:
             self._sandbox.close()
         self.library.workspace.leave(self.number)
+        if self._trace is not None:
+            self._trace.ended()
         self._released(self._final_usage)
         self._is_freed = True
 
@@ -466,6 +479,43 @@ class Instance(Unique):
             env.load(*state.compiler)
         self.services.begin_call()
         self.news.forget_call()
+        if self._trace is not None:
+            self._trace.restored()
+
+    @property
+    def is_traced(self) -> bool:
+        """True if what enters the guest is recorded, or comes from a record."""
+        return self._trace is not None
+
+    def copied(self) -> WasmState | None:
+        """Return a copy of memory and globals for a trace, None if instances cannot be copied."""
+        if _obstacle(self.module.binary, self.module.state.obstacle):
+            return None
+        return self._sandbox.save()
+
+    def go_back(self, wasm: WasmState) -> None:
+        """Have the memory and globals of a trace; queues are the caller's."""
+        self._sandbox.load(wasm)
+        self.services.begin_call()
+        self.news.forget_call()
+
+    @property
+    def most_memory(self) -> int:
+        """The bytes to which the memory may grow at most."""
+        return most_memory(self.module)
+
+    def copied_memory(self) -> bytes:
+        """Return a copy of the memory, also of a guest that has failed."""
+        return self._sandbox.save().memory
+
+    def suspended_memory(self) -> GuestMemory:
+        """Return the memory while the guest is suspended in a call, of the size that it has."""
+        return self._sandbox.memory
+
+    def hear_all(self) -> None:
+        """Have the host answer lines of the log of every level."""
+        self.lockstep.log_levels.remove(self.place)
+        self.words[(self.control + at.LOGGED) >> 2] = 0
 
     def become(self, module: CompiledModule) -> None:
         """Go on with another module of the same layout, with the call guard kept."""
@@ -546,17 +596,17 @@ class Instance(Unique):
         """Return a new object with the handlers of an import module."""
         services, memory = self.services, self._sandbox.memory
         if module == OURS:
-            if world is None:
+            if world is None and self._trace is None:
                 self._waiting.wasi = WasiCalls(grant, memory)
             else:
-                self._waiting.wasi = VirtualCalls(grant, memory, world)
+                self._waiting.wasi = VirtualCalls(grant, memory, world or MachineWorld())
             return self._waiting.wasi
         if module == "env":
             seed = f"{self.library.seed} {self.number}"
             return CompilerImports(memory, services.register_panic, services.log.say, world, seed)
         return services.handler(module)
 
-    def _open_queue(
+    def open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
     ) -> Region:
         """Make the queue of a new session and publish its address to the shim."""
@@ -570,6 +620,8 @@ class Instance(Unique):
         region = Region(columns, record, shape, key, released=released)
         self.regions[index] = region
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
+        if self._trace is not None:
+            self._trace.opened(index, handle, session)
         return region
 
     def warn_once(self, kind: str, text: str) -> None:
@@ -581,6 +633,8 @@ class Instance(Unique):
     def _forget_queue(self, index: int) -> None:
         self.regions.pop(index, None)
         self.sessions.pop(index, None)
+        if self._trace is not None:
+            self._trace.closed(index)
 
 
 def _limits_of(module: CompiledModule) -> Limits:

@@ -24,6 +24,8 @@ from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
 from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Compiled, Remake
+from arkml.guests.trace_points import TracePoints
+from arkml.guests.trace_recorder import GuestRecorder, Recorders
 from arkml.limits import Limits
 from arkml.policies.choices import Given, PolicyChoices
 from arkml.policies.describe import require_loadable
@@ -59,6 +61,13 @@ class Gateways(Protocol):
         """Deliver the rows that are still queued, and leave the runs."""
 
 
+class GuestTrace(TracePoints, Protocol):
+    """Records or replays one guest."""
+
+    def loop(self, instance: Instance) -> CallLoop:
+        """Return the loop that serves the guest's calls."""
+
+
 class GuestLoader:
     """
     Makes the guests of one host, which keep it alive.
@@ -66,7 +75,8 @@ class GuestLoader:
     `override` answers every guest in place of the models that it loads; a file that cannot act
     raises ModelRejected. Before it, `choices` answer the sessions that their keys mean; see
     `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
-    to `threads` threads run the guests of a fleet, and its policies. A loader that is dropped
+    to `threads` threads run the guests of a fleet, and its policies. `recorders` record what enters
+    guests. A loader that is dropped
     without `close` gives a ResourceWarning.
     """
 
@@ -83,8 +93,10 @@ class GuestLoader:
         gateways: Gateways,
         threads: int,
         choices: Mapping[object, Given] | None = None,
+        recorders: Recorders | None = None,
     ) -> None:
         self.limits = limits
+        self._recorders = recorders
         self._threads = threads
         self._helpers = Helpers(threads)
         self._models = ModelCache(limits)
@@ -202,14 +214,18 @@ class GuestLoader:
         name: str,
         shared: SharedResources,
         number: int | None = None,
+        trace: GuestTrace | None = None,
     ) -> CallLoop:
         """
         Make a guest, not initialized.
 
         `number` is that of a guest with another library that this one is a copy of: both have the
-        same noise.
+        same noise. `trace` replays the guest.
         """
-        return self._make(module, name, next(self._numbers) if number is None else number, shared)
+        if trace is None:
+            trace = self._recorder(module, name, None)
+        number = next(self._numbers) if number is None else number
+        return self._make(module, name, number, shared, trace)
 
     def fleet(
         self,
@@ -228,12 +244,15 @@ class GuestLoader:
         unclosed = Unclosed(f"<Fleet of {cut_repr(instances)} guests of {name}>")
         shared = self.trained(module, name, instances) if shared is None else shared
         shared = shared._replace(unclosed=unclosed)
+        if self._recorders is not None:
+            self._recorders.require_choice(instances)
 
         numbers = itertools.count()
 
         def make(label: int, module: CompiledModule) -> Guest:
             def calls_of(module: CompiledModule) -> CallLoop:
-                return self._make(module, f"{name}#{label}", next(numbers), shared)
+                trace = self._recorder(module, f"{name}#{label}", None if instances == 1 else label)
+                return self._make(module, f"{name}#{label}", next(numbers), shared, trace)
 
             return Guest(calls_of(module), compiled and Remake(compiled, calls_of))
 
@@ -273,6 +292,14 @@ class GuestLoader:
             stack.callback(engine.close)
             stack.callback(self._helpers.close)
             stack.callback(self._gateways.close)
+            if self._recorders is not None:
+                stack.callback(self._recorders.close)
+
+    def _recorder(
+        self, module: CompiledModule, name: str, index: int | None
+    ) -> GuestRecorder | None:
+        """Return what records a new guest, or None."""
+        return None if self._recorders is None else self._recorders.recorder(module, name, index)
 
     def _require_none_made(self) -> None:
         if any(maker() is not None for maker in list(self._makers.values())):
@@ -292,7 +319,12 @@ class GuestLoader:
         self.unclosed.warn(self)
 
     def _make(
-        self, module: CompiledModule, name: str, number: int, shared: SharedResources
+        self,
+        module: CompiledModule,
+        name: str,
+        number: int,
+        shared: SharedResources,
+        trace: GuestTrace | None,
     ) -> CallLoop:
         key, is_limited = next(self._keys), self._bytes.most is not None
         maker = _Maker()  # goes with this frame, wherever a signal handler ends it
@@ -312,13 +344,14 @@ class GuestLoader:
                         wasi=self.wasi,
                         give=partial(self._bytes.give, key) if is_limited else None,
                         released=partial(self._forget, key),
+                        trace=trace,
                     )
                 except BaseException:
                     self._bytes.leave(key)
                     raise
                 self._add_past()
                 self._instances[key] = weakref.ref(instance)
-                return CallLoop(instance)
+                return CallLoop(instance) if trace is None else trace.loop(instance)
         finally:
             del maker  # the frame itself lives on in a traceback
 

@@ -310,6 +310,10 @@ class Fiber:
         """Set the code that the suspended call returns to the guest."""
         self._words[self._answer] = code + 1
 
+    def answered_code(self) -> int:
+        """Return the code that was set for the suspended call."""
+        return self._words[self._answer] - 1
+
     def answer_value(self, value: int) -> None:
         """Set the value that the suspended call returns to the guest."""
         self._words[self._value] = value

@@ -30,6 +30,7 @@ from arkml.abi.schema import (
     Bytes,
     Function,
     Handle,
+    Lane,
     Out,
     OutBlock,
     Outcome,
@@ -150,7 +151,8 @@ class ImportCall:
         self._cannot_fail = function.outcome is Outcome.CODE and not function.errors
         self._has_output = leaves_by_pointer(function)
         self.is_value = function.outcome is Outcome.VALUE
-        self._is_float = self.is_value and function.returns is F64
+        self.is_float = self.is_value and function.returns is F64
+        self.is_log = function.lane is Lane.LOG
         self.leaves_nothing = function.leaves_nothing
         self._module = api.module
         self._function = function
@@ -178,7 +180,7 @@ class ImportCall:
                 memory.check(raw[-1], self._result_size())
             handler = getattr(handlers.modules[self._module], self._function.handler)
             value = handler(*[decode(memory, raw) for decode in self._decoders])
-            if self._is_float:  # in the place of the first argument
+            if self.is_float:  # in the place of the first argument
                 _F64.pack_into(arguments, position, value)
                 return int(ErrorCode.SUCCESS)
             if self.is_value:

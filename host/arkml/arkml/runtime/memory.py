@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 import re
+from collections.abc import Callable
 from typing import Any, SupportsIndex, TypeAlias
 
 from arkml.base.short_reprs import cut_repr
@@ -148,6 +149,22 @@ class GuestMemory:
             return self.read(pointer, kept).decode("utf-16-le", "replace")
         except InvalidArguments:
             return ""
+
+
+class WatchedMemory(GuestMemory):
+    """A guest's memory that reports all that its host writes into it."""
+
+    __slots__ = ("_wrote",)
+
+    def __init__(self, limits: Limits, wrote: Callable[[int, bytes], object]) -> None:
+        super().__init__(0, limits)
+        self._wrote = wrote
+
+    def write(self, pointer: int, data: bytes) -> None:
+        """Write as `GuestMemory` does, and report the bytes."""
+        super().write(pointer, data)
+        if data:
+            self._wrote(pointer, data)
 
 
 class GuestText:

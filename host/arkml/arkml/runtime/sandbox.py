@@ -92,8 +92,8 @@ class Sandbox:
     One instance of a program. Making it runs no guest code.
 
     `control` is the offset of the control block in the column memory, `memory` is the guest's
-    memory, and its call is at `place` of `lockstep`. With `virtual` the WASI clocks and random
-    numbers are answered by the host.
+    memory, which may be of the caller's own class, and its call is at `place` of `lockstep`. With
+    `virtual` the WASI clocks and random numbers are answered by the host.
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class Sandbox:
         wasi: WasiGrant | None,
         *,
         virtual: bool = False,
+        memory: GuestMemory | None = None,
     ) -> None:
         self.engine = engine
         self.program = program
@@ -115,7 +116,7 @@ class Sandbox:
         self._loop: ExportedFunction | None = None
         self.regions: dict[int, Region] = {}
         """The queues of the open sessions, by the index of their records."""
-        self.memory = GuestMemory(0, program.limits)
+        self.memory = GuestMemory(0, program.limits) if memory is None else memory
         self._growth = self._most = 0  # bytes that the memory may grow to, now and at most
         self._arena = arena = engine.arena
         wasi = self._wasi = wasi or NO_GRANT

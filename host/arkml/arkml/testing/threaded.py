@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
@@ -12,6 +13,7 @@ from arkml.errors import GuestError
 from arkml.guests.call_loop import Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
+from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Policies, Source, loader_of, read_source
 from arkml.limits import RUN_SECONDS, Budget, Limits, Threads
 from arkml.policies.given import PolicyFunction
@@ -148,6 +150,7 @@ class HostKeywords(TypedDict, total=False):
     hive: HiveGrant | None
     threads: Threads
     imports: Imports | None
+    trace: Trace | str | os.PathLike[str] | None
 
 
 class ThreadedHost(Sealed, Closing):

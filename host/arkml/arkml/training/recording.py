@@ -18,6 +18,7 @@ from arkml.base.short_reprs import short_repr
 from arkml.demonstrations.dataset import DemonstrationSet, outside, row_columns
 from arkml.demonstrations.demonstration_files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
+from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Source, own_source, read_source
 from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
@@ -150,6 +151,7 @@ def record(
     cmdlet: str | None = None,
     limits: Limits | None = None,
     imports: Imports | None = None,
+    trace: Trace | str | os.PathLike[str] | None = None,
     progress: RecordingProgress | None = None,
 ) -> Recording:
     """
@@ -179,6 +181,7 @@ def record(
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
+        trace: Records what enters the guest, as in `Host`.
         progress: Function that is called after each frame with the number of frames and the number
             of episodes that have ended.
 
@@ -222,6 +225,7 @@ def record(
         deterministic=deterministic,
         limits=limits,
         imports=imports,
+        trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)
         if doubt := period_doubt(compiled):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -114,6 +115,19 @@ class Region:
             return names.read(number, log)
         words[record + _SAID] = names.of(log)
         return read_log(log, self.batch().rows["metadata"])
+
+    def checksums(self) -> tuple[int, int, int]:
+        """Return checksums: of the rows, their features, and their given actions and metadata."""
+        batch, words, record, others = self.batch(), self._words, self._record.start, 0
+        if used := words[record + _USED]:
+            start = self._columns.arena.base + words[record + _METADATA]
+            others = zlib.crc32(ctypes.string_at(start, used))
+        given = batch.pushed_actions
+        if given is not None and (chosen := batch.rows["given"] != 0).any():
+            others = zlib.crc32(
+                given[chosen].data, others
+            )  # the rest of the column is of other submits
+        return zlib.crc32(batch.rows.data), zlib.crc32(batch.features.data), others
 
     def mentions(self, text: bytes) -> bool:
         """Return whether the bytes of the metadata contain a text, such as b"mask/"."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import Protocol
 
 from arkml.errors import InvalidArguments
 from arkml.runtime.memory import GuestMemory
-from arkml.runtime.wasi.clocks import Clocks
+from arkml.runtime.wasi.clocks import Clocks, MachineClocks
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.waiting_calls import Errno, WasiCalls
 
@@ -19,6 +20,14 @@ class World(Clocks, Protocol):
 
     def random(self, size: int) -> bytes:
         """Return the next `size` pseudo-random bytes."""
+
+
+class MachineWorld(MachineClocks):
+    """The machine's clocks and random numbers, of a guest whose host has to see what it gets."""
+
+    def random(self, size: int) -> bytes:
+        """Return random bytes."""
+        return os.urandom(size)
 
 
 class VirtualCalls(WasiCalls):

@@ -1,0 +1,49 @@
+"""The points at which a trace follows, or replays, what enters a guest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from arkml.limits import Limits
+from arkml.runtime.account import Account
+from arkml.runtime.call_guard import CallGuard
+from arkml.runtime.columns.slabs import Shape
+from arkml.runtime.fiber import Fiber
+from arkml.runtime.linker import Handlers
+from arkml.runtime.memory import GuestMemory
+from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.waits import Wait
+
+
+class TracePoints(Protocol):
+    """What an instance asks the trace that records or replays it; most have no trace at all."""
+
+    def memory(self, limits: Limits) -> GuestMemory:
+        """Return the memory through which the host writes into the guest."""
+
+    def fiber(
+        self,
+        sandbox: Sandbox,
+        account: Account,
+        call_guard: CallGuard,
+        handlers: Handlers,
+        wait: Callable[[], Wait | None],
+        name: str,
+    ) -> Fiber:
+        """Return the fiber that answers the guest."""
+
+    def opened(self, index: int, handle: int, shape: Shape) -> None:
+        """Take note of a new queue, at the index of its record."""
+
+    def closed(self, index: int) -> None:
+        """Take note that a queue is gone."""
+
+    def limited(self, size: int) -> int:
+        """Return the bytes to which the memory may grow, where the host would allow `size`."""
+
+    def restored(self) -> None:
+        """Take note that the guest has gone back to another state, between two calls."""
+
+    def ended(self) -> None:
+        """Take note that the instance is freed. A finalizer may call this."""

@@ -1,0 +1,499 @@
+"""Recorders of traces: they follow all that enters a guest, and hand it to a thread that writes."""
+
+from __future__ import annotations
+
+import operator
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from arkml.base.output_files import path_of
+from arkml.base.release import RELEASE
+from arkml.base.short_reprs import cut_repr, short_repr
+from arkml.errors import GuestError, GuestExit, GuestTrap, UsageError
+from arkml.guests.call_loop import CallLoop
+from arkml.guests.guest import SEED_EXPORT, initializers
+from arkml.guests.instance import Instance
+from arkml.guests.trace_events import (
+    Asked,
+    Called,
+    Cleared,
+    Closed,
+    End,
+    Event,
+    Failed,
+    GrowthLimited,
+    Head,
+    Imported,
+    Opened,
+    Returned,
+    SavedQueue,
+    Settled,
+    Start,
+    Submitted,
+    Ungrown,
+    Wrote,
+)
+from arkml.guests.trace_files import BlockKind, TraceFile, TraceWriter
+from arkml.limits import (
+    MIB,
+    RUN_SECONDS,
+    Budget,
+    Limits,
+    real_number,
+    require_whole,
+    whole_number,
+)
+from arkml.runtime import bindings
+from arkml.runtime.account import Account
+from arkml.runtime.call_guard import CallGuard
+from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.slabs import Shape
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.exported_function import ExportedFunction, Number
+from arkml.runtime.fiber import Fiber
+from arkml.runtime.linker import Handlers, import_calls
+from arkml.runtime.memory import GuestMemory, WatchedMemory
+from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.shim import control_block as at
+from arkml.runtime.shim.control_block import Reason
+from arkml.runtime.waits import Wait
+from arkml.runtime.wasi.linking import WasiGrant
+
+_clock = time.perf_counter
+_FLUSH_SECONDS = 1.0  # between two blocks: what a process that dies loses
+_MOST_EVENTS = 2_000  # in a block
+_MOST_BYTES = 1 * MIB  # of writes in a block
+_EVENT_BYTES = 100  # of an event, about
+_SHARE = 100  # copies of a memory take at most this part of the time
+_USUAL_MEMORY = 16 * MIB  # a larger one is copied less often, in proportion
+_ALL_MEMORY = 1 << 32
+_MOST_GUESTS = 64  # of a fleet, without a choice
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """
+    What a host records of its guests; see `Host`.
+
+    The first guest is recorded in the file of that path, further ones beside it: in `orc-2.trace`
+    for `orc.trace`. The guests of a fleet are recorded in a file each, `orc.7.trace` for the guest
+    at index 7.
+
+    Attributes:
+        path: The file, which is replaced.
+        guests: Indices of the guests of a fleet to record, such as `[0, 7]`; None records all, of
+            64 at most.
+        limit_bytes: Size of a file, above which the oldest segments are dropped.
+        snapshot_seconds: Time from one copy of a guest's memory to the next, 0 for a copy before
+            each call. A replay begins at a copy; memories over 16 MiB are copied less often.
+
+    Example:
+        trace = arkml.Trace("orc.trace", limit_bytes=1 << 20)
+        with arkml.Host(trace=trace) as host:
+            host.load("orc.wasm").update()
+
+    """
+
+    __repr__ = short_repr
+
+    path: str | os.PathLike[str]
+    guests: Sequence[int] | None = None
+    limit_bytes: int = 16 * MIB
+    snapshot_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        path_of(self.path, "trace")
+        object.__setattr__(self, "limit_bytes", require_whole("limit_bytes", self.limit_bytes))
+        seconds = real_number(self.snapshot_seconds)
+        if seconds is None or seconds < 0:
+            raise UsageError(
+                f"snapshot_seconds is {cut_repr(self.snapshot_seconds)}: it takes a number of"
+                " seconds from 0"
+            )
+        if self.guests is not None:
+            chosen = [whole_number(guest) for guest in self.guests]
+            if any(guest is None or guest < 0 for guest in chosen):
+                raise UsageError(
+                    f"guests is {cut_repr(self.guests)}: it takes indices in a fleet, as [0, 7]"
+                )
+            object.__setattr__(self, "guests", tuple(chosen))
+
+
+def trace_of(given: Trace | str | os.PathLike[str] | None) -> Trace | None:
+    """Return the trace that an embedder asks for. Raises UsageError."""
+    if given is None or isinstance(given, Trace):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Trace(given)
+    raise UsageError(f"trace is {cut_repr(given)}: it takes the path of a file, or arkml.Trace")
+
+
+class Recorders:
+    """
+    The recorders of one host's guests, with the thread that writes their files.
+
+    Args:
+        trace: What is recorded.
+        wasi: What the guests are granted. Raises UsageError for directories.
+        stub_missing: Whether unknown imports are stubs.
+
+    """
+
+    def __init__(self, trace: Trace, wasi: WasiGrant | None, *, stub_missing: bool) -> None:
+        if wasi is not None and wasi.directories:
+            raise UsageError(
+                f"a trace cannot have the files of {cut_repr(wasi.directories[0].guest)}: record"
+                " the guest without directories, or give it what it reads by calls"
+            )
+        self._trace = trace
+        self._wasi = wasi
+        self._stub_missing = stub_missing
+        self._writer = TraceWriter()
+        self._paths: set[Path] = set()
+
+    def require_choice(self, instances: int) -> None:
+        """Raise UsageError for a large fleet of which no guests are chosen."""
+        if self._trace.guests is None and instances > _MOST_GUESTS:
+            raise UsageError(
+                f"a fleet of {instances:,} guests would be recorded in as many files: choose some,"
+                " as in arkml.Trace('orc.trace', guests=[0, 7])"
+            )
+
+    def recorder(
+        self, module: CompiledModule, name: str, index: int | None
+    ) -> GuestRecorder | None:
+        """
+        Return the recorder of a new guest, None for one that is not chosen.
+
+        `index` is the guest's in its fleet, None for a guest by itself. Raises UsageError if the
+        file cannot be written.
+        """
+        trace = self._trace
+        if index is not None and trace.guests is not None and index not in trace.guests:
+            return None
+        path = Path(trace.path)
+        if index is not None:
+            path = path.with_name(f"{path.stem}.{index}{path.suffix}")
+        number, first = 1, path
+        while path in self._paths:
+            number += 1
+            path = first.with_name(f"{first.stem}-{number}{first.suffix}")
+        self._paths.add(path)
+        wasi = self._wasi
+        head = Head(
+            release=RELEASE,
+            module=module.digest,
+            name=name,
+            began=time.time_ns(),
+            limits=asdict(module.limits),
+            imports=[call.name for call in import_calls()],
+            game=[(each.module, each.name) for each in module.linkage.game],
+            stub_missing=self._stub_missing,
+            wasi=None if wasi is None else (list(wasi.arguments), dict(wasi.environment)),
+        )
+        self._writer.start()
+        file = TraceFile(self._writer, path, trace.limit_bytes, head)
+        return GuestRecorder(file, module, trace.snapshot_seconds)
+
+    def close(self) -> None:
+        """Wait until all files are written."""
+        self._writer.drain()
+
+
+class GuestRecorder:
+    """Records what enters one guest."""
+
+    def __init__(self, file: TraceFile, module: CompiledModule, seconds: float) -> None:
+        self._file = file
+        self._kinds = module.state.kinds
+        self._helpers = helpers(module)
+        self._start = module.info.startup.deferred
+        self._seconds = seconds
+        self._events: list[Event] = []
+        self._bytes = 0  # of writes in them
+        self._frame = 0
+        self._opened: dict[int, Opened] = {}
+        self._growth: int | None = None
+        self._follows = True
+        self._has_gap = self._has_failed = self._is_over = False
+        self._flush_at = 0.0
+        self._copy_at = _clock() + seconds
+        file.put(BlockKind.START, Start(0, None, b"", None, [], follows=False))
+
+    def memory(self, limits: Limits) -> GuestMemory:
+        """Return a memory that reports what the host writes."""
+        return WatchedMemory(limits, self._wrote)
+
+    def fiber(
+        self,
+        sandbox: Sandbox,
+        account: Account,
+        call_guard: CallGuard,
+        handlers: Handlers,
+        wait: Callable[[], Wait | None],
+        name: str,
+    ) -> Fiber:
+        """Return a fiber that reports its answers."""
+        return TracedFiber(self, sandbox, account, call_guard, handlers, wait, name)
+
+    def loop(self, instance: Instance) -> CallLoop:
+        """Return a loop that reports calls and answers."""
+        return TracedLoop(instance, self)
+
+    def opened(self, index: int, handle: int, shape: Shape) -> None:
+        """Record a new queue. Any thread may call it."""
+        event = Opened(index, handle, shape.training, shape.num_features, shape.num_actions)
+        self._opened[index] = event
+        self.add(event)
+
+    def closed(self, index: int) -> None:
+        """Record the end of a queue."""
+        if self._opened.pop(index, None) is not None:
+            self.add(Closed(index))
+
+    def limited(self, size: int) -> int:
+        """Record to which size the memory may grow."""
+        growth = min(max(0, size), _ALL_MEMORY)
+        if growth != self._growth:
+            self._growth = growth
+            self.add(GrowthLimited(growth))
+        return size
+
+    def restored(self) -> None:
+        """Begin a new segment with the next call."""
+        self._follows = False
+        self._flush_at = 0.0
+
+    def ended(self) -> None:
+        """Write the end of the trace. Safe in a finalizer."""
+        if not self._is_over:
+            self._is_over = True
+            self._flush()
+            self._file.put(BlockKind.END, End("failed" if self._has_failed else "closed"))
+
+    def called(
+        self, loop: CallLoop, function: str, arguments: Sequence[Number], data: bytes
+    ) -> None:
+        """Record the beginning of a call, of which no instruction has run."""
+        if (now := _clock()) >= self._flush_at:
+            self._turn(loop.instance, now)
+        if function not in self._helpers and (function != self._start or loop.is_command):
+            self._frame += 1
+        given = tuple(map(_plain, arguments)) if arguments else ()
+        self._events.append(Called(function, given, data, self._frame, loop.is_command))
+
+    def returned(self, value: Any) -> None:
+        """Record the end of a call."""
+        self._events.append(Returned(value))
+
+    def submitted(self, region: Region, index: int, code: int) -> None:
+        """Record the answer to a submit, before the guest is resumed."""
+        batch = region.batch()
+        actions = values = b""
+        if not code:
+            actions, values = batch.actions.tobytes(), batch.values.tobytes()
+            if not values.strip(b"\0"):
+                values = b""
+        self._bytes += len(actions) + len(values)
+        self.add(Submitted(index, code, len(batch), region.checksums(), actions, values))
+
+    def failed(self, error: GuestError | None) -> None:
+        """Record the error of a guest, at once."""
+        if error is None:
+            return
+        self._has_failed = True
+        code = ""
+        if isinstance(error, GuestTrap):
+            code = error.code
+        elif isinstance(error, GuestExit):
+            code = str(error.status)
+        self._events.append(Failed(type(error).__name__, str(error), code))
+        self._flush()
+
+    def add(self, event: Event) -> None:
+        """Record an event within a call."""
+        events = self._events
+        events.append(event)
+        if len(events) >= _MOST_EVENTS:
+            self._flush()
+
+    def _wrote(self, pointer: int, data: bytes) -> None:
+        self._bytes += len(data)
+        self.add(Wrote(pointer, data))
+        if self._bytes > _MOST_BYTES:
+            self._flush()
+
+    def _turn(self, instance: Instance, now: float) -> None:
+        """Begin a segment with a copy of the guest if it is time, else hand over the events."""
+        self._flush_at = now + min(_FLUSH_SECONDS, self._seconds)
+        if (now < self._copy_at and self._follows and not self._has_gap) or self._file.is_behind:
+            self._flush()
+            return
+        wasm = instance.copied()
+        if wasm is None:
+            self._copy_at = now + self._seconds if self._has_gap else float("inf")
+            self._flush()
+            return
+        queues = [_saved(instance.regions[index], each) for index, each in self._opened.items()]
+        follows = self._follows and not self._has_gap
+        state = Start(
+            self._frame,
+            wasm.memory,
+            bindings.packed_globals(wasm.globals, self._kinds),
+            self._growth,
+            queues,
+            follows,
+        )
+        self._flush()
+        self._file.put(BlockKind.START, state, len(wasm.memory))
+        self._follows, self._has_gap = True, False
+        share = len(wasm.memory) / _USUAL_MEMORY
+        took = _clock() - now
+        if self._seconds:
+            self._copy_at = now + max(self._seconds * max(1.0, share), _SHARE * took)
+
+    def _flush(self) -> None:
+        """Hand the events over to the thread that writes; leave them out where that is behind."""
+        events, self._events = self._events, []
+        size, self._bytes = self._bytes + _EVENT_BYTES * len(events), 0
+        if self._file.is_behind:
+            self._has_gap = True
+        if events and not self._has_gap:
+            self._file.put(BlockKind.EVENTS, events, size)
+
+
+class TracedFiber(Fiber):
+    """A fiber that reports the answers that its guest gets."""
+
+    __slots__ = ("_recorder",)
+
+    def __init__(
+        self,
+        recorder: GuestRecorder,
+        sandbox: Sandbox,
+        account: Account,
+        call_guard: CallGuard,
+        handlers: Handlers,
+        wait: Callable[[], Wait | None],
+        name: str,
+    ) -> None:
+        super().__init__(sandbox, account, call_guard, handlers, wait, name)
+        self._recorder = recorder
+
+    def call_game(self) -> None:
+        """Answer as `Fiber` does, and record the results."""
+        super().call_game()
+        self.game_answered()
+
+    def game_answered(self) -> None:
+        """Record the results of a function of the game."""
+        index = self._words[self._reason] - Reason.FIRST_GAME
+        _, count = self._sandbox.program.game[index].counts
+        start = self._sandbox.control + at.ARGUMENTS
+        self._recorder.add(Asked(index, bytes(self._bytes[start : start + 8 * count])))
+
+    def settle(self, wait: Wait) -> None:
+        """End a wait as `Fiber` does, and record the value."""
+        super().settle(wait)
+        if wait.answer is not None:
+            self._recorder.add(Settled(self._words[self._value]))
+
+    def _import(self, index: int) -> None:
+        regions = list(self._sandbox.regions.items())
+        waiting = [each for each in regions if each[1].count()]
+        super()._import(index)
+        words, recorder = self._words, self._recorder
+        for record, region in waiting:
+            if not region.count() and self._sandbox.regions.get(record) is region:
+                recorder.add(Cleared(record))
+        number = 0
+        if import_calls()[index].is_float:
+            number = self._numbers[(self._sandbox.control + at.ARGUMENTS) >> 3]
+        answer, refusal = words[self._answer], self._handlers.refusal
+        told = refusal[0] if refusal and answer != 1 else ""
+        recorder.add(Imported(index, answer, words[self._value], number, told))
+
+    def _grow(self) -> None:
+        super()._grow()
+        words, control = self._words, self._sandbox.control
+        if code := words[self._answer] - 1:
+            rows, size = (
+                words[(control + at.WANTED_ROWS) >> 2],
+                words[(control + at.WANTED_BYTES) >> 2],
+            )
+            self._recorder.add(Ungrown(rows, size, code))
+
+
+class TracedLoop(CallLoop):
+    """A loop that reports the calls of its guest and the answers to its submits."""
+
+    def __init__(self, instance: Instance, recorder: GuestRecorder) -> None:
+        super().__init__(instance)
+        self._recorder = recorder
+
+    def begin(
+        self,
+        function: str,
+        arguments: tuple[Number, ...] = (),
+        budget: Budget = RUN_SECONDS,
+        data: bytes = b"",
+    ) -> ExportedFunction:
+        """Start a call as `CallLoop` does, and record it."""
+        entry = super().begin(function, arguments, budget, data)
+        self.began(function, arguments, data)
+        return entry
+
+    def began(self, function: str, arguments: Sequence[Number], data: bytes = b"") -> None:
+        """Record a call that a fleet has begun."""
+        self._recorder.called(self, function, arguments, data)
+
+    def answer(self) -> Wait | None:
+        """Answer a submit as `CallLoop` does, and record the answer."""
+        waiting = super().answer()
+        self.answered()
+        return waiting
+
+    def answered(self) -> None:
+        """Record the answer to the submit that the guest is suspended in."""
+        index = self._words[self.fiber.record]
+        code = self.fiber.answered_code()
+        self._recorder.submitted(self._regions[index], index, code)
+
+    def end(self, entry: ExportedFunction) -> Any:
+        """Return the result of a call as `CallLoop` does, and record it."""
+        result = super().end(entry)
+        self._recorder.returned(result)
+        return result
+
+    def returned(self) -> None:
+        """Record the end of a call in a fleet."""
+        self._recorder.returned(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail the guest as `CallLoop` does, and record the error."""
+        super().fail(error)
+        self._recorder.failed(self.instance.failure)
+
+
+def helpers(module: CompiledModule) -> frozenset[str]:
+    """Return the functions whose calls prepare a guest, or another call, and are no frames."""
+    return frozenset((*initializers(module), SEED_EXPORT, "ark_alloc", "ark_free"))
+
+
+def _plain(number: Number) -> int | float:
+    """Return an argument, such as a number of numpy, as one of Python."""
+    if type(number) in (int, float):
+        return number
+    try:
+        return operator.index(number)  # type: ignore[arg-type]  # a TypeError is meant
+    except TypeError:
+        return float(number)
+
+
+def _saved(region: Region, opened: Opened) -> SavedQueue:
+    rows = region.save()
+    return SavedQueue(opened, (), (), b"") if rows is None else SavedQueue(opened, *rows)

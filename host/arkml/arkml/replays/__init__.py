@@ -1,0 +1,1 @@
+"""Replays of traces: what a guest did, played again without its policy, hive or game."""

@@ -1,0 +1,666 @@
+"""Traces and replays: what a guest did is played again, and a difference is named."""
+
+# ruff: noqa: ARG001  `library` is a way of rounds
+import zlib
+from contextlib import suppress
+
+import msgspec
+import numpy as np
+import pytest
+from tests.integration.command_line import arkml as invoke
+from tests.integration.guest_text import (
+    ACTOR,
+    GUESTS,
+    LOG,
+    data,
+    function,
+    i32,
+    module,
+    wasi,
+)
+from tests.integration.test_fleet_arrays import PLAYER
+from tests.unit import policy_models as build
+from tests.unit.policy_models import node, port, weight
+
+import arkml
+from arkml import Memory, Replay, Trace, game_function
+from arkml.errors import GuestTimeout, GuestTrap, ReplayDiffers, TraceRefused, UsageError
+from arkml.guests import trace_files
+from arkml.guests.trace_events import Called, Imported, Submitted
+from arkml.guests.trace_files import BlockKind, read_trace
+from arkml.limits import Limits
+from arkml.runtime import native
+from arkml.runtime.memory import PAGE
+
+APPLETS = (
+    "as_applet", "as_language", "c_applet", "c_cartpole", "c_corridor", "c_drift", "c_echo",
+    "c_lander", "c_maze", "c_pendulum_nan_features", "cpp_command", "cpp_constructors",
+)  # fmt: skip
+
+
+@pytest.fixture(params=["native", "python"])
+def library(request, monkeypatch):
+    """Rounds are made by the native library, or in Python."""
+    if request.param == "python":
+        monkeypatch.setattr(native, "LIBRARY", None)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "guest.trace"
+
+
+def often(path, **options):
+    """A trace with a copy before each call, so that all memory is compared after each."""
+    return Trace(path, snapshot_seconds=0, **options)
+
+
+def played(path, source):
+    """Replay a trace from end to end, go back, and return its frames."""
+    with Replay(path, source) as replay:
+        frames = list(replay)
+        assert not replay.ending
+        assert replay.frame == replay.last
+        middle = (replay.first + replay.last) // 2
+        assert replay.to(middle).frame == middle
+        assert replay.to(replay.last).frame == replay.last
+        return frames
+
+
+@pytest.mark.parametrize("name", APPLETS)
+def test_applets_replay_equal(make_host, path, name):
+    source = GUESTS / f"{name}.wasm"
+    host = make_host(trace=often(path), wasi=arkml.WasiGrant())
+    guest = host.load(source)
+    for _ in range(40):
+        guest.update()
+    submits = guest.statistics.submits
+    host.close()
+
+    frames = played(path, source)
+    assert len(frames) == 40
+    assert sum(len(frame.submits) for frame in frames) == submits
+
+
+def scaled():
+    return weight("w", np.array([[0.5], [-0.25]]))
+
+
+STOCHASTIC = build.model(
+    [node("MatMul", "obs w", "mean"), node("Add", "mean epsilon", "actions")],
+    [port("obs", "N", 2), port("epsilon", "N", 1)],
+    [port("actions", "N", 1)],
+    [scaled()],
+)
+RECURRENT = build.model(
+    [
+        node("MatMul", "obs w", "seen"),
+        node("Add", "seen memory_in", "memory_out"),
+        node("Identity", "memory_out", "actions"),
+    ],
+    [port("obs", "N", 2), port("memory_in", "N", 1)],
+    [port("actions", "N", 1), port("memory_out", "N", 1)],
+    [scaled()],
+)
+
+
+@pytest.mark.parametrize("policy", [STOCHASTIC, RECURRENT], ids=["stochastic", "recurrent"])
+def test_answers_of_policies_are_played_again_without_them(make_host, path, policy):
+    host = make_host(trace=often(path), policy=policy)
+    guest = host.load(ACTOR, name="actor")
+    guest.call("open")
+    answered = []
+    for _ in range(12):
+        guest.call("step", 3)
+        answered.append([guest.call("action", row) for row in range(3)])
+    host.close()
+
+    frames = [frame for frame in played(path, ACTOR) if frame.function == "step"]
+    assert len(frames) == 12
+    for frame, actions in zip(frames, answered, strict=True):
+        (submit,) = frame.submits
+        assert submit.actions[:, 0].tolist() == actions
+        assert submit.rows["id"].tolist() == [2, 1, 0]
+        assert submit.observations.shape == (3, 2)
+    assert len({tuple(actions) for actions in answered}) == 12
+
+
+def test_masked_choices_of_a_training_are_recorded_by_record(path, tmp_path):
+    source = GUESTS / "c_choosers.wasm"
+    arkml.record(
+        source,
+        lambda rows: np.zeros((len(rows), 2), np.float32),
+        tmp_path / "rows.npz",
+        behavior="picker",
+        frames=30,
+        trace=often(path),
+    )
+    frames = played(path, source)
+
+    assert len(frames) == 30
+    submits = [submit for frame in frames for submit in frame.submits]
+    assert any(submit.rows["metadata"].any() for submit in submits)
+    assert all(submit.training for submit in submits)
+
+
+ASKING = module(
+    function(
+        "ark_applet_update", "(call $fill (i32.const 64) (call $ask (f32.load (i32.const 0))))"
+    ),
+    function("place", "(f32.store (i32.const 0) (local.get 0))", "(param f32)"),
+    function("seen", "(i32.load (i32.const 64))", result="i32"),
+    imports=[
+        '(import "env" "ask" (func $ask (param f32) (result i32)))',
+        '(import "env" "fill" (func $fill (param i32 i32)))',
+    ],
+)
+
+
+def fill(memory: Memory, pointer: int, number: int) -> None:
+    memory.write(pointer, number.to_bytes(4, "little"))
+
+
+def test_functions_of_the_game_and_what_they_write(make_host, path):
+    numbers = iter(range(100, 200))
+    game = {("env", "ask"): lambda _: next(numbers), ("env", "fill"): fill}
+    host = make_host(trace=often(path), imports=game)
+    guest = host.load(ASKING)
+    for _ in range(5):
+        guest.call("place", 2.5)
+        guest.update()
+        guest.write_memory(128, b"written")
+    seen = guest.call("seen")
+    host.close()
+
+    assert seen == 104
+    with Replay(path, ASKING) as replay:
+        frames = list(replay)
+        assert frames[-1].result == 104
+        assert frames[0].arguments == (2.5,)
+        assert replay.read_memory(128, 7) == b"written"
+        replay.to(2)
+        assert replay.read_memory(64, 4) == (100).to_bytes(4, "little")
+        assert replay.read_memory(128, 7) == bytes(7)
+
+
+@game_function(many=True)
+def ask_all(xs):
+    return np.arange(len(xs), dtype=np.int32) + xs.astype(np.int32)
+
+
+def test_guests_of_a_fleet_have_a_file_each(make_host, path, library):
+    host = make_host(
+        trace=often(path, guests=[0, 2]),
+        imports={("env", "ask"): ask_all, ("env", "fill"): fill},
+    )
+    fleet = host.fleet(ASKING, 3)
+    for frame in range(4):
+        fleet.call("place", float(frame))
+        fleet.update()
+    seen = fleet.call("seen").values
+    host.close()
+
+    assert not path.with_name("guest.1.trace").exists()
+    for index in (0, 2):
+        with Replay(path.with_name(f"guest.{index}.trace"), ASKING) as replay:
+            assert [frame.function for frame in replay] == [
+                *["place", "ark_applet_update"] * 4,
+                "seen",
+            ]
+            assert replay.read_memory(64, 4) == seen[index].to_bytes(4, "little")
+
+
+def test_arrays_that_enter_a_fleet_are_in_its_traces(make_host, path, library):
+    host = make_host(trace=often(path))
+    fleet = host.fleet(PLAYER, 3)
+    for frame in range(5):
+        xs = np.arange(3, dtype=np.float32) + frame
+        fleet.call("player", xs, 0.5)
+        fleet.write("fixed", np.float32([[frame, 2 * frame]] * 3))
+        fleet.call("lie", [64, 72][frame % 2])
+        assert fleet.update() == {}
+    host.close()
+    for index in range(3):
+        played(path.with_name(f"guest.{index}.trace"), PLAYER)
+
+
+def test_a_traced_guest_is_not_reloaded(make_host, path):
+    guest = make_host(trace=path).load(GUESTS / "c_applet.wasm")
+    with pytest.raises(UsageError, match="is traced, and a trace is of one module"):
+        guest.reload(GUESTS / "c_applet.wasm")
+
+
+def test_a_fleet_answered_by_one_run_replays_guest_by_guest(make_host, path, library):
+    source = GUESTS / "c_applet.wasm"
+    host = make_host(trace=often(path))
+    fleet = host.fleet(source, 3)
+    for _ in range(20):
+        fleet.update()
+    host.close()
+
+    for index in range(3):
+        frames = played(path.with_name(f"guest.{index}.trace"), source)
+        assert sum(len(frame.submits) for frame in frames) == 20
+
+
+def test_a_large_fleet_needs_a_choice(make_host, path):
+    host = make_host(trace=path)
+    with pytest.raises(UsageError, match=r"65 guests .* guests=\[0, 7\]"):
+        host.fleet(GUESTS / "c_applet.wasm", 65)
+
+
+WORLDLY = module(
+    function(
+        "ark_applet_update",
+        f"""(drop (call $clock_time_get {i32(0)} (i64.const 0) {i32(0)}))
+        (drop (call $clock_time_get {i32(1)} (i64.const 0) {i32(8)}))
+        (drop (call $random_get {i32(16)} {i32(8)}))
+        (drop (call $sched_yield))
+        (drop (call $environ_get {i32(128)} {i32(256)}))""",
+    ),
+    imports=[
+        wasi("clock_time_get", "i32 i64 i32"),
+        wasi("random_get", "i32 i32"),
+        wasi("environ_get", "i32 i32"),
+        wasi("sched_yield", ""),
+    ],
+)
+
+
+def test_clocks_random_numbers_and_variables_of_wasi(make_host, path):
+    host = make_host(trace=often(path), wasi=arkml.WasiGrant(environment={"HOME": "/orc"}))
+    guest = host.load(WORLDLY)
+    for _ in range(5):
+        guest.update()
+    seen = guest.read_memory(0, 512)
+    host.close()
+
+    assert b"HOME=/orc" in seen
+    with Replay(path, WORLDLY) as replay:
+        assert len(list(replay)) == 5
+        assert replay.read_memory(0, 512) == seen
+
+
+def test_files_of_wasi_cannot_be_recorded(make_host, path, tmp_path):
+    grant = arkml.WasiGrant(directories=[arkml.Directory(tmp_path, "/data")])
+    with pytest.raises(UsageError, match=r"files of '/data'"):
+        make_host(trace=path, wasi=grant)
+
+
+COUNTING = module(
+    "(global $frame (mut i32) (i32.const 0))",
+    data(900, b"frame"),
+    function(
+        "ark_applet_update",
+        f"""(global.set $frame (i32.add (global.get $frame) {i32(1)}))
+        (i32.store {i32(65528)} (global.get $frame))
+        (drop (call ${LOG} {i32(2)} {i32(900)} {i32(5)}))
+        (if (i32.eq (global.get $frame) {i32(7)}) (then
+          (drop (i32.load (i32.add {i32(65535)} (global.get $frame))))))""",
+    ),
+    uses=[LOG],
+)
+
+
+def failure_of(guest):
+    """Step a guest until it traps, and return its error."""
+    for _ in range(10):
+        with suppress(GuestTrap):
+            guest.update()
+        if guest.failure is not None:
+            return guest.failure
+    raise AssertionError("it lives")
+
+
+def test_a_trap_is_played_again_with_its_frames_and_memory(make_host, path):
+    host = make_host(trace=path)
+    guest = host.load(COUNTING, name="orc")
+    live = failure_of(guest)
+    host.close()
+
+    with Replay(path, COUNTING) as replay:
+        *_, last = replay
+        assert last.frame == replay.last == 7
+        assert str(last.error) == str(live)
+        assert last.error.frames == live.frames
+        start, content = replay.memory_at_fault()
+        assert start + len(content) == PAGE
+        assert content[-8:-4] == (7).to_bytes(4, "little")
+        replay.to(3)
+        assert replay.failure is None
+        assert replay.read_memory(65528, 4) == (3).to_bytes(4, "little")
+        assert replay.to(7).error.frames == live.frames
+
+
+def test_a_trace_is_complete_when_the_guest_has_trapped(make_host, path):
+    host = make_host(trace=path)
+    guest = host.load(COUNTING)
+    failure_of(guest)
+    guest.close()
+    host.close()
+
+    assert read_trace(path).end == "failed"
+
+
+def test_a_panic_has_its_text_again(make_host, path):
+    source = GUESTS / "as_abort.wasm"
+    host = make_host(trace=path)
+    guest = host.load(source)
+    live = failure_of(guest)
+    host.close()
+
+    with Replay(path, source) as replay:
+        *_, last = replay
+        assert last.error.panic == live.panic
+
+
+def test_a_guest_that_spun_is_stopped_again(make_host, path):
+    spinning = module(function("ark_applet_update", "(loop $on (br $on))"))
+    host = make_host(trace=path, limits=Limits(run_seconds=0.2))
+    guest = host.load(spinning)
+    with pytest.raises(GuestTimeout):
+        guest.update()
+    host.close()
+
+    with Replay(path, spinning) as replay:
+        (frame,) = replay
+        assert isinstance(frame.error, GuestTimeout)
+        assert "ran for" in frame.stopped
+
+
+def test_a_guest_that_went_back_is_followed(make_host, path):
+    host = make_host(trace=path)
+    guest = host.load(COUNTING)
+    guest.update()
+    saved = guest.snapshot()
+    for _ in range(3):
+        guest.update()
+    guest.restore(saved)
+    guest.update()
+    host.close()
+
+    with Replay(path, COUNTING) as replay:
+        assert [frame.frame for frame in replay] == [1, 2, 3, 4, 5]
+        assert replay.read_memory(65528, 4) == (2).to_bytes(4, "little")
+
+
+def blocks(path):
+    """The kinds and the starts of the blocks of a file."""
+    content, at = path.read_bytes(), 13
+    while at < len(content):
+        kind, size, _ = trace_files._BLOCK.unpack_from(content, at)
+        yield kind, at, at + trace_files._BLOCK.size + size
+        at += trace_files._BLOCK.size + size
+
+
+def changed(path, change, kind=BlockKind.EVENTS, number=0):
+    """Write the file anew, with the contents of one block changed and its checksum right."""
+    content = path.read_bytes()
+    found = [each for each in blocks(path) if each[0] == kind]
+    _, start, stop = found[number]
+    packed = content[start + trace_files._BLOCK.size : stop]
+    inside = msgspec.msgpack.decode(zlib.decompress(packed))
+    change(inside)
+    block = trace_files._block(kind, inside)
+    path.write_bytes(content[:start] + block + content[stop:])
+
+
+@pytest.fixture
+def recorded(make_host, path):
+    """A trace of ACTOR, with five steps of two agents."""
+    host = make_host(trace=path)
+    guest = host.load(ACTOR, name="actor")
+    guest.call("open")
+    for _ in range(5):
+        guest.call("step", 2)
+    host.close()
+    return path
+
+
+def test_another_module_is_refused(recorded):
+    with pytest.raises(TraceRefused, match=r"of actor, whose module has the digest .* c_applet"):
+        Replay(recorded, GUESTS / "c_applet.wasm")
+
+
+def test_a_trace_without_end_is_played_to_where_it_stops(recorded):
+    end = next(start for kind, start, _ in blocks(recorded) if kind == BlockKind.END)
+    recorded.write_bytes(recorded.read_bytes()[:end])
+
+    with Replay(recorded, ACTOR) as replay:
+        assert len(list(replay)) == 6
+        assert replay.ending == (
+            "the trace has no end after frame 6: its process ended before the guest was closed"
+        )
+
+
+def test_a_trace_that_ends_within_a_call_says_so(recorded):
+    def cut(events):
+        del events[next(i for i in range(len(events) - 1, 0, -1) if events[i][0] == 7) :]
+
+    changed(recorded, cut)
+    with Replay(recorded, ACTOR) as replay:
+        *_, last = replay
+        assert last.stopped == "the trace ends within frame 6"
+
+
+def test_a_cut_or_altered_trace_is_played_up_to_there_or_refused(recorded):
+    content = recorded.read_bytes()
+    for cut in range(0, len(content), 7):
+        recorded.write_bytes(content[:cut])
+        outcome(recorded)
+    for place in range(0, len(content), 7):
+        altered = bytearray(content)
+        altered[place] ^= 0x55
+        recorded.write_bytes(altered)
+        assert outcome(recorded) != "whole" or place < 13
+
+
+def outcome(path):
+    """Replay a file to its end; every fault is told by a sentence."""
+    try:
+        with Replay(path, ACTOR) as replay:
+            list(replay)
+            return "whole" if not replay.ending else "partial"
+    except TraceRefused:
+        return "refused"
+
+
+def test_contents_that_cannot_be_are_refused(recorded):
+    content = recorded.read_bytes()
+    for seed in range(150):
+        recorded.write_bytes(content)
+        changed(recorded, lambda events, seed=seed: scrambled(events, seed))
+        with suppress(TraceRefused, ReplayDiffers), Replay(recorded, ACTOR) as replay:
+            assert len(list(replay)) <= 6
+
+
+def scrambled(events, seed):
+    """Change one number, text or list of bytes of an event."""
+    random = np.random.default_rng(seed)
+    event = events[random.integers(len(events))]
+    place = int(random.integers(len(event)))
+    strange = [0, 1, 7, 9, 255, 1 << 31, (1 << 32) - 1, 1 << 40, b"", b"x" * 9, "open", None, []]
+    event[place] = strange[random.integers(len(strange))]
+
+
+def test_a_later_version_is_refused(recorded):
+    content = bytearray(recorded.read_bytes())
+    content[12] = 9
+    recorded.write_bytes(content)
+    with pytest.raises(TraceRefused, match=r"version 9 .* reads version 1"):
+        Replay(recorded, ACTOR)
+    with pytest.raises(TraceRefused, match=r"is not a trace of a guest"):
+        Replay(ACTOR, ACTOR)
+
+
+def test_the_first_frame_that_differs_is_named(recorded):
+    def alter(events):
+        submits = [event for event in events if event[0] == 7]
+        submits[2][4][1] ^= 1  # the checksum of its observations
+
+    changed(recorded, alter)
+    with Replay(recorded, ACTOR) as replay, pytest.raises(ReplayDiffers) as caught:
+        list(replay)
+    assert caught.value.frame == 4
+    assert str(caught.value) == (
+        "frame 4 differs: the observations of a submit of 2 rows are not the same"
+    )
+
+
+def test_a_memory_that_differs_is_named(make_host, path):
+    host = make_host(trace=often(path))
+    guest = host.load(COUNTING)
+    for _ in range(4):
+        guest.update()
+    host.close()
+
+    def alter(start):
+        start[1] = start[1][:300] + b"!" + start[1][301:]
+
+    changed(path, alter, BlockKind.START, 3)
+    with Replay(path, COUNTING) as replay, pytest.raises(ReplayDiffers) as caught:
+        list(replay)
+    assert str(caught.value) == "frame 2 differs: the byte at 0x12c is 0x00 after it, and was 0x21"
+
+
+def test_a_file_stays_below_its_limit_and_keeps_the_last_segments(make_host, path):
+    noise = np.random.default_rng(0).bytes(20_000)  # does not compress
+    host = make_host(trace=often(path, limit_bytes=200_000))
+    guest = host.load(COUNTING)
+    guest.write_memory(1000, noise)
+    for _ in range(6):
+        guest.update()
+    for _ in range(40):
+        guest.write_memory(1000, noise)
+    host.close()
+    assert path.stat().st_size <= 200_000
+    whole = read_trace(path)
+    assert whole.end == "closed"
+
+    host = make_host(trace=often(path, limit_bytes=100_000))
+    guest = host.load(ACTOR)
+    guest.write_memory(1 << 16, noise)
+    guest.call("open")
+    for _ in range(30):
+        guest.call("step", 2)
+    host.close()
+    assert path.stat().st_size <= 100_000
+    with Replay(path, ACTOR) as replay:
+        assert replay.first > 1
+        assert [frame.frame for frame in replay] == list(range(replay.first, 32))
+        assert len(next(iter([replay.to(31)])).submits) == 1
+
+
+def test_a_disk_that_is_behind_costs_a_gap_and_no_frame(make_host, path, monkeypatch):
+    host = make_host(trace=often(path))
+    guest = host.load(COUNTING)
+    guest.update()
+    guest.update()
+    monkeypatch.setattr(trace_files, "_MOST_WAITING", 0)
+    guest.update()
+    guest.update()
+    monkeypatch.undo()
+    guest.update()
+    guest.update()
+    host.close()
+
+    with Replay(path, COUNTING) as replay:
+        assert [frame.frame for frame in replay] == [1, 5, 6]
+        assert replay.read_memory(65528, 4) == (6).to_bytes(4, "little")
+        with pytest.raises(UsageError, match="frame 3 is in a gap of the trace"):
+            replay.to(3)
+
+
+def test_a_command_line_plays_a_trace(tmp_path):
+    trace, source = tmp_path / "c.trace", GUESTS / "c_applet.wasm"
+    run = invoke("run", source, "--frames", "20", "--trace", trace)
+    assert run.status == 0, run.err
+
+    whole = invoke("replay", trace, source, "--json").json
+    assert (whole["first"], whole["last"], whole["frame"], whole["equal"]) == (1, 20, 20, True)
+    found = invoke("replay", trace, source, "--to", "5", "--break-when", "agent == 3", "--json")
+    assert found.json["frame"] == 6
+    assert len(found.json["submits"][0]["observations"]) == 8
+    shown = invoke("replay", trace, source, "--to", "7")
+    assert "frame 7, ark_applet_update()" in shown.out
+    other = invoke("replay", trace, GUESTS / "c_lines.wasm")
+    assert other.status == 2
+    assert "the trace is of c_applet.wasm" in other.err
+    over = invoke("run", source, "--trace", source)
+    assert over.status == 2
+    assert "is the file that is read" in over.err
+
+
+def test_a_command_line_names_the_frame_that_differs(recorded, tmp_path):
+    source = tmp_path / "actor.wat"
+    source.write_bytes(ACTOR)
+
+    def alter(events):
+        next(event for event in events if event[0] == 7)[3] += 1
+
+    changed(recorded, alter)
+    done = invoke("replay", recorded, source, "--json")
+    assert done.status == 1
+    assert done.json["error"] == ("frame 2 differs: the guest submits 2 rows, and submitted 3")
+
+
+def test_conditions_stop_a_replay(recorded):
+    with Replay(recorded, ACTOR) as replay:
+        found = replay.until("frame >= 3 and agent == 1 and observation[0] > 0.4")
+        assert found.frame == 3
+        assert replay.until("not (action[0] < 1e9)") is None
+        replay.to(0)
+        assert replay.until("rows == 0").frame == 1
+        assert replay.until("0.4 < reward * 2 / 2 <= abs(-0.5) and state == running").frame == 2
+        replay.to(1)
+        with pytest.raises(UsageError, match=r"asks for observation\[2\]: the guest has 2, from 0"):
+            replay.until("observation[2] > 0")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "import os", "open('x')", "reward.real > 0", "__import__", "[1]", "reward in (1, 2)",
+        "(lambda: 1)()", "observation[-1] > 0", "observation['x'] > 0", "1 if 1 else 2", "a" * 2000,
+        "9**9**9 > 1", "(" * 500 + "1" + ")" * 500, "-" * 900 + "1",
+    ],
+)  # fmt: skip
+def test_other_texts_are_no_conditions(recorded, text):
+    with Replay(recorded, ACTOR) as replay, pytest.raises(UsageError, match="condition"):
+        replay.until(text)
+
+
+def test_frames_that_are_not_in_the_trace_are_refused(recorded):
+    with Replay(recorded, ACTOR) as replay:
+        for wrong in (-1, 7, 1.5, True):
+            with pytest.raises(UsageError, match="it has 1 to 6"):
+                replay.to(wrong)
+
+
+def test_what_is_recorded_of_a_call(recorded):
+    (segment,) = read_trace(recorded).segments
+    events = segment.events()
+
+    calls = [event for event in events if isinstance(event, Called)]
+    assert [call.frame for call in calls] == [1, 2, 3, 4, 5, 6]
+    assert sum(isinstance(event, Imported) for event in events) == 1
+    submits = [event for event in events if isinstance(event, Submitted)]
+    assert {len(event.actions) for event in submits} == {8}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trace": 5}, "trace is 5"),
+        ({"trace": "/nowhere/x.trace"}, "cannot be written: No such file"),
+    ],
+)
+def test_what_cannot_be_a_trace_is_refused(make_host, options, message):
+    with pytest.raises(UsageError, match=message):
+        make_host(**options).load(COUNTING)
+    with pytest.raises(UsageError, match="limit_bytes is 0"):
+        Trace("x", limit_bytes=0)
+    with pytest.raises(UsageError, match="snapshot_seconds is -1"):
+        Trace("x", snapshot_seconds=-1)
+    with pytest.raises(UsageError, match="guests is"):
+        Trace("x", guests=[-1])
