@@ -213,22 +213,25 @@ class Sandbox:
         content = ctypes.string_at(self._native_memory.base, pages * PAGE)
         return WasmState(content, self._globals.read())
 
-    def load(self, state: WasmState) -> None:
+    def load(self, state: WasmState) -> bool:
         """
         Set the memory and the globals to a saved state.
 
         A memory that has grown since is made anew, with all of the instance: only so it gets
-        smaller. Raises MemoryLimitExceeded.
+        smaller. Returns True then: addresses of exported functions are others. Raises
+        MemoryLimitExceeded.
         """
         size = len(state.memory)
         more = size // PAGE - self._native_memory.pages()
-        if more < 0:
+        is_renewed = more < 0
+        if is_renewed:
             self._renew()
             more = size // PAGE - self._native_memory.pages()
         if more > 0:
             self._reserve(self._native_memory, more)
         ctypes.memmove(self._native_memory.base, state.memory, size)
         self._globals.write(state.globals)
+        return is_renewed
 
     @cached_property
     def _globals(self) -> bindings.Globals:
@@ -238,6 +241,7 @@ class Sandbox:
 
     def _renew(self) -> None:
         """Make the instance anew, in the same place. The guest is in no call."""
+        allowed = self._growth
         store = self._limited(self._wasi)
         self._store.replace(store)
         self.context = self._store.context
@@ -245,6 +249,7 @@ class Sandbox:
         self._loop = None
         vars(self).pop("_globals", None)
         self._build(self._wasi, virtual=self._is_virtual)
+        self.limit_memory(allowed)
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
         """Return the result of a function that reads the guest; see `GuestStore.read`."""
