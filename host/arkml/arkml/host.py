@@ -306,7 +306,9 @@ class Host(Sealed, Unique, Closing):
             again = host.restore("orc.state", "orc.wasm")
 
         """
-        saved = state if isinstance(state, GuestSnapshot) else GuestSnapshot.load(state)
+        saved = state
+        if not isinstance(saved, GuestSnapshot):
+            saved = GuestSnapshot.load(saved, most_bytes=self.limits.guest_bytes)
         guest = self.load(source, name=name, initialize=False)
         try:
             guest.restore(saved)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from heapq import nlargest
-from itertools import count
+from itertools import count, zip_longest
 from operator import attrgetter
 from typing import NamedTuple, SupportsIndex
 
@@ -19,7 +19,7 @@ from arkml.base.closing import Closing, Unique
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
-from arkml.errors import GuestBusy, GuestError, UsageError
+from arkml.errors import GuestBusy, GuestError, StateRefused, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
@@ -35,6 +35,7 @@ from arkml.guests.guest import (
     is_start,
     load_state,
     require_function,
+    save_state,
     seeded_initializers,
     take_start,
     try_reload,
@@ -359,14 +360,14 @@ class Fleet(Sealed, Unique, Closing):
         Guests that have failed or are closed are left out. Raises the errors of `Guest.snapshot`.
         """
         with self._changing():
-            states = []
-            for guest in self.guests:
-                instance = calls_of(guest).instance
-                states.append(instance.save() if instance.refusal() is None else None)
+            states = [
+                save_state(guest) if calls_of(guest).instance.refusal() is None else None
+                for guest in self.guests
+            ]
             saved = FleetSnapshot(self._module.digest, self.name, self._module.state.kinds, states)
             for guest, state in zip(self.guests, states, strict=True):
                 if state is not None:
-                    calls_of(guest).instance.keep(saved, len(state.wasm.memory))
+                    calls_of(guest).instance.keep(saved, state)
             return saved
 
     def restore(self, state: FleetSnapshot) -> None:
@@ -380,28 +381,55 @@ class Fleet(Sealed, Unique, Closing):
         Raises:
             GuestBusy: The fleet is in a call.
             UsageError: The fleet is closed.
+            GuestError: An initializer of a new guest failed.
             StateRefused: The state is of another module, over the limits, or has a session of a run
-                that a guest has not.
+                that a guest has not. Nothing has changed, unless a guest ran into a limit while it
+                got its state: then that guest has failed.
 
         """
         if not isinstance(state, FleetSnapshot):
             raise UsageError(f"state is {cut_repr(state)}: it takes the result of Fleet.snapshot")
         require_same_module(state, self._module)
         self._require_open()
+        with self._changing():
+            self._require_loadable(state)
         for guest in self.guests[len(state) :]:
             self.remove(guest)
-        if len(self) < len(state):
+        while len(self) < len(state):  # those that join take the places of closed ones first
             self.join(len(state) - len(self))
         for guest, each in zip(self.guests, state.states, strict=True):
             if each is not None and calls_of(guest).instance.refusal() is not None:
                 self.replace(guest)
         with self._changing():
             self._memory = FleetMemory(self._module)  # addresses may be others in this state
-            for guest, each in zip(self.guests, state.states, strict=True):
-                if each is None:
-                    calls_of(guest).instance.free()
-                else:
-                    load_state(guest, each)
+            self._load(state)
+
+    def _require_loadable(self, state: FleetSnapshot) -> None:
+        """Raise StateRefused for a state that a guest, or one that joins, cannot have."""
+        for guest, each in zip_longest(self.guests[: len(state)], state.states):
+            if each is None:
+                continue
+            if guest is not None and calls_of(guest).instance.refusal() is None:
+                calls_of(guest).instance.require_loadable(each)
+            elif each.services.has_runs:
+                raise StateRefused(
+                    f"{self.name} lacks a guest that takes part in a run, as one of the state does:"
+                    " restore the fleet before such a guest fails or leaves"
+                )
+
+    def _load(self, state: FleetSnapshot) -> None:
+        """Let each guest have its state. Raises the first error once all others have theirs."""
+        errors = []
+        for guest, each in zip(self.guests, state.states, strict=True):
+            if each is None:
+                calls_of(guest).instance.free()
+                continue
+            try:
+                load_state(guest, each)
+            except StateRefused as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """

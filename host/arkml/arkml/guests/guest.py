@@ -24,13 +24,14 @@ from arkml.errors import (
 )
 from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
-from arkml.guests.instance import InstanceState
+from arkml.guests.instance import InstanceState, StartupProgress
 from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, way_of
 from arkml.guests.snapshots import GuestSnapshot, require_same_module
 from arkml.limits import RUN_SECONDS, Budget, start_budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
+from arkml.runtime.interrupts import GUARD
 from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.startup import COMMAND
@@ -323,11 +324,11 @@ class Guest(Sealed, Unique, Closing):
             GuestMemoryFull: The snapshots would be over `Limits.guest_bytes` with it.
 
         """
-        instance, module = self._instance, self.module
+        module = self.module
         with self._calls.fiber.call_guard.kept(self.name):
-            state = instance.save()
+            state = save_state(self)
             saved = GuestSnapshot(module.digest, self.name, module.state.kinds, [state])
-            instance.keep(saved, saved.nbytes)
+            self._instance.keep(saved, state)
             return saved
 
     def restore(self, state: GuestSnapshot | BytesLike) -> None:
@@ -342,7 +343,8 @@ class Guest(Sealed, Unique, Closing):
             GuestBusy: The guest is in a call.
             GuestFailed: The guest has failed: load another one, and restore that.
             StateRefused: The state is of another module, over the limits, or has a session of a run
-                that the guest has not.
+                that the guest has not. Nothing has changed, unless the guest ran into a limit while
+                it got the state: then it has failed.
 
         """
         if not isinstance(state, GuestSnapshot):
@@ -350,7 +352,8 @@ class Guest(Sealed, Unique, Closing):
             return
         require_same_module(state, self.module)
         guard = self._calls.fiber.call_guard
-        with guard.kept(self.name):
+        with GUARD.held_back(), guard.kept(self.name):
+            self._instance.require_loadable(state.state)
             load_state(self, state.state)
             guard.lost += 1  # addresses that a fleet knows may be others in this state
 
@@ -408,7 +411,7 @@ class Guest(Sealed, Unique, Closing):
         instance, before = self._instance, self.module
         with self._calls.fiber.call_guard.kept(self.name):
             try:
-                state = instance.save()
+                state = save_state(self)
             except (StateRefused, GuestMemoryFull):
                 return False
             instance.become(after)
@@ -419,7 +422,8 @@ class Guest(Sealed, Unique, Closing):
                 instance.failure = None
                 try:
                     instance.become(before)
-                    instance.load(state)
+                    instance.require_loadable(state)
+                    load_state(self, state)
                 except BaseException:  # a session of a run, which its end has left
                     instance.failure = failure
                     raise
@@ -575,12 +579,28 @@ class Guest(Sealed, Unique, Closing):
         return reply.data
 
 
-def load_state(guest: Guest, state: InstanceState) -> None:
-    """Let a guest go back to a state of its module; the caller keeps the call guard."""
+def save_state(guest: Guest) -> InstanceState:
+    """Return a copy of the state of a guest; the caller keeps the call guard."""
     calls = calls_of(guest)
-    calls.instance.load(state)
-    calls.is_initialized = True
-    take_start(guest)
+    startup = StartupProgress(calls.is_initialized, guest._waits_for_start)  # noqa: SLF001
+    return calls.instance.save(startup)
+
+
+def load_state(guest: Guest, state: InstanceState) -> None:
+    """
+    Let a guest go back to a state that its instance can have; the caller keeps the call guard.
+
+    A guest that gets a part of the state only has failed.
+    """
+    calls = calls_of(guest)
+    try:
+        calls.instance.load(state)
+        calls.is_initialized, guest._waits_for_start = state.startup  # noqa: SLF001
+    except BaseException as error:
+        failure = GuestError(f"{guest.name} was not restored: {error}")
+        failure.__cause__ = error
+        calls.fail(failure)
+        raise
 
 
 def try_reload(guests: Sequence[Guest]) -> bool:

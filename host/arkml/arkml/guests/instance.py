@@ -17,17 +17,20 @@ from arkml.base.closing import Unclosed, Unique
 from arkml.base.short_reprs import cut_repr
 from arkml.base.terminal import listed
 from arkml.errors import (
+    AbiError,
     EntryPointMissing,
     GuestBusy,
     GuestError,
     GuestFailed,
     GuestMemoryFull,
+    MemoryLimitExceeded,
     StateRefused,
     UsageError,
 )
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.guests.news import GuestNews
+from arkml.guests.snapshot_bytes import SnapshotBytes
 from arkml.guests.trace_points import TracePoints
 from arkml.limits import Limits
 from arkml.policies.demands import PolicyOffer
@@ -90,6 +93,20 @@ class SharedResources(NamedTuple):
     unclosed: Unclosed | None = None
 
 
+class StartupProgress(NamedTuple):
+    """
+    How far the start of a guest has come.
+
+    Attributes:
+        is_initialized: Its initializers have run.
+        waits: The function that starts its language runs before its next call.
+
+    """
+
+    is_initialized: bool
+    waits: bool
+
+
 class InstanceState(NamedTuple):
     """
     A copy of the state of an instance between two calls.
@@ -99,6 +116,7 @@ class InstanceState(NamedTuple):
         services: Its handles and sessions.
         rows: Rows that wait for a submit, by the index of their session's record.
         compiler: Random numbers and timers of `CompilerImports`.
+        startup: How far its start has come.
 
     """
 
@@ -106,10 +124,30 @@ class InstanceState(NamedTuple):
     services: SavedServices
     rows: Mapping[int, SavedRows]
     compiler: tuple[Any, dict[str, float]]
+    startup: StartupProgress
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the copy takes, without the models of sessions."""
+        size = _STATE_BYTES + len(self.wasm.memory) + len(self.wasm.globals)
+        handles, brains, sessions, _, contexts = self.services
+        size += sum(len(text) for context in contexts for text in context)
+        size += _SLOT_BYTES * (len(handles.generations) + len(brains.generations))
+        for one in sessions:
+            size += _SESSION_BYTES
+            if one.agents is not None:
+                size += sum(column.nbytes for column in one.agents)
+        for rows in self.rows.values():
+            size += len(rows.metadata) + sum(map(len, rows.columns))
+        return size + (_RANDOM_BYTES if self.compiler is not NO_COMPILER else 0)
 
 
 NO_COMPILER: tuple[Any, dict[str, float]] = (None, {})
 """What a guest has that has not used `CompilerImports`."""
+
+
+# What Python takes for a snapshot beside the bytes in it, by measurement.
+_STATE_BYTES, _SESSION_BYTES, _SLOT_BYTES, _RANDOM_BYTES = 1_024, 512, 48, 32_768
 
 
 @lru_cache(16)
@@ -173,7 +211,7 @@ class Instance(Unique):
         """True if other bytes of the guest keep its memory from growing to its own limit."""
         self._seen_bytes = 0  # of all kinds but requests, when the guest's thread looked last
         self._given_bytes = 0  # of those of the host, likewise
-        self._snapshots: dict[weakref.ref[object], int] = {}
+        self._snapshots: SnapshotBytes | None = None  # made with the first
         self._sandbox = sandbox = Sandbox(
             engine,
             module,
@@ -341,7 +379,7 @@ class Instance(Unique):
             "request_bytes": services.requests.held + account.kept_experiments.granted,
             "vector_bytes": services.vector_bytes,
             "work_bytes": workspace.work_bytes(self.number),
-            "snapshot_bytes": sum(list(self._snapshots.values())),
+            "snapshot_bytes": 0 if self._snapshots is None else self._snapshots.held(),
         }
 
     def use(self, offer: PolicyOffer) -> None:
@@ -434,7 +472,7 @@ class Instance(Unique):
         self._released(self._final_usage)
         self._is_freed = True
 
-    def save(self) -> InstanceState:
+    def save(self, startup: StartupProgress) -> InstanceState:
         """
         Return a copy of the state between two calls, with the call guard kept.
 
@@ -451,28 +489,40 @@ class Instance(Unique):
             services,
             {index: rows for index, region in self.regions.items() if (rows := region.save())},
             env.save() if isinstance(env, CompilerImports) else NO_COMPILER,
+            startup,
         )
+
+    def require_loadable(self, state: InstanceState) -> None:
+        """
+        Raise StateRefused for a state that the instance cannot have, as far as can be told.
+
+        Raises GuestFailed for one that has failed, and GuestBusy for one in a call.
+        """
+        self._require_whole()
+        size, most = len(state.wasm.memory), most_memory(self.module)
+        if size > most:
+            raise StateRefused(
+                f"{self.name}: the state has {size:,} bytes of memory, and the limits allow"
+                f" {most:,}"
+            )
+        self.services.require_loadable(state.services)
 
     def load(self, state: InstanceState) -> None:
         """
-        Have a saved state, with the call guard kept.
+        Have a state for which `require_loadable` raises nothing, with the call guard kept.
 
-        Raises StateRefused before anything is changed. If the guest runs into a limit afterwards,
-        its memory has the state and its sessions are closed.
+        Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
-        self._require_whole()
-        least = len(state.wasm.memory)
-        if least > most_memory(self.module):
-            raise StateRefused(
-                f"{self.name}: the state has {least:,} bytes of memory, and the limits allow"
-                f" {most_memory(self.module):,}"
-            )
         self.require_unlent()
         self.services.load(state.services)
-        if self._sandbox.load(state.wasm):
-            self.fiber.call_guard.lost += 1  # what a fleet keeps of it lies elsewhere
-        for index, region in self.regions.items():
-            region.load(state.rows.get(index))
+        try:
+            self.let_grow()
+            if self._sandbox.load(state.wasm):
+                self.fiber.call_guard.lost += 1  # a fleet keeps the addresses of its functions
+            for index, region in self.regions.items():
+                region.load(state.rows.get(index))
+        except (AbiError, MemoryLimitExceeded) as error:
+            raise StateRefused(f"{self.name}: {error}") from error
         if state.compiler != NO_COMPILER or "env" in self._handlers.modules:
             env = self._handlers.modules["env"]
             assert isinstance(env, CompilerImports)
@@ -525,9 +575,11 @@ class Instance(Unique):
         self.module = module
         self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame
 
-    def keep(self, snapshot: object, size: int) -> None:
-        """Count the bytes of a snapshot of the guest for as long as it lives."""
-        self._snapshots[weakref.ref(snapshot, self._snapshots.pop)] = size
+    def keep(self, snapshot: object, state: InstanceState) -> None:
+        """Count the bytes of a state of the guest for as long as the snapshot with it lives."""
+        if self._snapshots is None:
+            self._snapshots = SnapshotBytes()
+        self._snapshots.keep(snapshot, state.nbytes, state.services.models)
 
     def _require_whole(self) -> None:
         if (refusal := self.refusal()) is not None:

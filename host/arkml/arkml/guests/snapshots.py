@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from random import Random
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
@@ -19,13 +20,15 @@ from arkml.base.output_files import path_of, write_file
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import StateRefused, UsageError
-from arkml.guests.instance import NO_COMPILER, InstanceState
+from arkml.guests.instance import NO_COMPILER, InstanceState, StartupProgress
 from arkml.limits import GIB
 from arkml.policies.agents import SavedAgents
 from arkml.policies.demands import Snapshot
 from arkml.runtime import bindings
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.compiler_imports import MOST_TIMERS
 from arkml.runtime.memory import PAGE, BytesLike
+from arkml.runtime.module.normalize import MOST_GLOBALS
 from arkml.runtime.sandbox import WasmState
 from arkml.sessions.handles import SavedHandles
 from arkml.sessions.saved_sessions import SavedServices, SavedSession
@@ -34,10 +37,12 @@ _MAGIC = b"arkml-state\n"
 _VERSION = 1
 _DIGEST = hashlib.sha256().digest_size
 _MOST_BYTES = 4 * GIB  # of a file, and of its contents
+_MOST_GUESTS = 1 << 20
 _LEVEL = 1  # of compression: memories are large, and mostly zeros
+_MOST_KEYS = 1 << 31  # of a guest: those of the next guest begin 1 << 32 later
 
 _Count = Annotated[int, Meta(ge=0, lt=1 << 32)]
-_Word = Annotated[int, Meta(ge=0, lt=1 << 32)]
+_Words = Annotated[list[_Count], Meta(min_length=625, max_length=625)]
 
 
 class _Agents(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,20 +60,26 @@ class _Session(Struct, frozen=True, forbid_unknown_fields=True):
     training: bool
     widths: tuple[_Count | None, _Count | None]
     model: _Count | None  # its index among the models of the file
-    non_finite_actions: _Count
     agents: _Agents | None
+
+
+class _Handles(Struct, frozen=True, forbid_unknown_fields=True):
+    generations: bytes  # uint64, [slots]
+    free: bytes  # uint32, [free slots]
 
 
 class _Guest(Struct, frozen=True, forbid_unknown_fields=True):
     memory: bytes
     globals: bytes
-    generations: list[_Word]
-    free: list[_Count]
+    handles: _Handles
+    brains: _Handles
     sessions: list[_Session]
-    keys: _Count
+    keys: Annotated[int, Meta(ge=0, lt=_MOST_KEYS)]
     contexts: list[tuple[str, str]]
-    random: tuple[int, list[_Word], float | None] | None
-    timers: dict[str, float]
+    random: tuple[int, _Words, float | None] | None
+    timers: Annotated[dict[str, float], Meta(max_length=MOST_TIMERS)]
+    is_initialized: bool
+    waits: bool
 
 
 class _Model(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,12 +88,12 @@ class _Model(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Body(Struct, frozen=True, forbid_unknown_fields=True):
-    kind: str
+    kind: Literal["guest", "fleet"]
     module: str
     name: str
-    globals: list[str]
+    globals: Annotated[list[str], Meta(max_length=MOST_GLOBALS)]
     models: list[_Model]
-    guests: list[_Guest | None]
+    guests: Annotated[list[_Guest | None], Meta(min_length=1, max_length=_MOST_GUESTS)]
 
 
 _Opened = tuple[Snapshot, SnapshotFormat]
@@ -92,7 +103,7 @@ class _State(Sealed):
     """What the states of a guest and of a fleet have in common."""
 
     _is_read_only = True
-    _kind: ClassVar[str]
+    _kind: ClassVar[Literal["guest", "fleet"]]
 
     def __init__(
         self,
@@ -146,29 +157,27 @@ class _State(Sealed):
         write_file(path_of(path, "path"), bytes(self))
 
     @classmethod
-    def load(cls, source: str | os.PathLike[str] | BytesLike) -> Self:
+    def load(
+        cls, source: str | os.PathLike[str] | BytesLike, *, most_bytes: int = _MOST_BYTES
+    ) -> Self:
         """
         Return the state in a file, or in the bytes of one.
 
-        Raises StateRefused for a file that is damaged, of a later release or no state of this kind,
-        and UsageError for one that cannot be read.
+        Args:
+            source: The path of a file that `save` wrote, or its contents.
+            most_bytes: Bytes that the contents may have once they are unpacked: a small file that
+                a player sends may hold gigabytes of zeros.
+
+        Raises:
+            StateRefused: The file is damaged, of a later release, over `most_bytes`, or no state of
+                this kind.
+            UsageError: The file cannot be read.
+
         """
-        data, label = _contents(source)
-        body = _body(data, label)
+        body, label = _read(source, most_bytes)
         if body.kind != cls._kind:
             raise StateRefused(f"{label} has the state of a {body.kind}, not of a {cls._kind}")
-        try:
-            models = [
-                (Snapshot(model.data, hashlib.sha256(model.data).digest()), model.format)
-                for model in body.models
-            ]
-            states = [
-                None if guest is None else _unpacked(guest, body.globals, models)
-                for guest in body.guests
-            ]
-        except (ValueError, IndexError, KeyError) as error:
-            raise StateRefused(f"{label} is damaged: {error}") from error
-        return cls(body.module, body.name, body.globals, states)
+        return cls(body.module, body.name, body.globals, _states(body, label))
 
 
 class GuestSnapshot(_State):
@@ -232,8 +241,9 @@ class FleetSnapshot(_State):
 
 def read_state(source: str | os.PathLike[str] | BytesLike) -> GuestSnapshot | FleetSnapshot:
     """Return the state of a guest or of a fleet in a file; raises as `GuestSnapshot.load`."""
-    data, label = _contents(source)
-    return (FleetSnapshot if _body(data, label).kind == "fleet" else GuestSnapshot).load(data)
+    body, label = _read(source, _MOST_BYTES)
+    kind = FleetSnapshot if body.kind == "fleet" else GuestSnapshot
+    return kind(body.module, body.name, body.globals, _states(body, label))
 
 
 def require_same_module(state: _State, module: CompiledModule) -> None:
@@ -245,64 +255,92 @@ def require_same_module(state: _State, module: CompiledModule) -> None:
         )
 
 
-def _contents(source: str | os.PathLike[str] | BytesLike) -> tuple[bytes, str]:
+def _read(source: str | os.PathLike[str] | BytesLike, most: int) -> tuple[_Body, str]:
+    """Return the contents of a file, and its name for messages."""
     if isinstance(source, bytes | bytearray | memoryview):
-        return bytes(source), "the state"
+        return _body(bytes(source), "the state", most), "the state"
     if not isinstance(source, str | os.PathLike):
         raise UsageError(f"a state is {cut_repr(source)}: it takes a path, or the bytes of a file")
     path = Path(path_of(source, "state"))
     try:
-        return read_file(path, most=_MOST_BYTES), str(path)
+        data = read_file(path, most=_MOST_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    return _body(data, str(path), most), str(path)
 
 
-def _body(data: bytes, label: str) -> _Body:
+def _body(data: bytes, label: str, most: int) -> _Body:
     if not data.startswith(_MAGIC):
         raise StateRefused(f"{label} is not the state of a guest: it begins with {data[:12]!r}")
     start = len(_MAGIC) + 1
-    if len(data) > len(_MAGIC) and data[start - 1] > _VERSION:
+    version, digest, content = data[start - 1 : start], data[start:][:_DIGEST], data[start:]
+    content = content[_DIGEST:]
+    if version and version[0] > _VERSION:
         raise StateRefused(
-            f"{label} has version {data[start - 1]}, of a later release of arkml than this one,"
+            f"{label} has version {version[0]}, of a later release of arkml than this one,"
             f" which reads version {_VERSION}"
         )
-    digest, content = data[start : start + _DIGEST], data[start + _DIGEST :]
-    if hashlib.sha256(content).digest() != digest:
+    if hashlib.sha256(content).digest() != digest or version != bytes((_VERSION,)):
         raise StateRefused(f"{label} is damaged: it was cut or altered")
     unzip = zlib.decompressobj()
     try:
-        body = unzip.decompress(content, _MOST_BYTES)
+        body = unzip.decompress(content, most)
         if not unzip.eof:
-            raise StateRefused(f"{label} is damaged, or over {_MOST_BYTES >> 30} GiB")
+            raise StateRefused(f"{label} is damaged, or over {most:,} bytes once it is unpacked")
         return msgspec.msgpack.decode(body, type=_Body)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise StateRefused(f"{label} is damaged: {error}") from error
 
 
-def _packed(state: InstanceState, kinds: Sequence[str], number: Any) -> _Guest:
+def _states(body: _Body, label: str) -> list[InstanceState | None]:
+    """Return the states in a file. Raises StateRefused if one contradicts itself."""
+    try:
+        models = [
+            (Snapshot(model.data, hashlib.sha256(model.data).digest()), model.format)
+            for model in body.models
+        ]
+        return [
+            None if guest is None else _unpacked(guest, body.globals, models)
+            for guest in body.guests
+        ]
+    except (ValueError, IndexError, KeyError) as error:
+        raise StateRefused(f"{label} is damaged: {error}") from error
+
+
+def _packed(
+    state: InstanceState,
+    kinds: Sequence[str],
+    number: Callable[[SavedSession], int | None],
+) -> _Guest:
     if state.rows:
         raise StateRefused(
             "rows wait for a submit, which are not kept in files: save the guest after its frame"
         )
-    handles, sessions, keys, contexts = state.services
-    drawn, timers = state.compiler
+    services, (drawn, timers) = state.services, state.compiler
+    sessions = [
+        _Session(
+            one.index, one.key, one.training, one.widths, number(one),
+            None if one.agents is None else _packed_agents(one.agents),
+        )
+        for one in services.sessions
+    ]  # fmt: skip
     return _Guest(
         state.wasm.memory,
         bindings.packed_globals(state.wasm.globals, kinds),
-        list(handles.generations),
-        list(handles.free),
-        [
-            _Session(
-                one.index, one.key, one.training, one.widths, number(one),
-                one.non_finite_actions, None if one.agents is None else _packed_agents(one.agents),
-            )
-            for one in sessions
-        ],
-        keys,
-        list(contexts),
+        _packed_handles(services.handles),
+        _packed_handles(services.brains),
+        sessions,
+        services.keys,
+        list(services.contexts),
         None if drawn is None else (drawn[0], list(drawn[1]), drawn[2]),
         timers,
-    )  # fmt: skip
+        *state.startup,
+    )
+
+
+def _packed_handles(handles: SavedHandles) -> _Handles:
+    generations, free = np.array(handles.generations, "<u8"), np.array(handles.free, "<u4")
+    return _Handles(generations.tobytes(), free.tobytes())
 
 
 def _packed_agents(agents: SavedAgents) -> _Agents:
@@ -314,60 +352,64 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
     """Return a state. Raises ValueError and IndexError for one that contradicts itself."""
     if len(guest.memory) % PAGE:
         raise ValueError(f"{len(guest.memory)} bytes of memory are not whole pages")
-    handles = SavedHandles(tuple(guest.generations), tuple(guest.free))
-    used = {one.index for one in guest.sessions}
-    slots = range(len(handles.generations))
-    if len(used) < len(guest.sessions) or not used.isdisjoint(handles.free):
-        raise ValueError("two objects have one handle")
-    if not (used | set(handles.free)) <= set(slots) or len(set(handles.free)) < len(handles.free):
-        raise ValueError("a handle lies outside of its table")
-    compiler = NO_COMPILER
-    if guest.random is not None or guest.timers:
-        drawn = None
-        if guest.random is not None:
-            version, words, gauss = guest.random
-            drawn = (version, tuple(words), gauss)
-            _require_random(drawn)
-        compiler = (drawn, guest.timers)
+    used = [one.index for one in guest.sessions]
+    handles = _unpacked_handles(guest.handles, used)
+    keys = {one.key for one in guest.sessions}
+    if len(keys) < len(guest.sessions) or max(keys, default=-1) >= guest.keys:
+        raise ValueError("two sessions have one key, or a key is still to come")
+    sessions = tuple(
+        SavedSession(
+            one.index,
+            one.key,
+            one.training,
+            one.widths,
+            None if one.model is None else models[one.model],
+            None if one.agents is None else _unpacked_agents(one.agents),
+        )
+        for one in guest.sessions
+    )
+    brains = _unpacked_handles(guest.brains, ())
     return InstanceState(
         WasmState(guest.memory, bindings.unpacked_globals(guest.globals, kinds)),
-        SavedServices(
-            handles,
-            tuple(_unpacked_session(one, models) for one in guest.sessions),
-            guest.keys,
-            tuple(guest.contexts),
-        ),
+        SavedServices(handles, brains, sessions, guest.keys, tuple(guest.contexts)),
         {},
-        compiler,
+        _unpacked_compiler(guest),
+        StartupProgress(guest.is_initialized, guest.waits),
     )
 
 
-def _unpacked_session(one: _Session, models: Sequence[_Opened]) -> SavedSession:
-    return SavedSession(
-        one.index,
-        one.key,
-        one.training,
-        one.widths,
-        None if one.model is None else models[one.model],
-        one.non_finite_actions,
-        None if one.agents is None else _unpacked_agents(one.agents),
-    )
+def _unpacked_handles(handles: _Handles, used: Sequence[int]) -> SavedHandles:
+    """Return a handle table with objects in the slots `used`. Raises ValueError."""
+    generations = np.frombuffer(handles.generations, "<u8").tolist()
+    free = np.frombuffer(handles.free, "<u4").tolist()
+    slots = {*used, *free}
+    if len(slots) < len(used) + len(free):
+        raise ValueError("two objects have one handle")
+    if max(slots, default=-1) >= len(generations) or max(generations, default=0) > 1 << 32:
+        raise ValueError("a handle lies outside of its table")
+    return SavedHandles(tuple(generations), tuple(free))
 
 
-def _require_random(state: Any) -> None:
-    import random
-
-    try:
-        random.Random(0).setstate(state)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"its random numbers: {error}") from None
+def _unpacked_compiler(guest: _Guest) -> tuple[Any, dict[str, float]]:
+    if guest.random is None:
+        return (None, guest.timers) if guest.timers else NO_COMPILER
+    version, words, gauss = guest.random
+    drawn = (version, tuple(words), gauss)
+    Random(0).setstate(drawn)  # raises ValueError
+    return drawn, guest.timers
 
 
 def _unpacked_agents(agents: _Agents) -> SavedAgents:
     count, width = agents.count, agents.width
+    sizes = (len(agents.ids), len(agents.steps), len(agents.ended), len(agents.state))
+    if sizes != (8 * count, 8 * count, count, 4 * count * width):
+        raise ValueError(f"{sizes} bytes for {count:,} agents that remember {width:,} numbers each")
+    ids = np.frombuffer(agents.ids, "<u8")
+    if len(np.unique(ids)) < count:
+        raise ValueError("an agent comes twice")
     return SavedAgents(
-        np.frombuffer(agents.ids, np.uint64, count),
-        np.frombuffer(agents.steps, np.uint64, count),
-        np.frombuffer(agents.ended, np.uint8, count) != 0,
-        np.frombuffer(agents.state, np.float32).reshape(count, width),
+        ids,
+        np.frombuffer(agents.steps, "<u8"),
+        np.frombuffer(agents.ended, np.uint8) != 0,
+        np.frombuffer(agents.state, "<f4").reshape(count, width),
     )

@@ -12,7 +12,7 @@ from arkml.runtime.wasi.clocks import Clocks, MachineClocks
 from arkml.runtime.wasi.virtual import World
 
 _MILLISECOND = 1_000_000  # nanoseconds
-_MOST_TIMERS = 100
+MOST_TIMERS = 100
 _NUMBERS = 5  # of a trace
 
 
@@ -89,7 +89,7 @@ class CompilerImports:
 
     def console_time(self, text_ptr: int) -> None:
         """Start a timer; a guest has a hundred at most."""
-        if len(self._timers) < _MOST_TIMERS:
+        if len(self._timers) < MOST_TIMERS:
             self._timers[self._text(text_ptr)] = self.performance_now()
 
     def console_timelog(self, text_ptr: int) -> None:

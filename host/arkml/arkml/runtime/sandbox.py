@@ -228,19 +228,20 @@ class Sandbox:
         Set the memory and the globals to a saved state.
 
         A memory that has grown since is made anew, with all of the instance: only so it gets
-        smaller. Returns True then: the addresses of both have changed. Raises MemoryLimitExceeded.
+        smaller. Returns True then: addresses of exported functions are others. Raises
+        MemoryLimitExceeded.
         """
         size = len(state.memory)
         more = size // PAGE - self._native_memory.pages()
-        is_new = more < 0
-        if is_new:
+        is_renewed = more < 0
+        if is_renewed:
             self._renew()
             more = size // PAGE - self._native_memory.pages()
         if more > 0:
             self._reserve(self._native_memory, more)
         ctypes.memmove(self._native_memory.base, state.memory, size)
         self._globals.write(state.globals)
-        return is_new
+        return is_renewed
 
     def become(self, program: CompiledModule) -> None:
         """
@@ -267,6 +268,7 @@ class Sandbox:
 
     def _renew(self) -> None:
         """Make the instance anew, in the same place. The guest is in no call."""
+        allowed = self._growth
         store = self._limited(self._wasi)
         self._store.replace(store)
         self.context = self._store.context
@@ -274,6 +276,7 @@ class Sandbox:
         self._loop = None
         vars(self).pop("_globals", None)
         self._build(self._wasi, virtual=self._is_virtual)
+        self.limit_memory(allowed)
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
         """Return the result of a function that reads the guest; see `GuestStore.read`."""

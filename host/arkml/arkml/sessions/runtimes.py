@@ -64,6 +64,13 @@ class Runtime:
         return agents
 
 
+def destroy_all(table: HandleTable[Any]) -> None:
+    """Remove all runtimes, their brains and their loads from `table`."""
+    for handle, item in table:
+        if isinstance(item, Runtime):
+            destroy(table, handle)
+
+
 def destroy(table: HandleTable[Any], handle: int) -> None:
     """Remove a runtime, its brains and its loads from `table`."""
     runtime = table.remove(handle, Runtime)

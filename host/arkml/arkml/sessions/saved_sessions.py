@@ -10,6 +10,7 @@ from arkml.errors import AbiError, StateRefused
 from arkml.policies.agents import AgentTable, SavedAgents, agents_of
 from arkml.policies.demands import Snapshot
 from arkml.sessions.handles import SavedHandles
+from arkml.sessions.runtimes import destroy_all
 from arkml.sessions.session import Session, TrainingSession, Widths
 from arkml.sessions.session_handlers import open_inference
 from arkml.sessions.state import GuestState
@@ -27,7 +28,6 @@ class SavedSession:
         widths: The numbers of features and actions that the guest asked for.
         opened_with: The model that it was opened with and its format, None if it cannot be opened
             anew.
-        non_finite_actions: Actions that were sent as zeros.
         agents: Its agents, None with a policy that keeps none.
 
     """
@@ -37,21 +37,37 @@ class SavedSession:
     training: bool
     widths: Widths
     opened_with: tuple[Snapshot, SnapshotFormat] | None
-    non_finite_actions: int
     agents: SavedAgents | None
 
 
 class SavedServices(NamedTuple):
     """
-    The handles of a guest, its sessions, the keys that it has used, and its debug contexts.
+    The handles of a guest, and the sessions behind them.
 
-    `contexts` are the names and values that its log lines end with.
+    Attributes:
+        handles: The handles of sessions and futures.
+        brains: The handles of ark-ml-inference-v0, none of which has an object.
+        sessions: The sessions.
+        keys: The number of keys that the guest has used.
+        contexts: The names and values that its log lines end with.
+
     """
 
     handles: SavedHandles
+    brains: SavedHandles
     sessions: tuple[SavedSession, ...]
     keys: int
-    contexts: tuple[tuple[str, str], ...] = ()
+    contexts: tuple[tuple[str, str], ...]
+
+    @property
+    def models(self) -> tuple[Snapshot, ...]:
+        """The models that the sessions were opened with."""
+        return tuple(one.opened_with[0] for one in self.sessions if one.opened_with is not None)
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether a session is of a run, which only the guest that has it can get back."""
+        return any(one.opened_with is None for one in self.sessions)
 
 
 def save_services(guest: GuestState) -> SavedServices:
@@ -66,35 +82,51 @@ def save_services(guest: GuestState) -> SavedServices:
             " taken or dropped them"
         )
     sessions = tuple(_saved(guest, handle, item) for handle, item in guest.handles)
-    return SavedServices(guest.handles.save(), sessions, guest.keys.place, guest.log.contexts)
+    contexts = guest.log.contexts
+    return SavedServices(
+        guest.handles.save(), guest.brains.save(), sessions, guest.keys.place, contexts
+    )
+
+
+def require_loadable(guest: GuestState, saved: SavedServices) -> None:
+    """
+    Raise StateRefused for a state that a guest cannot have, as far as can be told beforehand.
+
+    It is over a limit, the guest lacks a session of a run, or agents remember more or fewer numbers
+    than those of the present policy.
+    """
+    slots = max(len(saved.handles.generations), len(saved.brains.generations))
+    if slots > guest.limits.handles:
+        raise StateRefused(
+            f"{guest.name}: the state has {slots:,} handles, over the limit of"
+            f" {guest.limits.handles:,} (Limits.handles)"
+        )
+    kept = _kept(guest, saved)
+    for one in saved.sessions:
+        if one.index in kept:
+            _require_width(guest, agents_of(kept[one.index].policy), one)
+        elif one.opened_with is None:
+            raise StateRefused(
+                f"{guest.name} lacks a session of a run that the state has: restore the guest that"
+                " the state is of, or run this one until it has started its training"
+            )
 
 
 def load_services(guest: GuestState, saved: SavedServices) -> None:
     """
-    Give a guest these sessions and no others.
+    Give a guest the sessions of a state that it can have, and no others.
 
-    Sessions that it has are kept, and those of inference that it has not are opened. Raises
-    StateRefused before anything has changed if the guest lacks a session of a run, or if agents
-    remember more or fewer numbers; and if a session cannot be opened, after which the guest has
-    none.
+    Sessions that it has are kept, those of inference that it has not are opened, and all that a
+    state never has, futures and objects of ark-ml-inference-v0, is dropped. Raises
+    StateRefused if one cannot be opened; the guest then has some of them.
     """
-    if len(saved.handles.generations) > guest.limits.handles:
-        raise StateRefused(
-            f"{guest.name}: the state has {len(saved.handles.generations):,} handles, over the"
-            f" limit of {guest.limits.handles:,} (Limits.handles)"
-        )
-    present = {guest.handles.index(handle): item for handle, item in guest.handles}
-    kept = {
-        one.index: present[one.index]
-        for one in saved.sessions
-        if _is_same(guest, present.get(one.index), one)
-    }
-    for one in saved.sessions:
-        _require(guest, kept.get(one.index), one)
-    for index, item in present.items():
-        if index not in kept:
+    guest.futures.clear()
+    destroy_all(guest.brains)
+    guest.brains.load(saved.brains, {})
+    sessions = _kept(guest, saved)
+    for handle, item in guest.handles:
+        if sessions.get(guest.handles.index(handle)) is not item:
             item.close()
-    sessions: dict[int, Session] = dict(kept)
     guest.handles.load(saved.handles, sessions)
     for one in saved.sessions:
         if one.index not in sessions:
@@ -104,13 +136,22 @@ def load_services(guest: GuestState, saved: SavedServices) -> None:
     guest.log.contexts = saved.contexts
     for one in saved.sessions:
         session = sessions[one.index]
-        session.non_finite_actions = one.non_finite_actions
         agents = agents_of(session.policy)
         if agents is not None and one.agents is not None:
             try:
                 agents.load(session.key, one.agents)
             except AbiError as error:
                 raise StateRefused(f"{guest.name}: {error}") from error
+
+
+def _kept(guest: GuestState, saved: SavedServices) -> dict[int, Session]:
+    """Return the sessions of the guest that are those of the state, by their slots."""
+    present, kept = dict(guest.handles), {}
+    for one in saved.sessions:
+        item = present.get(guest.handles.handle_in(one.index, saved.handles))
+        if isinstance(item, Session) and _is_same(guest, item, one):
+            kept[one.index] = item
+    return kept
 
 
 def _saved(guest: GuestState, handle: int, item: Any) -> SavedSession:
@@ -123,14 +164,13 @@ def _saved(guest: GuestState, handle: int, item: Any) -> SavedSession:
         isinstance(item, TrainingSession),
         item.widths,
         item.opened_with,
-        item.non_finite_actions,
         None if agents is None else agents.save(item.key),
     )
 
 
-def _is_same(guest: GuestState, item: object, saved: SavedSession) -> bool:
-    """Return whether a session of the guest is the saved one, or was opened as that was."""
-    if not isinstance(item, Session) or item.key - guest.keys.first != saved.key:
+def _is_same(guest: GuestState, item: Session, saved: SavedSession) -> bool:
+    """Return whether a session with the saved handle is the saved one, or was opened as it was."""
+    if item.key - guest.keys.first != saved.key:
         return False
     if item.widths != saved.widths or isinstance(item, TrainingSession) != saved.training:
         return False
@@ -138,16 +178,6 @@ def _is_same(guest: GuestState, item: object, saved: SavedSession) -> bool:
         return item.opened_with is saved.opened_with
     (ours, our_format), (theirs, their_format) = item.opened_with, saved.opened_with
     return (ours.digest, our_format) == (theirs.digest, their_format)
-
-
-def _require(guest: GuestState, session: Session | None, saved: SavedSession) -> None:
-    if session is not None:
-        _require_width(guest, agents_of(session.policy), saved)
-    elif saved.opened_with is None:
-        raise StateRefused(
-            f"{guest.name} lacks a session of a run that the state has: restore the guest that the"
-            " state is of, or run this one until it has started its training"
-        )
 
 
 def _require_width(guest: GuestState, agents: AgentTable | None, saved: SavedSession) -> None:

@@ -16,8 +16,13 @@ from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.pending_requests import PendingRequests
-from arkml.sessions.runtimes import Load, Runtime, destroy
-from arkml.sessions.saved_sessions import SavedServices, load_services, save_services
+from arkml.sessions.runtimes import Load, destroy_all
+from arkml.sessions.saved_sessions import (
+    SavedServices,
+    load_services,
+    require_loadable,
+    save_services,
+)
 from arkml.sessions.session import InferenceSession, QueueOpener, Session
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
 from arkml.sessions.session_table import SessionTable
@@ -242,6 +247,10 @@ class Services:
         """Return a copy of the handles and their sessions. Raises StateRefused."""
         return save_services(self._guest)
 
+    def require_loadable(self, saved: SavedServices) -> None:
+        """Raise StateRefused for handles and sessions that the guest cannot have."""
+        require_loadable(self._guest, saved)
+
     def load(self, saved: SavedServices) -> None:
         """Have saved handles and sessions, and no others. Raises StateRefused."""
         load_services(self._guest, saved)
@@ -249,9 +258,7 @@ class Services:
     def close(self) -> None:
         """Free every handle. Safe to call twice."""
         self._guest.futures.clear()
-        for handle, item in self._guest.brains:
-            if isinstance(item, Runtime):
-                destroy(self._guest.brains, handle)
+        destroy_all(self._guest.brains)
         self._guest.vectors.drop_pending()
         try:
             self._guest.sessions.close_all()

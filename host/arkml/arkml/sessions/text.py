@@ -28,6 +28,7 @@ LINE_BYTES = 256
 """Bytes of a line, with its contexts, that count as one: 600 bytes count as three lines."""
 _CONTEXTS = 32
 _CONTEXT_BYTES = 256
+_MARK_BYTES = 64  # the mark of a text that was cut takes less
 _CONTINUATION = "\n    "
 
 
@@ -125,7 +126,12 @@ class GuestLog:
 
     @contexts.setter
     def contexts(self, contexts: Sequence[tuple[str, str]]) -> None:
-        self._contexts = list(contexts)[:_CONTEXTS]
+        # They may come from a file; those of a guest stay as they are, also ones that were cut.
+        most = _CONTEXT_BYTES + _MARK_BYTES
+        self._contexts = [
+            (on_one_line(name, most), on_one_line(value, most))
+            for name, value in contexts[:_CONTEXTS]
+        ]
         self._renew_suffix()
 
     @property

@@ -19,7 +19,7 @@ MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
 
 _GLOBAL = "arkml:global:"
 _COPIED = frozenset(("i32", "i64", "f32", "f64", "v128"))
-_MOST_GLOBALS = 10_000
+MOST_GLOBALS = 10_000
 
 # No minimum and no maximum, so that any memory matches; the host keeps the declared bounds.
 _MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((ExternKind.MEMORY.value, 0, 0))
@@ -130,7 +130,7 @@ def global_export(number: int) -> str:
 def _variables(binary: Binary) -> list[int]:
     """Return the indices of globals that can change, if they are few enough to be copied."""
     found = [index for index, each in enumerate(binary.globals) if each.type.is_mutable]
-    return found if len(found) <= _MOST_GLOBALS else []
+    return found if len(found) <= MOST_GLOBALS else []
 
 
 def _obstacle(binary: Binary, kinds: Sequence[str]) -> str:
@@ -138,7 +138,7 @@ def _obstacle(binary: Binary, kinds: Sequence[str]) -> str:
         return "it has objects that wasmtime collects, which cannot be copied"
     changing = sum(each.type.is_mutable for each in binary.globals)
     if changing > len(kinds):
-        return f"it has {changing:,} globals that change: up to {_MOST_GLOBALS:,} are copied"
+        return f"it has {changing:,} globals that change: up to {MOST_GLOBALS:,} are copied"
     others = [kind for kind in kinds if kind not in _COPIED]
     if others:
         return f"it has a global of type {others[0]} that changes, and references are not copied"
