@@ -7,7 +7,7 @@ BUTTONS are held in every other second, as "x", "left" or "x+left". There is no 
 in Pillow's own font. What a cartridge may import is described at https://wasm4.org/docs.
 """
 
-# ruff: noqa: ANN001, ANN201, ANN202, ARG002, N802  methods are named as what cartridges import
+# ruff: noqa: ANN001, ANN201, ANN202, N802  methods are named as what cartridges import
 from __future__ import annotations
 
 import re
@@ -201,7 +201,10 @@ class Console(AbstractContextManager["Console"]):
         try:
             self.guest = self._host.load(cart)
             self.guest.write_memory(PALETTE, AT_FIRST)
-            if "start" in self.guest.module.functions:
+            functions = self.guest.module.functions
+            if "_start" in functions and functions["_start"].results:  # not WASI's, which has run
+                self.guest.call("_start")
+            if "start" in functions:
                 self.guest.call("start")
         except BaseException:
             self._host.close()
