@@ -842,3 +842,31 @@ def test_the_frame_of_a_caller_is_not_run_ahead(make_host):
         guest.update()
     assert len(calls) == 5
     assert calls_of(guest).account.used >= 0
+
+
+def test_functions_by_name_within_a_module_are_refused_as_a_mapping():
+    with pytest.raises(UsageError) as error:
+        arkml.Host(imports={"env": {"ask": len}})
+    assert str(error.value) == (
+        "imports['env'] is a mapping: give each of its functions by module and name, as"
+        " {('env', 'ask'): f}"
+    )
+
+
+def test_properties_of_an_object_are_left_alone(make_host):
+    class Game:
+        @property
+        def world(self):
+            raise RuntimeError("there is no world yet")
+
+        def f(self, x: int) -> int:
+            return x + 1
+
+    guest = make_host(imports={"env": Game()}).load(passing("f", "i32", "i32"))
+    assert guest.call("go", 1) == 2
+
+
+@pytest.mark.parametrize("function", ["".join, len])
+def test_what_takes_no_declaration_is_refused(function):
+    with pytest.raises(UsageError, match="declare a function of your own that calls it"):
+        game_function(many=True)(function)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, SupportsIndex, TypeAlias, TypeVar, get_args
@@ -34,6 +35,7 @@ _KINDS = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64
 _READ = {"i32": "i4x", "i64": "q", "f32": "f4x", "f64": "d"}
 _BITS = {"i32": 32, "i64": 64}
 _WHOLE = frozenset(_BITS)
+_COMPUTED = (property, cached_property)
 _MARK = "_arkml_game_function"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -74,7 +76,13 @@ def game_function(*, name: str | None = None, many: bool = False) -> Callable[[_
         raise UsageError(f"many is {cut_repr(many)}: it takes True or False")
 
     def marked(function: _F) -> _F:
-        setattr(function, _MARK, _Mark(name, many))
+        try:
+            setattr(function, _MARK, _Mark(name, many))
+        except AttributeError:
+            raise UsageError(
+                f"{cut_repr(function)} cannot be declared: it is a bound method or a function in C,"
+                " so declare a function of your own that calls it"
+            ) from None
         return function
 
     return marked
@@ -507,8 +515,16 @@ def _methods(module: str, given: object) -> Iterator[tuple[str, Callable[..., An
     """Yield the public methods of an object, by the names of their imports."""
     if inspect.isclass(given):
         raise UsageError(f"imports[{module!r}] is the class {given.__name__}: give an object of it")
+    if isinstance(given, Mapping):  # its own methods are meant by nobody
+        name = next(iter(given), "name")
+        raise UsageError(
+            f"imports[{module!r}] is a mapping: give each of its functions by module and name, as"
+            f" {{({module!r}, {cut_repr(name)}): f}}"
+        )
     for name in dir(given):
-        if not name.startswith("_") and callable(method := getattr(given, name)):
+        if name.startswith("_") or isinstance(inspect.getattr_static(given, name, None), _COMPUTED):
+            continue  # the value of a property may not be there yet
+        if callable(method := getattr(given, name)):
             yield _mark_of(method).name or name, method
 
 
