@@ -131,4 +131,4 @@ class NullHost(Host):
 
     def __init__(self) -> None:
         super().__init__()
-        self._loader.library = NullLibrary  # type: ignore[assignment, method-assign]
+        self._loader.library = lambda _name: NullLibrary()  # type: ignore[assignment, method-assign]

@@ -1,5 +1,7 @@
 """A guest under test beside its plain decoder, with a record of what its policies saw."""
 
+from threading import RLock
+
 import numpy as np
 from tests.conformance.decoder import PAGE, Decoder, is_refused, reply
 from tests.conformance.random_steps import CELLS, FIRST_PAGES, MAX_CELLS, SCRIPT, TAGS, RandomSteps
@@ -8,6 +10,7 @@ from tests.conformance.scripted_guest import ScriptedGuest
 from arkml.errors import Unavailable
 from arkml.guests.guest import calls_of
 from arkml.limits import Limits
+from arkml.policies.demands import Demands, Snapshot
 from arkml.sessions import results
 from arkml.sessions.session import Session
 from arkml.sessions.session_table import TrainingStart
@@ -54,6 +57,7 @@ class DifferentialGuest:
         self.sinks = {}
         state = calls_of(self.guest).services._guest
         state.library = self
+        self.demands = Demands(RLock())
         self._handles = state.handles
         memory = bytearray(chance.randbytes(FIRST_PAGES * PAGE))
         memory[:TAGS] = b"?" * TAGS
@@ -71,6 +75,9 @@ class DifferentialGuest:
 
     def prepare(self):
         pass
+
+    def keep(self, snapshot, digest):
+        return Snapshot(bytes(snapshot), digest)
 
     def load(self, snapshot, snapshot_format, num_features, num_actions, *declared):  # noqa: ARG002
         tag = int.from_bytes(snapshot, "little")

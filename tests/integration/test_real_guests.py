@@ -237,8 +237,8 @@ def test_every_compiled_guest_is_used_here_or_named_in_a_readme():
 def test_no_guest_leaves_a_trace_in_the_next(make_host):
     host = make_host(wasi=WasiGrant())
     for path in sorted(GUESTS.rglob("*.wasm")):
-        if path.name == "wasi_command.wasm":
-            continue
+        if path.name in {"wasi_command.wasm", "c_cart.wasm", "c_plugin.wasm"}:
+            continue  # a command, and guests that import functions of a game
         guest = host.load(path)
         if "ark_applet_update" in guest.module.functions:
             for _ in range(4):
