@@ -56,7 +56,7 @@ class Functions:
             draw(memory, max(0, x), max(0, y), numbers)
 
     def text(self, memory: Memory, text, x, y):
-        write(memory, c_string(memory, text), x, y)
+        write(memory, memory.read_c_string(text), x, y)
 
     def textUtf8(self, memory: Memory, text, size, x, y):
         write(memory, memory.read(text, size), x, y)
@@ -125,7 +125,7 @@ class Functions:
         return len(self._disk)
 
     def trace(self, memory: Memory, text):
-        print(c_string(memory, text).decode(errors="replace"))
+        print(memory.read_c_string(text).decode(errors="replace"))
 
     def traceUtf8(self, memory: Memory, text, size):
         print(memory.read(text, size).decode(errors="replace"))
@@ -143,10 +143,10 @@ class Functions:
             (number,) = struct.unpack(FORMATS[kind], memory.read(stack, size))
             stack += size
             if kind == "s":
-                return c_string(memory, number).decode(errors="replace")
+                return memory.read_c_string(number).decode(errors="replace")
             return chr(number & 0xFF) if kind == "c" else format(number, "x" if kind == "x" else "")
 
-        print(re.sub("%(.)", value, c_string(memory, text).decode(errors="replace")))
+        print(re.sub("%(.)", value, memory.read_c_string(text).decode(errors="replace")))
 
 
 def on_screen(first: int, count: int) -> np.ndarray:
@@ -186,11 +186,6 @@ def letter(code: int) -> np.ndarray:
         font = ImageFont.load_default_imagefont()
         ImageDraw.Draw(picture).text((1, 0), chr(code), font=font, fill=0)
     return np.asarray(picture, np.uint8)[2:10]
-
-
-def c_string(memory: Memory, text: int) -> bytes:
-    text &= 0xFFFF_FFFF
-    return memory.read(text, max(1, len(memory) - text)).split(b"\0", 1)[0]
 
 
 class Console(AbstractContextManager["Console"]):

@@ -251,6 +251,46 @@ def test_an_address_outside_the_memory_ends_that_guest_only(make_host, pointer, 
     other.call("go", 0, 65536)
 
 
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 5000, 65535])
+def test_a_text_of_c_is_read_up_to_its_end(make_host, size):
+    read = []
+
+    def look(memory: Memory, text):
+        read.append(memory.read_c_string(text))
+
+    guest = make_host(imports={("env", "look"): look}).load(passing("look", "i32"))
+    guest.write_memory(65535 - size, b"x" * size)  # a NUL follows as the last byte
+    guest.call("go", 65535 - size)
+    assert read == [b"x" * size]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "text", "wanted"),
+    [(0, b"x" * 65536, "no end"), (65536, b"", "outside"), (-1, b"", "outside")],
+)
+def test_a_text_of_c_without_an_end_ends_the_guest(make_host, pointer, text, wanted):
+    def look(memory: Memory, at):
+        memory.read_c_string(at)
+
+    guest = make_host(imports={("env", "look"): look}).load(passing("look", "i32"))
+    guest.write_memory(0, text)
+    with pytest.raises(GameFunctionFailed, match="raised InvalidArguments.*" + wanted):
+        guest.call("go", pointer)
+
+
+def test_a_text_of_c_over_the_limit_ends_the_guest(make_host):
+    def look(memory: Memory, at):
+        memory.read_c_string(at)
+
+    limits = Limits(text_bytes=1000)
+    guest = make_host(imports={("env", "look"): look}, limits=limits).load(passing("look", "i32"))
+    guest.write_memory(0, b"x" * 1000)
+    guest.call("go", 0)
+    guest.write_memory(0, b"x" * 1001)
+    with pytest.raises(GameFunctionFailed, match="raised TextTooLong.*limit of 1000 bytes"):
+        guest.call("go", 0)
+
+
 def test_a_memory_that_has_grown_is_read_to_its_end(make_host):
     def look(memory: Memory):
         return memory.read(len(memory) - 1, 1)[0] + (len(memory) >> 16)

@@ -122,6 +122,15 @@ class Memory:
         address, count = address_of(pointer), size_of(size)
         return self._open().read(address, count)
 
+    def read_c_string(self, pointer: SupportsIndex) -> bytes:
+        """
+        Return the bytes up to a NUL, without it, as C ends a text.
+
+        Raises InvalidArguments as `read` does, and where the memory ends before a NUL, and
+        TextTooLong over `Limits.text_bytes`.
+        """
+        return self._open().c_string(address_of(pointer))
+
     def write(self, pointer: SupportsIndex, data: BytesLike) -> None:
         """Write bytes. Raises InvalidArguments as `read` does, in which case none is written."""
         address, content = address_of(pointer), bytes_of(data)

@@ -13,6 +13,7 @@ from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
 from arkml.limits import Limits, whole_number
 
 PAGE = 65_536
+_FIRST_TEXT = 256  # bytes in which the end of a text is looked for first
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 _U32 = 0xFFFF_FFFF
 _LEAST_I32 = -(1 << 31)
@@ -120,6 +121,23 @@ class GuestMemory:
             return self.read(pointer, size).decode()
         except UnicodeDecodeError as error:
             raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
+
+    def c_string(self, pointer: int) -> bytes:
+        """Return the bytes up to a NUL, as C ends a text. Raises InvalidArguments, TextTooLong."""
+        self.check(pointer, 1)
+        most, size = self.pages * PAGE - pointer, _FIRST_TEXT
+        while True:
+            size = min(size, most, self._limits.text_bytes + 1)
+            found = ctypes.string_at(self._base + pointer, size)
+            if (end := found.find(0)) >= 0:
+                return found[:end]
+            if size > self._limits.text_bytes:
+                raise TextTooLong(
+                    f"a text at {pointer} is over the limit of {self._limits.text_bytes} bytes"
+                )
+            if size == most:
+                raise InvalidArguments(f"a text at {pointer} has no end: the memory ends before it")
+            size *= 8
 
     def display_text(self, pointer: int, size: int) -> GuestText:
         """Return text of `size` bytes, which is not read yet. Raises InvalidArguments."""
