@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable
@@ -278,3 +280,55 @@ def test_the_bytes_of_agents_move_with_them():
     assert (len(old), len(new)) == (0, 3)
     new.forget(key)
     assert workspace.held(guest) == 0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["act", "save", "load", "forget", "load_elsewhere"]),
+            st.integers(1, 3),
+            st.lists(st.integers(0, 6), min_size=1, max_size=5),
+        ),
+        max_size=25,
+    )
+)
+def test_agents_that_are_loaded_are_those_that_were_saved(steps):
+    table, model, saved = AgentTable(1), {}, []
+    for name, key, ids in steps:
+        match name:
+            case "act":
+                once = sorted(set(ids))
+                expected = [model.get((key, one), (0, 0.0))[1] for one in once]
+                assert states(table, once, key) == expected
+                visit = table.visit(np.asarray(key, np.uint64), words(*ids))
+                state = table.state(visit) + 1
+                assert table.steps(visit).tolist() == [
+                    model.get((key, one), (0, 0.0))[0] + ids[:place].count(one)
+                    for place, one in enumerate(ids)
+                ]
+                table.advance(visit, None, state)
+                for one in set(ids):
+                    count, sums = model.get((key, one), (0, 0.0))
+                    model[key, one] = count + ids.count(one), sums + 1
+            case "save":
+                agents = {one: value for (of, one), value in model.items() if of == key}
+                saved.append((table.save(key), agents))
+            case "forget":
+                table.forget(key)
+                model = {both: value for both, value in model.items() if both[0] != key}
+            case _ if saved:
+                agents, expected = saved[ids[0] % len(saved)]
+                if name == "load_elsewhere":
+                    table, model = AgentTable(1), {}
+                table.load(key, agents)
+                model = {both: value for both, value in model.items() if both[0] != key}
+                model |= {(key, one): value for one, value in expected.items()}
+
+    assert len(table) == len(model)
+
+
+def test_agents_over_the_limit_are_not_loaded():
+    full, small = AgentTable(), AgentTable(agents=4)
+    act(full, range(9))
+    with pytest.raises(Unavailable, match="states are kept for 4 agents"):
+        small.load(1, full.save(1))

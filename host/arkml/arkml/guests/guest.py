@@ -26,7 +26,7 @@ from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.instance import InstanceState, StartupProgress
 from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, way_of
-from arkml.guests.snapshots import GuestSnapshot, require_same_module
+from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot, require_same_module
 from arkml.limits import RUN_SECONDS, Budget, start_budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
@@ -347,6 +347,8 @@ class Guest(Sealed, Unique, Closing):
                 it got the state: then it has failed.
 
         """
+        if isinstance(state, FleetSnapshot):
+            raise UsageError(f"state is {state!r}: a guest takes the result of Guest.snapshot")
         if not isinstance(state, GuestSnapshot):
             self._successful("ark_state_restore", state, RUN_SECONDS)
             return

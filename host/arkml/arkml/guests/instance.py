@@ -578,7 +578,8 @@ class Instance(Unique):
     def keep(self, snapshot: object, state: InstanceState) -> None:
         """Count the bytes of a state of the guest for as long as the snapshot with it lives."""
         if self._snapshots is None:
-            self._snapshots = SnapshotBytes()
+            # With its next call the memory may grow by what a dropped snapshot has left.
+            self._snapshots = SnapshotBytes(partial(self.lockstep.touched.add, self.place))
         self._snapshots.keep(snapshot, state.nbytes, state.services.models)
 
     def _require_whole(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from arkml.policies.demands import Snapshot
 
@@ -14,12 +14,14 @@ class SnapshotBytes:
     """
     The snapshots of one guest that live, and their bytes.
 
-    A model that several snapshots hold counts once. Snapshots may be dropped on any thread.
+    A model that several snapshots hold counts once. Snapshots may be dropped on any thread;
+    `dropped` is called then, on that thread.
     """
 
-    __slots__ = ("_bytes", "_dropped", "_live", "_lock", "_models")
+    __slots__ = ("_bytes", "_dropped", "_live", "_lock", "_models", "_tell")
 
-    def __init__(self) -> None:
+    def __init__(self, dropped: Callable[[], object]) -> None:
+        self._tell = dropped
         self._lock = threading.RLock()
         self._live: dict[weakref.ref[object], tuple[int, Sequence[Snapshot]]] = {}
         self._models: Counter[Snapshot] = Counter()
@@ -30,12 +32,16 @@ class SnapshotBytes:
     def keep(self, snapshot: object, size: int, models: Sequence[Snapshot]) -> None:
         """Count a snapshot of `size` bytes, and its models, until it is dropped."""
         with self._lock:
-            self._live[weakref.ref(snapshot, self._dropped.append)] = size, models
+            self._live[weakref.ref(snapshot, self._note)] = size, models
             self._bytes += size
             for model in models:
                 if not self._models[model]:
                     self._bytes += len(model.data)
                 self._models[model] += 1
+
+    def _note(self, snapshot: weakref.ref[object]) -> None:
+        self._dropped.append(snapshot)
+        self._tell()
 
     def held(self) -> int:
         """Return the bytes of the snapshots that live."""
