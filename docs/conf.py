@@ -30,6 +30,7 @@ include_patterns = [
     "examples/environments/README.md",
     "examples/evolution/README.md",
     "examples/game/README.md",
+    "examples/game_functions/README.md",
     "guest_abi/README.md",
     "host/*/README.md",
     "fixtures/fuzz/README.md",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arkml import Host, Limits
+from arkml import Host, Limits, Replay
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.errors import (
     ArkmlError,
@@ -58,8 +58,12 @@ def guest():
 
 
 @pytest.fixture(scope="module")
-def doors(guest):
+def doors(guest, tmp_path_factory):
     """Return what reads and writes the memory of a guest, by name: a read and a write of each."""
+    trace = tmp_path_factory.mktemp("traces") / "echo.trace"
+    with Host(trace=trace) as traced:
+        traced.load(ECHO).call("alloc", 1)
+    replay = Replay(trace, ECHO)
     host = ThreadedHost()
     threaded = host.load(ECHO)
     proxy = Proxy(host.load(proxy_text().encode()))
@@ -67,11 +71,13 @@ def doors(guest):
         "guest": (guest.read_memory, guest.write_memory),
         "threaded": (threaded.read_memory, threaded.write_memory),
         "proxy": (proxy.read, proxy.guest.write_memory),
+        "replay": (replay.read_memory, None),
     }
     host.close()
+    replay.close()
 
 
-@pytest.mark.parametrize("door", ["guest", "threaded", "proxy"])
+@pytest.mark.parametrize("door", ["guest", "threaded", "proxy", "replay"])
 @given(pointer=NUMBERS | NO_INTEGERS, size=NUMBERS | NO_INTEGERS)
 @settings(max_examples=200, deadline=None)
 def test_no_address_or_size_reads_outside_of_a_memory(doors, door, pointer, size):
@@ -343,6 +349,7 @@ def test_every_public_function_that_takes_an_address_is_tried_here():
     assert sorted(found) == [
         "arkml.Guest.read_memory",
         "arkml.Guest.write_memory",
+        "arkml.Replay.read_memory",
         "arkml.testing.Proxy.is_untouched",
         "arkml.testing.Proxy.read",
         "arkml.testing.ThreadedGuest.read_memory",
