@@ -507,6 +507,16 @@ def test_the_first_frame_that_differs_is_named(recorded):
     )
 
 
+def test_rows_without_end_are_a_difference(recorded):
+    def alter(events):
+        next(event for event in events if event[0] == 0 and event[1] == "step")[2] = [1 << 30]
+
+    changed(recorded, alter)
+    with Replay(recorded, ACTOR) as replay, pytest.raises(ReplayDiffers) as caught:
+        list(replay)
+    assert str(caught.value).endswith("the guest wants room for 65,537 rows, which it had not")
+
+
 def test_a_memory_that_differs_is_named(make_host, path):
     host = make_host(trace=often(path))
     guest = host.load(COUNTING)

@@ -452,6 +452,8 @@ class ReplayedFiber(Fiber):
             self.answer(self._player.take(Ungrown, "asks for room").code)
             return
         super()._grow()
+        if self.answered_code():  # a refusal would be in the trace
+            raise self._player.differs(f"the guest wants room for {rows:,} rows, which it had not")
 
 
 class ReplayedLoop(CallLoop):
