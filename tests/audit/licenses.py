@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "cuda-toolkit": _OF_TORCH,
     "docutils": "builds the site and is not part of a release; only some of its tools are GPL",
     "nvidia-*": _OF_TORCH,
+    "pygame-ce": "draws a game of the examples, is not part of a release; LGPL",
 }
 """Packages whose metadata names another license, each with the reason why it may be there."""
 
