@@ -29,7 +29,7 @@ from arkml.policies.cervo import AssetKind, unpack
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.vetting import vet
 from arkml.runtime.module.description import describe
-from arkml.runtime.module.normalize import Normalized, normalize
+from arkml.runtime.module.normalize import Normalized, global_export, normalize
 from arkml.runtime.shared_engine import shared_engine
 
 LIMITS = Limits()
@@ -89,15 +89,17 @@ def check_module(data: bytes) -> None:
 def _compare(normalized: Normalized, exports: list[str]) -> None:
     module = wasmtime.Module(_engine(), normalized.wasm)
     theirs = [entry.name for entry in module.exports]
-    assert theirs == exports + list(normalized.added), f"exports {theirs}, read as {exports}"
+    variables = map(global_export, range(len(normalized.state.kinds)))
+    ours = [*exports, *normalized.added, *variables]
+    assert theirs == ours, f"exports {theirs}, read as {exports}"
     binary = normalized.binary
     imports = [(entry.module, entry.name) for entry in module.imports]
-    ours = [(entry.module, entry.name) for entry in binary.imports]
+    wanted = [(entry.module, entry.name) for entry in binary.imports]
     if normalized.memory is None:
-        assert imports == ours
+        assert imports == wanted
     else:
         assert ("arkml", "memory") in imports
-        assert len(imports) == len(ours) + (not normalized.memory.imported)
+        assert len(imports) == len(wanted) + (not normalized.memory.imported)
 
 
 def is_valid(data: bytes) -> bool:

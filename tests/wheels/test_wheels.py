@@ -97,6 +97,11 @@ def test_the_wheels_have_every_file_of_the_source_roots_once(wheels):
         for path in (root / "arkml").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     ]
+    written += [
+        f"arkml/{path.relative_to(ROOT).as_posix()}"
+        for path in (ROOT / "guest_abi").rglob("*")
+        if path.is_file()
+    ]
 
     assert sorted(packed) == sorted(written)
 
