@@ -14,7 +14,6 @@ import numpy.typing as npt
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import EntryPointMissing, GuestError, TooManyBytes, UsageError
 from arkml.guests.guest import Guest, calls_of
-from arkml.guests.instance import Instance
 from arkml.limits import whole_number
 from arkml.runtime import bindings, native
 from arkml.runtime.compiled_module import CompiledModule
@@ -135,9 +134,8 @@ class FleetMemory:
         plan = self._plan(target, size)
         if size and count:
             plan.scatter(rows)
-            for index, guest in enumerate(target.guests):
-                if (instance := calls_of(guest).instance).is_traced:
-                    plan.write_one(index, instance, rows[index].tobytes())
+            for index in plan.traced:
+                plan.write_one(index, rows[index].tobytes())
 
     def _plan(self, target: Target, size: int) -> _Plan:
         """Return where `size` bytes of each guest lie. The caller keeps calls out."""
@@ -201,10 +199,13 @@ class _Plan:
         self._places: Words = np.zeros(count, np.uint64)
         self._bases: Words = np.zeros(count, np.uint64)
         self._sizes: Words = np.zeros(count, np.uint64)
-        open_ = [not calls_of(guest).instance.is_closed for guest in target.guests]
-        for index, guest in enumerate(target.guests):
+        instances = [calls_of(guest).instance for guest in target.guests]
+        open_ = [not instance.is_closed for instance in instances]
+        for index, instance in enumerate(instances):
             if open_[index]:
-                self._bases[index], self._sizes[index] = calls_of(guest).instance.extent()
+                self._bases[index], self._sizes[index] = instance.extent()
+        self.traced = [index for index, instance in enumerate(instances) if instance.is_traced]
+        """Indices of the guests whose traces are told what is written."""
         largest = int(self._sizes.max(initial=0))
         if size > largest and any(open_):
             raise UsageError(
@@ -267,10 +268,10 @@ class _Plan:
                 ctypes.memmove(place, start, size)
             start += size
 
-    def write_one(self, index: int, instance: Instance, content: bytes) -> None:
+    def write_one(self, index: int, content: bytes) -> None:
         """Write the row of one guest through its memory, which is told of it."""
         if place := int(self._places[index]):
-            memory = instance.suspended_memory()
+            memory = calls_of(self._target.guests[index]).instance.suspended_memory()
             memory.pages = int(self._sizes[index]) // PAGE
             memory.write(place - int(self._bases[index]), content)
 
