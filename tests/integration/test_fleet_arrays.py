@@ -371,3 +371,21 @@ def test_no_address_reads_or_writes_outside_of_a_memory(addresses, size, is_pure
                 assert (fleet.guests[index].failure is None) == fit
     finally:
         native.LIBRARY = library
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_address_of_another_state_is_asked_for_again(fleet, whole, refused):
+    before = fleet.snapshot() if whole else fleet.guests[1].snapshot()
+    for guest in fleet.guests:
+        guest.write_memory(128, np.float32(5).tobytes())
+    fleet.call("lie", 128)
+    if refused:  # after the addresses were asked for
+        with pytest.raises(UsageError, match="object"):
+            fleet.read("state", object)
+    else:
+        assert fleet.read("state", np.float32).tolist() == [5] * COUNT
+    (fleet if whole else fleet.guests[1]).restore(before)
+    fleet.guests[1].write_memory(64, np.float32(7).tobytes())
+
+    assert fleet.read("state", np.float32)[1] == 7

@@ -401,7 +401,6 @@ class Fleet(Sealed, Unique, Closing):
             if each is not None and calls_of(guest).instance.refusal() is not None:
                 self.replace(guest)
         with self._changing():
-            self._memory = FleetMemory(self._module)  # addresses may be others in this state
             self._load(state)
 
     def _require_loadable(self, state: FleetSnapshot) -> None:
@@ -453,8 +452,7 @@ class Fleet(Sealed, Unique, Closing):
 
         """
         self._require_open()
-        living = [guest for guest in self.guests if guest.failure is None]
-        living = [guest for guest in living if not calls_of(guest).instance.is_closed]
+        living = [guest for guest in self.guests if calls_of(guest).instance.refusal() is None]
         ways: set[Reloaded] = set()
         try:
             module = living[0].compile_for_reload(source) if living else self._module

@@ -38,7 +38,8 @@ class FleetMemory:
 
     The place is an export: a function `() -> i32` that returns its address, called once for each
     guest; a global i32 that is constant, read once; or one that is mutable, read each time. A
-    memory never moves and never shrinks, so an address that was checked once stays good.
+    memory moves and shrinks only where `Target.lost` changes: until then an address that was
+    checked once stays good.
 
     A guest whose place does not lie in its memory fails. Rows of guests that have no place, or are
     closed, are zeros.
@@ -51,7 +52,8 @@ class FleetMemory:
         self._addresses: dict[str, WeakKeyDictionary[Guest, int]] = {}
         self._plans: dict[tuple[str, int, tuple[int, ...] | None], _Plan] = {}
         self._located: set[tuple[str, tuple[int, ...] | None]] = set()
-        self._planned: tuple[Sequence[Guest], int] | None = None  # guests, and how many were lost
+        self._planned: tuple[Sequence[Guest], int] | None = None  # guests, and `Target.lost`
+        self._lost = -1  # of `Target.lost`, when the addresses were asked for
 
     def is_mutable(self, name: str) -> bool:
         """Return whether an export is a global that may change."""
@@ -74,7 +76,8 @@ class FleetMemory:
                 f"{self._name} has no address {cut_repr(name)} ({found}): export a function"
                 " () -> (i32) that returns it, or a global i32"
             )
-        if self._planned is not None and self._planned[1] != target.lost():
+        if self._lost != (lost := target.lost()):
+            self._lost = lost
             self._addresses.clear()  # a guest may have another state, in which it lies elsewhere
         self._renew(target)
         if (name, target.only) in self._located:
@@ -174,7 +177,8 @@ class Target(NamedTuple):
         is_mutable: True for a global that may change.
         guests: The guests, those at the indices `only` of `members`, or all.
         members: The guests of the fleet.
-        lost: Returns a number that changes when guests fail or are closed.
+        lost: Returns a number that changes when guests fail, are closed, or get another state or
+            module; `CallGuard.lost`.
 
     """
 

@@ -353,11 +353,9 @@ class Guest(Sealed, Unique, Closing):
             self._successful("ark_state_restore", state, RUN_SECONDS)
             return
         require_same_module(state, self.module)
-        guard = self._calls.fiber.call_guard
-        with GUARD.held_back(), guard.kept(self.name):
+        with GUARD.held_back(), self._calls.fiber.call_guard.kept(self.name):
             self._instance.require_loadable(state.state)
             load_state(self, state.state)
-            guard.lost += 1  # addresses that a fleet knows may be others in this state
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """

@@ -517,8 +517,7 @@ class Instance(Unique):
         self.services.load(state.services)
         try:
             self.let_grow()
-            if self._sandbox.load(state.wasm):
-                self.fiber.call_guard.lost += 1  # a fleet keeps the addresses of its functions
+            self.go_back(state.wasm)
             for index, region in self.regions.items():
                 region.load(state.rows.get(index))
         except (AbiError, MemoryLimitExceeded) as error:
@@ -527,8 +526,6 @@ class Instance(Unique):
             env = self._handlers.modules["env"]
             assert isinstance(env, CompilerImports)
             env.load(*state.compiler)
-        self.services.begin_call()
-        self.news.forget_call()
         if self._trace is not None:
             self._trace.restored()
 
@@ -544,8 +541,9 @@ class Instance(Unique):
         return self._sandbox.save()
 
     def go_back(self, wasm: WasmState) -> None:
-        """Have the memory and globals of a trace; queues are the caller's."""
+        """Have this memory and these globals between two calls; the rest is the caller's."""
         self._sandbox.load(wasm)
+        self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
         self.services.begin_call()
         self.news.forget_call()
 

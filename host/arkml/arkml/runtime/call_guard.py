@@ -34,9 +34,10 @@ class CallGuard:
     """
     Lock that admits one call at a time, of one guest or of the guests that share columns.
 
-    `lost` counts the guests that were abandoned or closed, `callers` holds the live ones. What lies
-    in `waiting` is called with these before the next call, and then taken out, which another thread
-    may append to. If an exception of a signal handler cuts it off, it is called again.
+    `lost` counts the guests that were abandoned or closed, or got another state or module, so that
+    addresses in them may be others; `callers` holds the live ones. What lies in `waiting` is called
+    with these before the next call, and then taken out, which another thread may append to. If an
+    exception of a signal handler cuts it off, it is called again.
 
     A signal handler can raise on the main thread between any two instructions of Python, and so cut
     a call off outside of every `finally` that would open the guard. The next call that finds it

@@ -223,25 +223,22 @@ class Sandbox:
         content = ctypes.string_at(self._native_memory.base, pages * PAGE)
         return WasmState(content, self._globals.read())
 
-    def load(self, state: WasmState) -> bool:
+    def load(self, state: WasmState) -> None:
         """
         Set the memory and the globals to a saved state.
 
         A memory that has grown since is made anew, with all of the instance: only so it gets
-        smaller. Returns True then: addresses of exported functions are others. Raises
-        MemoryLimitExceeded.
+        smaller. Addresses of exported functions are others then. Raises MemoryLimitExceeded.
         """
         size = len(state.memory)
         more = size // PAGE - self._native_memory.pages()
-        is_renewed = more < 0
-        if is_renewed:
+        if more < 0:
             self._renew()
             more = size // PAGE - self._native_memory.pages()
         if more > 0:
             self._reserve(self._native_memory, more)
         ctypes.memmove(self._native_memory.base, state.memory, size)
         self._globals.write(state.globals)
-        return is_renewed
 
     def become(self, program: CompiledModule) -> None:
         """
