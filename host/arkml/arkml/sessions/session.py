@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Protocol, Required, TypeAlias, TypedDict, Unpack
 from weakref import WeakSet
 
 from arkml.abi.codes import SnapshotFormat
@@ -77,6 +77,17 @@ class TransitionSink(Protocol):
     def leave(self, *, stop: bool) -> None:
         """Leave the run at the end of the session; `stop` ends it for all its guests."""
         ...
+
+
+class _Opening(TypedDict, total=False):
+    """What every session is opened with, see `Session`."""
+
+    key: Required[int]
+    num_features: Required[int]
+    num_actions: Required[int]
+    is_of_guest: bool
+    released: Callable[[], object]
+    noting: Callable[[], AbstractContextManager[object]]
 
 
 class Session:
@@ -227,25 +238,11 @@ class InferenceSession(Session):
         queue: Queue,
         policy: Policy,
         *,
-        key: int,
-        num_features: int,
-        num_actions: int,
-        is_of_guest: bool = False,
-        released: Callable[[], object] = lambda: None,
-        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
         demand: SessionDemand | None = None,
         recount: Callable[[int], object] = lambda _: None,
+        **opening: Unpack[_Opening],
     ) -> None:
-        super().__init__(
-            queue,
-            policy,
-            key=key,
-            num_features=num_features,
-            num_actions=num_actions,
-            is_of_guest=is_of_guest,
-            released=released,
-            noting=noting,
-        )
+        super().__init__(queue, policy, **opening)
         self.demand: SessionDemand | None = demand
         self.recount: Callable[[int], object] = recount
 
@@ -260,21 +257,11 @@ class TrainingSession(Session):
         queue: Queue,
         policy: Policy,
         *,
-        key: int,
-        num_features: int,
-        num_actions: int,
         sink: TransitionSink | None = None,
         run: GuestRun | None = None,
-        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        **opening: Unpack[_Opening],
     ) -> None:
-        super().__init__(
-            queue,
-            policy,
-            key=key,
-            num_features=num_features,
-            num_actions=num_actions,
-            noting=noting,
-        )
+        super().__init__(queue, policy, **opening)
         self._sink = sink
         self._run = run
 

@@ -68,33 +68,10 @@ class SessionTable:
         """Raise TooManyHandles if no handle is left for another session."""
         self._handles.upcoming()
 
-    def open_inference(
-        self,
-        policy: Policy,
-        num_features: int,
-        num_actions: int,
-        *,
-        is_of_guest: bool = False,
-        released: Callable[[], object] = lambda: None,
-        demand: SessionDemand | None = None,
-        recount: Callable[[int], object] = lambda _: None,
-    ) -> int:
-        """
-        Return the handle of a new session of `policy`, which calls `released` at its end.
-
-        See `InferenceSession`.
-        """
-        session = self.make_inference(
-            self._handles.upcoming(),
-            policy,
-            num_features,
-            num_actions,
-            is_of_guest=is_of_guest,
-            released=released,
-            demand=demand,
-            recount=recount,
-        )
-        return self._handles.insert(session)
+    def open_inference(self, policy: Policy, num_features: int, num_actions: int) -> int:
+        """Return the handle of a new session whose policy stays."""
+        handle = self._handles.upcoming()
+        return self._handles.insert(self.make_inference(handle, policy, num_features, num_actions))
 
     def make_inference(
         self,
@@ -108,7 +85,7 @@ class SessionTable:
         demand: SessionDemand | None = None,
         recount: Callable[[int], object] = lambda _: None,
     ) -> InferenceSession:
-        """Return a new session as `open_inference`, with a handle that the table is given later."""
+        """Return a new session, see `InferenceSession`, whose handle the table is given later."""
         queue, key = self._queue(handle, num_features, num_actions, training=False)
         return InferenceSession(
             queue,
