@@ -7,7 +7,7 @@ with what the trace has next; the first difference raises ReplayDiffers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
@@ -45,14 +45,12 @@ from arkml.guests.trace_events import (
 )
 from arkml.limits import Limits
 from arkml.runtime import bindings
-from arkml.runtime.account import Account
-from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import SavedRows
 from arkml.runtime.columns.slabs import Shape
-from arkml.runtime.fiber import Fiber
-from arkml.runtime.linker import Handlers, import_calls
+from arkml.runtime.fiber import Fiber, FiberParts
+from arkml.runtime.linker import import_calls
 from arkml.runtime.memory import PAGE, GuestMemory
-from arkml.runtime.sandbox import Sandbox, WasmState
+from arkml.runtime.sandbox import WasmState
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
@@ -133,17 +131,9 @@ class Player:
         """Return a plain memory."""
         return GuestMemory(0, limits)
 
-    def fiber(
-        self,
-        sandbox: Sandbox,
-        account: Account,
-        call_guard: CallGuard,
-        handlers: Handlers,
-        wait: Callable[[], Wait | None],
-        name: str,
-    ) -> Fiber:
+    def fiber(self, *parts: *FiberParts) -> Fiber:
         """Return a fiber that answers from the trace."""
-        return ReplayedFiber(self, sandbox, account, call_guard, handlers, wait, name)
+        return ReplayedFiber(self, *parts)
 
     def loop(self, instance: Instance) -> ReplayedLoop:
         """Return a loop that answers submits from the trace."""
@@ -395,17 +385,8 @@ class ReplayedFiber(Fiber):
 
     __slots__ = ("_player",)
 
-    def __init__(
-        self,
-        player: Player,
-        sandbox: Sandbox,
-        account: Account,
-        call_guard: CallGuard,
-        handlers: Handlers,
-        wait: Callable[[], Wait | None],
-        name: str,
-    ) -> None:
-        super().__init__(sandbox, account, call_guard, handlers, wait, name)
+    def __init__(self, player: Player, *parts: *FiberParts) -> None:
+        super().__init__(*parts)
         self._player = player
 
     def call_game(self) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from arkml.limits import Limits
-from arkml.runtime.account import Account
-from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Shape
-from arkml.runtime.fiber import Fiber
-from arkml.runtime.linker import Handlers
+from arkml.runtime.fiber import Fiber, FiberParts
 from arkml.runtime.memory import GuestMemory
-from arkml.runtime.sandbox import Sandbox
-from arkml.runtime.waits import Wait
 
 
 class TracePoints(Protocol):
@@ -22,15 +16,7 @@ class TracePoints(Protocol):
     def memory(self, limits: Limits) -> GuestMemory:
         """Return the memory through which the host writes into the guest."""
 
-    def fiber(
-        self,
-        sandbox: Sandbox,
-        account: Account,
-        call_guard: CallGuard,
-        handlers: Handlers,
-        wait: Callable[[], Wait | None],
-        name: str,
-    ) -> Fiber:
+    def fiber(self, *parts: *FiberParts) -> Fiber:
         """Return the fiber that answers the guest."""
 
     def opened(self, index: int, handle: int, shape: Shape) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,16 +48,13 @@ from arkml.limits import (
     whole_number,
 )
 from arkml.runtime import bindings
-from arkml.runtime.account import Account
-from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Shape
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction, Number
-from arkml.runtime.fiber import Fiber
-from arkml.runtime.linker import Handlers, import_calls
+from arkml.runtime.fiber import Fiber, FiberParts
+from arkml.runtime.linker import import_calls
 from arkml.runtime.memory import GuestMemory, WatchedMemory
-from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
@@ -228,17 +225,9 @@ class GuestRecorder:
         """Return a memory that reports what the host writes."""
         return WatchedMemory(limits, self._wrote)
 
-    def fiber(
-        self,
-        sandbox: Sandbox,
-        account: Account,
-        call_guard: CallGuard,
-        handlers: Handlers,
-        wait: Callable[[], Wait | None],
-        name: str,
-    ) -> Fiber:
+    def fiber(self, *parts: *FiberParts) -> Fiber:
         """Return a fiber that reports its answers."""
-        return TracedFiber(self, sandbox, account, call_guard, handlers, wait, name)
+        return TracedFiber(self, *parts)
 
     def loop(self, instance: Instance) -> CallLoop:
         """Return a loop that reports calls and answers."""
@@ -371,17 +360,8 @@ class TracedFiber(Fiber):
 
     __slots__ = ("_recorder",)
 
-    def __init__(
-        self,
-        recorder: GuestRecorder,
-        sandbox: Sandbox,
-        account: Account,
-        call_guard: CallGuard,
-        handlers: Handlers,
-        wait: Callable[[], Wait | None],
-        name: str,
-    ) -> None:
-        super().__init__(sandbox, account, call_guard, handlers, wait, name)
+    def __init__(self, recorder: GuestRecorder, *parts: *FiberParts) -> None:
+        super().__init__(*parts)
         self._recorder = recorder
 
     def call_game(self) -> None:

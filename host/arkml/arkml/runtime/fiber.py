@@ -93,6 +93,10 @@ Event: TypeAlias = "Pause | Wait | None"
 _SUBMITTED: Final = Pause.SUBMIT
 
 
+FiberParts: TypeAlias = tuple[Sandbox, Account, CallGuard, Handlers, Callable[[], Wait | None], str]
+"""What a fiber is made of, in the order of its arguments."""
+
+
 class Fiber:
     """
     The fiber of one guest, whose call is at `place` of a lockstep.
