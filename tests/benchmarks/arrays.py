@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from tests.benchmarks.bench import Bench
-from tests.benchmarks.fleet import COLD_BYTES, MANY
+from tests.benchmarks.fleet import COLD_BYTES, MANY, ColdFrames
 from tests.benchmarks.measuring import Block, microseconds
 from tests.benchmarks.rows import AtLeast, AtMost, Row, against, alone
 from tests.benchmarks.subjects import FIXTURES, check_frame
@@ -110,7 +108,8 @@ def _frames(bench: Bench) -> Iterator[Row]:
         }
         frames = 5 if bench.quick else 12
         figures = bench.interleave(
-            {name: _Cold(way, frames) for name, way in ways.items()}, rounds=bench.rounds // 2
+            {name: ColdFrames(way, frames, unit=1e-3) for name, way in ways.items()},
+            rounds=bench.rounds // 2,
         )
     bare = figures["the frame alone"]
     yield alone(TOPIC, "a frame at 60 a second, alone", "ms", bare)
@@ -135,27 +134,6 @@ def _places(fleet: Fleet) -> tuple[int, int]:
 
 def _steer(seen: np.ndarray) -> np.ndarray:
     return seen[:, :2] - seen[:, 2:]
-
-
-class _Cold:
-    """A block of frames at 60 a second, each with cold caches; its median in milliseconds."""
-
-    def __init__(self, frame: Callable[[], object], frames: int) -> None:
-        self._frame = frame
-        self._frames = frames
-        self._other = bytearray(COLD_BYTES)
-
-    def __call__(self) -> float:
-        times: list[float] = []
-        for _ in range(self._frames):
-            start = time.perf_counter()
-            self._other[:] = bytes(COLD_BYTES)
-            before = time.perf_counter()
-            self._frame()
-            now = time.perf_counter()
-            times.append(now - before)
-            time.sleep(max(0.0, 1 / 60 - (now - start)))
-        return statistics.median(times) * 1e3
 
 
 def _times(name: str, ours: list[float], theirs: list[float]) -> Row:

@@ -63,7 +63,9 @@ def _many(bench: Bench) -> Iterator[Row]:
                 "call, one by one": _one_by_one(fleet, "frame", 1, seconds),
                 "loop, one by one": _one_by_one(fleet, "frames", STEPS, seconds),
                 "plain": plain.measure,
-                "cold": _Cold(fleet, 5 if bench.quick else 12),
+                "cold": ColdFrames(
+                    lambda: check_frame(fleet), 5 if bench.quick else 12, unit=1e-6 * len(fleet)
+                ),
             },
             rounds=bench.rounds * 2 // 3,
         )
@@ -206,12 +208,13 @@ def _frames(fleet: Fleet, seconds: float) -> Block:
     return _each(lambda: check_frame(fleet), len(fleet), seconds)
 
 
-class _Cold:
-    """A block of frames at 60 a second, each with cold caches; its median, a guest."""
+class ColdFrames:
+    """A block of frames at 60 a second, each with cold caches; its median, in units of seconds."""
 
-    def __init__(self, fleet: Fleet, frames: int) -> None:
-        self._fleet = fleet
+    def __init__(self, frame: Callable[[], object], frames: int, *, unit: float) -> None:
+        self._frame = frame
         self._frames = frames
+        self._unit = unit
         self._other = bytearray(COLD_BYTES)
 
     def __call__(self) -> float:
@@ -220,11 +223,11 @@ class _Cold:
             start = time.perf_counter()
             self._other[:] = bytes(COLD_BYTES)
             before = time.perf_counter()
-            check_frame(self._fleet)
+            self._frame()
             now = time.perf_counter()
             times.append(now - before)
             time.sleep(max(0.0, 1 / 60 - (now - start)))
-        return statistics.median(times) / len(self._fleet) * 1e6
+        return statistics.median(times) / self._unit
 
 
 def _one_by_one(fleet: Fleet, function: str, steps: int, seconds: float) -> Block:
