@@ -79,12 +79,12 @@ class Host(Sealed, Unique, Closing):
         hive: The permission to train. None lets no guest train.
         imports: Functions of the game that guests may import, by module and name, or objects whose
             public methods are such functions, by module: `{"env": Physics()}`; or the place of
-            such a mapping, "mygame:functions". They are called with
-            the numbers that the guest passes (int for i32, signed, and i64, float for f32 and f64),
-            and return a number, None, or a tuple of several results, as the import declares. A
-            parameter annotated with `arkml.Memory` or `arkml.CallingGuest` gets the guest's memory
-            or the guest. Their time is charged to the guest, which ends with `GameFunctionFailed`
-            if one raises. `arkml.game_function` declares one that answers many guests at once.
+            such a mapping, "mygame:functions". They are called with the numbers that the guest
+            passes (int for i32, signed, and i64, float for f32 and f64), and return a number, None,
+            or a tuple of several results, as the import declares. A parameter annotated with
+            `arkml.Memory` or `arkml.CallingGuest` gets the guest's memory or the guest. Their time
+            is charged to the guest, which ends with `GameFunctionFailed` if one raises.
+            `arkml.game_function` declares one that answers many guests at once.
         trace: Records what enters guests, for `arkml.Replay`: the path of a file, or
             `arkml.Trace`. None records nothing.
         threads: The most threads that run the guests of a fleet or an environment at the same time,

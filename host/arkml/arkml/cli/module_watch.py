@@ -12,6 +12,7 @@ from arkml.errors import ArkmlError, GuestBusy, ReloadUndone
 from arkml.guests.file_watch import FileWatch, watch
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
+from arkml.guests.reloading import Reloaded
 from arkml.host import Host
 from arkml.runtime.compiled_module import CompiledModule
 
@@ -65,7 +66,7 @@ class ModuleWatch:
             self._say(f"not reloaded, the module before goes on: {error}")
             return
         took = 1e3 * (time.perf_counter() - began)
-        self._say(f"reloaded in {took:.1f} ms, its state {_STATES[way.value]}")
+        self._say(f"reloaded in {took:.1f} ms, its state {_STATES[way]}")
 
     def _say(self, text: str) -> None:
         sys.stderr.write(harmless(f"{self._path.name}: {text}\n"))
@@ -73,7 +74,7 @@ class ModuleWatch:
 
 
 _STATES = {
-    "handed over": "was handed over by ark_state_persist",
-    "kept": "was kept: only code has changed",
-    "anew": "begins anew",
+    Reloaded.HANDED_OVER: "was handed over by ark_state_persist",
+    Reloaded.KEPT: "was kept: only code has changed",
+    Reloaded.ANEW: "begins anew",
 }

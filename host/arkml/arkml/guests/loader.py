@@ -76,8 +76,7 @@ class GuestLoader:
     raises ModelRejected. Before it, `choices` answer the sessions that their keys mean; see
     `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
     to `threads` threads run the guests of a fleet, and its policies. `recorders` record what enters
-    guests. A loader that is dropped
-    without `close` gives a ResourceWarning.
+    guests. A loader that is dropped without `close` gives a ResourceWarning.
     """
 
     _open_engine: Engine | None = None
