@@ -129,7 +129,7 @@ class PolicyChanges:
         while True:
             for one in self._targets(library):
                 if one not in offers:
-                    offers[one] = PolicyOffer(one.successor(override), notice.give)
+                    offers[one] = PolicyOffer(one.with_override(override), notice.give)
             with self.lock:
                 self._require_open()
                 targets = self._targets(library)

@@ -132,14 +132,7 @@ class PolicyLibrary:
         with self._lock:
             library = self._chosen.get(id(chosen))
             if library is None:
-                library = self._chosen[id(chosen)] = PolicyLibrary(
-                    self._models,
-                    seed=self.seed,
-                    deterministic=self._deterministic,
-                    override=chosen,
-                    limits=self._limits,
-                    workspace=self._workspace,
-                )
+                library = self._chosen[id(chosen)] = self.with_override(chosen)
         return library
 
     def _load(
@@ -216,9 +209,9 @@ class PolicyLibrary:
         """True if snapshots of guests are used, False if the embedder's policy replaces them."""
         return self._override is None and self._given is None
 
-    def successor(self, override: Override) -> PolicyLibrary:
+    def with_override(self, override: Override) -> PolicyLibrary:
         """
-        Return a library with another override, whose policies this library's thread uses later.
+        Return a library with another override, whose policies the thread of this one uses.
 
         They share the workspace, so that agents can move from policies of this one.
         """
