@@ -398,6 +398,7 @@ def handles(generations, free=()):
     return {"generations": words(*generations), "free": words(*free, size=4)}
 
 
+MEMORY = {"size": 65_536, "page": 4_096, "held": bytes(16), "content": b""}
 AGENTS = {
     "count": 2, "width": 1, "ids": words(1, 1), "steps": words(0, 0), "ended": bytes(2),
     "state": bytes(8),
@@ -411,7 +412,15 @@ SESSION = {
 @pytest.mark.parametrize(
     "changes",
     [
-        {"memory": bytes(5)},
+        {"memory": MEMORY | {"size": 5}},
+        {"memory": MEMORY | {"size": 2 * 65_536}},
+        {"memory": MEMORY | {"page": 0}},
+        {"memory": MEMORY | {"page": 5_000}},
+        {"memory": MEMORY | {"page": 8_192}},
+        {"memory": MEMORY | {"held": bytes(15)}},
+        {"memory": MEMORY | {"held": b"\1" + bytes(15)}},
+        {"memory": MEMORY | {"held": b"\2" + bytes(15)}},
+        {"memory": MEMORY | {"content": bytes(4_095)}},
         {"globals": b""},
         {"globals": bytes(5)},
         {"keys": 1 << 31},
@@ -490,9 +499,15 @@ def test_a_state_over_the_limits_changes_nothing(host, make_host):
     assert small.call("turn") == guest.call("turn") == 1
 
 
+def zeros(size):
+    """A memory of zeros in a file, all of which it holds."""
+    held = b"\1" * (size // 4_096)
+    return {"size": size, "page": 4_096, "held": held, "content": bytes(size)}
+
+
 def test_a_file_that_unpacks_to_more_than_is_allowed_is_refused_before_it_is_unpacked(host):
     state = host.load(COUNTER).snapshot()
-    bomb = rewritten(state, memory=bytes(64 * MIB))
+    bomb = rewritten(state, memory=zeros(64 * MIB))
 
     assert len(bomb) < MIB
     with pytest.raises(StateRefused, match="over 1,048,576 bytes"):
@@ -503,7 +518,7 @@ def test_a_host_unpacks_no_more_than_a_guest_may_have(host, make_host):
     small = make_host(limits=Limits(guest_bytes=8 * MIB))
     state = host.load(COUNTER).snapshot()
     with pytest.raises(StateRefused, match=f"over {8 * MIB:,} bytes"):
-        small.restore(rewritten(state, memory=bytes(64 * MIB)), COUNTER)
+        small.restore(rewritten(state, memory=zeros(64 * MIB)), COUNTER)
 
 
 def until_full(guest):
@@ -515,6 +530,7 @@ def until_full(guest):
 
 def test_snapshots_are_charged_to_the_guest_while_they_live(make_host):
     guest = make_host(limits=Limits(guest_bytes=4 * MIB)).load(COUNTER)
+    guest.write_memory(0, b"x" * (128 << 10))
     kept = list(until_full(guest))
     held = guest.account.snapshot_bytes
 
@@ -612,11 +628,11 @@ with Host() as host:
     guest.update()
     state = guest.snapshot()
     guest.update()
-    load = Instance.load
+    end = Instance.end_load
     def interrupted(self, state):
         signal.raise_signal(signal.SIGINT)
-        load(self, state)
-    Instance.load = interrupted
+        end(self, state)
+    Instance.end_load = interrupted
     try:
         guest.restore(state)
     except KeyboardInterrupt:

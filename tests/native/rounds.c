@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -153,6 +154,44 @@ static void copy(void) {
     check(!memcmp(back, "pppppbbbbb\0\0\0\0\0sssss", sizeof back), "what is scattered");
 }
 
+/* Copy a memory of which some pages were never touched, and set another one to the copy. */
+static void copy_pages(void) {
+    enum { PAGES = 1100, WRITTEN = 3 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = PAGES * page;
+    static const size_t written[WRITTEN] = {0, 511, 1099};
+    char *memories[2];
+    for (int n = 0; n < 2; n++) {
+        memories[n] = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        check(memories[n] != MAP_FAILED, "no memory");
+    }
+    for (int n = 0; n < WRITTEN; n++) memset(memories[0] + written[n] * page, 'a' + n, page);
+    memset(memories[1] + page, 'x', 600 * page);
+    check(!memories[0][5 * page], "a page that is only read");
+    uint8_t *held = malloc(PAGES);
+    struct memory memory = {(uintptr_t)memories[0], size, (uintptr_t)held, 0, 0};
+    arkml_find_pages(&memory, 1, page);
+    check(memory.count == WRITTEN || memory.count == WRITTEN + 1, "pages that hold something");
+    char *content = malloc(memory.count * page);
+    memory.content = (uintptr_t)content;
+    arkml_save_pages(&memory, 1, page);
+    struct memory both[2] = {memory, memory};
+    both[1].base = (uintptr_t)memories[1];
+    memset(memories[0], 'y', size);
+    arkml_load_pages(both, 2, page);
+    for (size_t n = 0, next = 0; n < PAGES; n++) {
+        char is = next < WRITTEN && n == written[next] ? (char)('a' + next++) : 0;
+        for (int k = 0; k < 2; k++)
+            check(memories[k][n * page] == is && memories[k][(n + 1) * page - 1] == is,
+                  "a page of a copy");
+    }
+    uint8_t known[2];
+    look_up(-1, (uintptr_t)memories[0], 2, page, known);
+    check(known[0] && known[1], "pages of which nobody knows");
+    free(content);
+    free(held);
+    for (int n = 0; n < 2; n++) munmap(memories[n], size);
+}
+
 static void read_global(void *context, const void *global, void *value) {
     uint32_t number = *(const uint32_t *)context + *(const uint32_t *)global;
     memcpy((char *)value + 8, &number, sizeof number);
@@ -240,6 +279,7 @@ int main(void) {
     for (size_t n = 0; n < sizeof threads / sizeof *threads; n++)
         play_calls(threads[n], n % 2 ? 1 : 0);
     copy();
+    copy_pages();
     read_globals();
     pthread_t other;
     check(!pthread_create(&other, NULL, play_beside, NULL), "no thread");

@@ -37,6 +37,11 @@
 #include <string.h>
 #include <time.h>
 
+#ifdef __linux__
+#include <fcntl.h>
+#include <unistd.h>
+#endif
+
 #ifdef _WIN32
 #include <windows.h>
 #define ARKML_PUBLIC __declspec(dllexport)
@@ -46,7 +51,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 5u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 6u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -352,6 +357,116 @@ ARKML_PUBLIC void arkml_scatter(const uint64_t *addresses, size_t count, size_t 
                                 const char *from) {
     for (size_t n = 0; n < count; n++, from += size)
         if (addresses[n]) memcpy(pointer(addresses[n]), from, size);
+}
+
+/*
+ * Copies of memories, of the pages that hold something: a guest touches a few pages of its memory,
+ * and the others are zeros, to which Linux gives no room before they are written or read.
+ */
+
+#define PAGES_AT_ONCE 512
+
+/* A memory, and a copy of its pages that hold something. */
+struct memory {
+    uint64_t base, size; /* in bytes, whole pages */
+    uint64_t held;       /* the address of a byte for each page: 1 if the copy has it */
+    uint64_t content;    /* the address of those pages, side by side */
+    uint64_t count;      /* of them */
+};
+
+/* Return the file in which Linux says which pages it has given room, or a negative number. */
+static int open_page_map(void) {
+#ifdef __linux__
+    return open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); /* anew: a fork has another one */
+#else
+    return -1;
+#endif
+}
+
+static void close_page_map(int map) {
+#ifdef __linux__
+    if (map >= 0) close(map);
+#else
+    (void)map;
+#endif
+}
+
+/* Say of `count` pages at `address` whether they may hold something; all do if nobody knows. */
+static void look_up(int map, uint64_t address, size_t count, size_t page, uint8_t *held) {
+#ifdef __linux__
+    uint64_t entries[PAGES_AT_ONCE];
+    size_t size = count * sizeof *entries;
+    if (map >= 0 && pread(map, entries, size, (off_t)(address / page * sizeof *entries)) ==
+                        (ssize_t)size) {
+        for (size_t n = 0; n < count; n++) held[n] = entries[n] >> 62 != 0; /* present, or swapped */
+        return;
+    }
+#else
+    (void)map, (void)address, (void)page;
+#endif
+    memset(held, 1, count);
+}
+
+/* Note in `held` and `count` of each memory, [count], which of its pages may hold something. */
+ARKML_PUBLIC void arkml_find_pages(struct memory *memories, size_t count, size_t page) {
+    int map = open_page_map();
+    for (size_t n = 0; n < count; n++) {
+        struct memory *memory = &memories[n];
+        uint8_t *held = pointer(memory->held);
+        size_t pages = memory->size / page;
+        memory->count = 0;
+        for (size_t first = 0; first < pages; first += PAGES_AT_ONCE) {
+            size_t some = pages - first < PAGES_AT_ONCE ? pages - first : PAGES_AT_ONCE;
+            look_up(map, memory->base + first * page, some, page, held + first);
+            for (size_t k = 0; k < some; k++) memory->count += held[first + k];
+        }
+    }
+    close_page_map(map);
+}
+
+/* Copy the pages that `held` names from each memory, [count], to `content`. */
+ARKML_PUBLIC void arkml_save_pages(const struct memory *memories, size_t count, size_t page) {
+    for (size_t n = 0; n < count; n++) {
+        const struct memory *memory = &memories[n];
+        const uint8_t *held = pointer(memory->held);
+        const char *from = pointer(memory->base);
+        char *into = pointer(memory->content);
+        for (size_t k = 0; k < memory->size / page; k++)
+            if (held[k]) {
+                memcpy(into, from + k * page, page);
+                into += page;
+            }
+    }
+}
+
+static bool is_zero(const char *bytes, size_t size) {
+    return !bytes[0] && !memcmp(bytes, bytes + 1, size - 1);
+}
+
+/* Set each memory, [count], to its copy: to `content` in the pages of `held`, to zeros elsewhere. */
+ARKML_PUBLIC void arkml_load_pages(const struct memory *memories, size_t count, size_t page) {
+    int map = open_page_map();
+    for (size_t n = 0; n < count; n++) {
+        const struct memory *memory = &memories[n];
+        const uint8_t *held = pointer(memory->held);
+        const char *from = pointer(memory->content);
+        char *into = pointer(memory->base);
+        size_t pages = memory->size / page;
+        uint8_t present[PAGES_AT_ONCE];
+        for (size_t k = 0; k < pages; k++, into += page) {
+            if (k % PAGES_AT_ONCE == 0) {
+                size_t some = pages - k < PAGES_AT_ONCE ? pages - k : PAGES_AT_ONCE;
+                look_up(map, (uintptr_t)into, some, page, present);
+            }
+            if (held[k]) {
+                memcpy(into, from, page);
+                from += page;
+            } else if (present[k % PAGES_AT_ONCE] && !is_zero(into, page)) {
+                memset(into, 0, page); /* a page that is read only stays without room */
+            }
+        }
+    }
+    close_page_map(map);
 }
 
 /* ---- Workers ------------------------------------------------------------------------------ */

@@ -33,15 +33,15 @@ from arkml.guests.guest import (
     initializers,
     is_on_trial,
     is_start,
-    load_state,
+    load_states,
     require_function,
-    save_state,
+    save_states,
     seeded_initializers,
     take_start,
     try_reload,
     undo_reloads,
 )
-from arkml.guests.instance import SharedResources
+from arkml.guests.instance import InstanceState, SharedResources
 from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Reloaded
 from arkml.guests.shares import FleetShares
@@ -360,14 +360,13 @@ class Fleet(Sealed, Unique, Closing):
         Guests that have failed or are closed are left out. Raises the errors of `Guest.snapshot`.
         """
         with self._changing():
-            states = [
-                save_state(guest) if calls_of(guest).instance.refusal() is None else None
-                for guest in self.guests
-            ]
+            guests = self.guests
+            live = [guest for guest in guests if calls_of(guest).instance.refusal() is None]
+            found = dict(zip(live, save_states(live), strict=True))
+            states = [found.get(guest) for guest in guests]
             saved = FleetSnapshot(self._module.digest, self.name, self._module.state.kinds, states)
-            for guest, state in zip(self.guests, states, strict=True):
-                if state is not None:
-                    calls_of(guest).instance.keep(saved, state)
+            for guest, state in found.items():
+                calls_of(guest).instance.keep(saved, state)
             return saved
 
     def restore(self, state: FleetSnapshot) -> None:
@@ -418,17 +417,14 @@ class Fleet(Sealed, Unique, Closing):
 
     def _load(self, state: FleetSnapshot) -> None:
         """Let each guest have its state. Raises the first error once all others have theirs."""
-        errors = []
+        pairs: list[tuple[Guest, InstanceState]] = []
         for guest, each in zip(self.guests, state.states, strict=True):
             if each is None:
                 calls_of(guest).instance.free()
-                continue
-            try:
-                load_state(guest, each)
-            except StateRefused as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+            else:
+                pairs.append((guest, each))
+        for error in load_states(pairs):
+            raise error
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """

@@ -35,6 +35,7 @@ from arkml.runtime.interrupts import GUARD
 from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.startup import COMMAND
+from arkml.runtime.saved_memory import MemoryCopies, load_memories
 
 _T = TypeVar("_T")
 _RESERVED = ("ark_", "__")  # a host or a language calls them, before a command too
@@ -326,7 +327,7 @@ class Guest(Sealed, Unique, Closing):
         """
         module = self.module
         with self._calls.fiber.call_guard.kept(self.name):
-            state = save_state(self)
+            (state,) = save_states([self])
             saved = GuestSnapshot(module.digest, self.name, module.state.kinds, [state])
             self._instance.keep(saved, state)
             return saved
@@ -411,7 +412,7 @@ class Guest(Sealed, Unique, Closing):
         instance, before = self._instance, self.module
         with self._calls.fiber.call_guard.kept(self.name):
             try:
-                state = save_state(self)
+                (state,) = save_states([self])
             except (StateRefused, GuestMemoryFull):
                 return False
             instance.become(after)
@@ -579,28 +580,67 @@ class Guest(Sealed, Unique, Closing):
         return reply.data
 
 
-def save_state(guest: Guest) -> InstanceState:
-    """Return a copy of the state of a guest; the caller keeps the call guard."""
-    calls = calls_of(guest)
-    startup = StartupProgress(calls.is_initialized, guest._waits_for_start)  # noqa: SLF001
-    return calls.instance.save(startup)
+def save_states(guests: Sequence[Guest]) -> list[InstanceState]:
+    """Return copies of the states of guests; the caller keeps the call guard."""
+    calls = [calls_of(guest) for guest in guests]
+    for each in calls:
+        each.instance.require_savable()
+    copies = MemoryCopies([each.instance.memory_place for each in calls])
+    for each, size in zip(calls, copies.sizes, strict=True):
+        each.instance.require_snapshot(size)
+    return [
+        each.instance.save(memory, StartupProgress(each.is_initialized, guest._waits_for_start))  # noqa: SLF001
+        for guest, each, memory in zip(guests, calls, copies.made(), strict=True)
+    ]
 
 
 def load_state(guest: Guest, state: InstanceState) -> None:
-    """
-    Let a guest go back to a state that its instance can have; the caller keeps the call guard.
+    """Do as `load_states` for one guest. Raises StateRefused."""
+    for error in load_states([(guest, state)]):
+        raise error
 
-    A guest that gets a part of the state only has failed.
+
+def load_states(states: Sequence[tuple[Guest, InstanceState]]) -> list[StateRefused]:
     """
-    calls = calls_of(guest)
+    Let guests go back to states that their instances can have; the caller keeps the call guard.
+
+    A guest that gets a part of its state only has failed. Returns the errors.
+    """
+    refused: dict[Guest, StateRefused] = {}
+    partly: set[Guest] = set()
     try:
-        calls.instance.load(state)
-        calls.is_initialized, guest._waits_for_start = state.startup  # noqa: SLF001
+        for guest, state in states:
+            partly.add(guest)
+            try:
+                calls_of(guest).instance.begin_load(state)
+            except StateRefused as error:
+                refused[guest] = error
+        ready = [pair for pair in states if pair[0] not in refused]
+        load_memories(
+            (calls_of(guest).instance.memory_place[0], state.wasm.memory) for guest, state in ready
+        )
+        for guest, state in ready:
+            calls = calls_of(guest)
+            try:
+                calls.instance.end_load(state)
+            except StateRefused as error:
+                refused[guest] = error
+                continue
+            calls.is_initialized, guest._waits_for_start = state.startup  # noqa: SLF001
+            partly.discard(guest)
     except BaseException as error:
-        failure = GuestError(f"{guest.name} was not restored: {error}")
-        failure.__cause__ = error
-        calls.fail(failure)
+        for guest in partly:
+            _not_restored(guest, refused.get(guest, error))
         raise
+    for guest, refusal in refused.items():
+        _not_restored(guest, refusal)
+    return list(refused.values())
+
+
+def _not_restored(guest: Guest, error: BaseException) -> None:
+    failure = GuestError(f"{guest.name} was not restored: {error}")
+    failure.__cause__ = error
+    calls_of(guest).fail(failure)
 
 
 def try_reload(guests: Sequence[Guest]) -> bool:

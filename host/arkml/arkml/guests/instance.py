@@ -53,6 +53,7 @@ from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.table_changes import keeps_tables
 from arkml.runtime.sandbox import Sandbox, WasmState, most_memory, most_objects
+from arkml.runtime.saved_memory import Place, SavedMemory
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
@@ -129,14 +130,8 @@ class InstanceState(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The bytes that the copy takes, without the models of sessions."""
-        size = _STATE_BYTES + len(self.wasm.memory) + len(self.wasm.globals)
-        handles, brains, sessions, _, contexts = self.services
-        size += sum(len(text) for context in contexts for text in context)
-        size += _SLOT_BYTES * (len(handles.generations) + len(brains.generations))
-        for one in sessions:
-            size += _SESSION_BYTES
-            if one.agents is not None:
-                size += sum(column.nbytes for column in one.agents)
+        size = _STATE_BYTES + self.wasm.memory.nbytes + len(self.wasm.globals)
+        size += self.services.nbytes
         for rows in self.rows.values():
             size += len(rows.metadata) + sum(map(len, rows.columns))
         return size + (_RANDOM_BYTES if self.compiler is not NO_COMPILER else 0)
@@ -147,7 +142,7 @@ NO_COMPILER: tuple[Any, dict[str, float]] = (None, {})
 
 
 # What Python takes for a snapshot beside the bytes in it, by measurement.
-_STATE_BYTES, _SESSION_BYTES, _SLOT_BYTES, _RANDOM_BYTES = 1_024, 512, 48, 32_768
+_STATE_BYTES, _RANDOM_BYTES = 2_048, 32_768
 
 
 @lru_cache(16)
@@ -172,8 +167,9 @@ class Instance(Unique):
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
         "_is_freed", "_lent", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_snapshots",
         "_trace", "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure",
-        "fiber", "is_closed", "is_tight", "library", "limits", "lockstep", "module", "name", "news",
-        "non_finite_features", "number", "place", "regions", "services", "sessions", "words",
+        "fiber", "is_closed", "is_tight", "library", "limits", "lockstep", "module", "most_memory",
+        "name", "news", "non_finite_features", "number", "place", "regions", "services", "sessions",
+        "words",
     )  # fmt: skip
 
     def __init__(
@@ -209,7 +205,9 @@ class Instance(Unique):
         self._final_usage: Usage | None = None
         self.is_tight = False
         """True if other bytes of the guest keep its memory from growing to its own limit."""
-        self._seen_bytes = 0  # of all kinds but requests, when the guest's thread looked last
+        self._seen_bytes = 0  # when the guest's thread looked last, without requests and snapshots
+        self.most_memory = most_memory(module)
+        """The bytes to which the memory may grow at most."""
         self._given_bytes = 0  # of those of the host, likewise
         self._snapshots: SnapshotBytes | None = None  # made with the first
         self._sandbox = sandbox = Sandbox(
@@ -317,14 +315,27 @@ class Instance(Unique):
         with self.services.requests.lock:
             self._require(memory, size + self._other_bytes())
 
+    def require_snapshot(self, size: int) -> None:
+        """Raise GuestMemoryFull if one more snapshot, of `size` bytes, is over the limit."""
+        if self._snapshots is not None and self._give is None:
+            most = self.most_memory + self._seen_bytes + self._unseen_bytes() + size
+            if most <= self.limits.guest_bytes:  # however much the memory grows
+                return
+        self.require_bytes(size)
+
     def _require(self, memory: int, others: int) -> None:
         if memory + others > self.limits.guest_bytes:
             raise GuestMemoryFull(
                 f"{self.name} has {memory} bytes of memory and would have {others} beside it,"
                 f" over the limit of {self.limits.guest_bytes} (Limits.guest_bytes)"
             )
-        self._seen_bytes = memory + others - self.services.requests.held
+        self._seen_bytes = memory + others - self._unseen_bytes()
         self._limit_memory(others)
+
+    def _unseen_bytes(self) -> int:
+        """Return the bytes that may change on any thread: those of requests and snapshots."""
+        snapshots = 0 if self._snapshots is None else self._snapshots.held()
+        return self.services.requests.held + snapshots
 
     def admits(self, size: int) -> bool:
         """
@@ -336,7 +347,7 @@ class Instance(Unique):
         """
         if self.is_closed:
             return False
-        if self._seen_bytes + self.services.requests.held + size > self.limits.guest_bytes:
+        if self._seen_bytes + self._unseen_bytes() + size > self.limits.guest_bytes:
             return False
         if self._give is not None:
             try:
@@ -356,7 +367,7 @@ class Instance(Unique):
         """Let the memory grow to the guest's limit less `others` bytes. Raises GuestMemoryFull."""
         left = self.limits.guest_bytes - others
         if self._give is not None:
-            given = others + min(left, most_memory(self.module))
+            given = others + min(left, self.most_memory)
             self._give(given)
             self._given_bytes = given
         if self._trace is not None:
@@ -472,21 +483,22 @@ class Instance(Unique):
         self._released(self._final_usage)
         self._is_freed = True
 
-    def save(self, startup: StartupProgress) -> InstanceState:
-        """
-        Return a copy of the state between two calls, with the call guard kept.
-
-        Raises StateRefused, and GuestMemoryFull if the guest has no room for one more snapshot.
-        """
+    def require_savable(self) -> None:
+        """Raise StateRefused, GuestFailed or GuestBusy unless the state can be copied."""
         self._require_whole()
         if obstacle := _obstacle(self.module.binary, self.module.state.obstacle):
             raise StateRefused(f"{self.name} cannot be saved: {obstacle}")
-        services = self.services.save()
-        self.require_bytes(self._sandbox.pages * PAGE)
+
+    def save(self, memory: SavedMemory, startup: StartupProgress) -> InstanceState:
+        """
+        Return a copy of the state between two calls, beside one of the memory.
+
+        Raises StateRefused for what cannot be copied.
+        """
         env = self._handlers.modules.get("env")
         return InstanceState(
-            self._sandbox.save(),
-            services,
+            WasmState(memory, self._sandbox.read_globals()),
+            self.services.save(),
             {index: rows for index, region in self.regions.items() if (rows := region.save())},
             env.save() if isinstance(env, CompilerImports) else NO_COMPILER,
             startup,
@@ -499,28 +511,39 @@ class Instance(Unique):
         Raises GuestFailed for one that has failed, and GuestBusy for one in a call.
         """
         self._require_whole()
-        size, most = len(state.wasm.memory), most_memory(self.module)
-        if size > most:
+        size = len(state.wasm.memory)
+        if size > self.most_memory:
             raise StateRefused(
                 f"{self.name}: the state has {size:,} bytes of memory, and the limits allow"
-                f" {most:,}"
+                f" {self.most_memory:,}"
             )
         self.services.require_loadable(state.services)
 
-    def load(self, state: InstanceState) -> None:
+    def begin_load(self, state: InstanceState) -> None:
         """
-        Have a state for which `require_loadable` raises nothing, with the call guard kept.
+        Make room for a state for which `require_loadable` raises nothing.
 
         Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
         self.require_unlent()
-        self.services.load(state.services)
+        size = len(state.wasm.memory)
+        has_others = self.services.load(state.services)
+        if not has_others and size == self.memory_place[1]:
+            return
         try:
             self.let_grow()
-            self.go_back(state.wasm)
+            self._sandbox.fit(size)
+        except (AbiError, MemoryLimitExceeded) as error:
+            raise StateRefused(f"{self.name}: {error}") from error
+
+    def end_load(self, state: InstanceState) -> None:
+        """Have a state, whose memory is set, after `begin_load`. Raises StateRefused as it does."""
+        self._sandbox.write_globals(state.wasm.globals)
+        self._forget_call()
+        try:
             for index, region in self.regions.items():
                 region.load(state.rows.get(index))
-        except (AbiError, MemoryLimitExceeded) as error:
+        except AbiError as error:
             raise StateRefused(f"{self.name}: {error}") from error
         if state.compiler != NO_COMPILER or "env" in self._handlers.modules:
             env = self._handlers.modules["env"]
@@ -538,23 +561,22 @@ class Instance(Unique):
         """Return a copy of memory and globals for a trace, None if instances cannot be copied."""
         if _obstacle(self.module.binary, self.module.state.obstacle):
             return None
-        return self._sandbox.save()
+        return self._sandbox.copied()
 
     def go_back(self, wasm: WasmState) -> None:
         """Have this memory and these globals between two calls; the rest is the caller's."""
-        self._sandbox.load(wasm)
+        self._sandbox.go_back(wasm)
+        self._forget_call()
+
+    def _forget_call(self) -> None:
         self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
         self.services.begin_call()
         self.news.forget_call()
 
     @property
-    def most_memory(self) -> int:
-        """The bytes to which the memory may grow at most."""
-        return most_memory(self.module)
-
-    def copied_memory(self) -> bytes:
-        """Return a copy of the memory, also of a guest that has failed."""
-        return self._sandbox.save().memory
+    def memory_place(self) -> Place:
+        """Where the memory lies, and its bytes, also of a guest that has failed."""
+        return self._sandbox.memory_place
 
     def suspended_memory(self) -> GuestMemory:
         """Return the memory while the guest is suspended in a call, of the size that it has."""
@@ -571,6 +593,7 @@ class Instance(Unique):
         self.require_unlent()
         self._sandbox.become(module)
         self.module = module
+        self.most_memory = most_memory(module)
         self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame
 
     def keep(self, snapshot: object, state: InstanceState) -> None:

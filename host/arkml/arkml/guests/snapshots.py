@@ -30,6 +30,7 @@ from arkml.runtime.compiler_imports import MOST_TIMERS
 from arkml.runtime.memory import PAGE, BytesLike
 from arkml.runtime.module.normalize import MOST_GLOBALS
 from arkml.runtime.sandbox import WasmState
+from arkml.runtime.saved_memory import PackedMemory, SavedMemory
 from arkml.sessions.handles import SavedHandles
 from arkml.sessions.saved_sessions import SavedServices, SavedSession
 
@@ -68,8 +69,15 @@ class _Handles(Struct, frozen=True, forbid_unknown_fields=True):
     free: bytes  # uint32, [free slots]
 
 
+class _Memory(Struct, frozen=True, forbid_unknown_fields=True):
+    size: Annotated[int, Meta(ge=0, le=_MOST_BYTES)]
+    page: Annotated[int, Meta(ge=4096, le=PAGE)]
+    held: bytes
+    content: bytes
+
+
 class _Guest(Struct, frozen=True, forbid_unknown_fields=True):
-    memory: bytes
+    memory: _Memory
     globals: bytes
     handles: _Handles
     brains: _Handles
@@ -149,8 +157,8 @@ class _State(Sealed):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the memories in it."""
-        return sum(len(state.wasm.memory) for state in self._states if state is not None)
+        """The bytes that the copies of memories in it take: those of pages that are not zero."""
+        return sum(state.wasm.memory.nbytes for state in self._states if state is not None)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file with the state, as `bytes` gives it. Raises UsageError and StateRefused."""
@@ -325,7 +333,7 @@ def _packed(
         for one in services.sessions
     ]  # fmt: skip
     return _Guest(
-        state.wasm.memory,
+        _Memory(*state.wasm.memory.packed()),
         bindings.packed_globals(state.wasm.globals, kinds),
         _packed_handles(services.handles),
         _packed_handles(services.brains),
@@ -350,8 +358,6 @@ def _packed_agents(agents: SavedAgents) -> _Agents:
 
 def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) -> InstanceState:
     """Return a state. Raises ValueError and IndexError for one that contradicts itself."""
-    if len(guest.memory) % PAGE:
-        raise ValueError(f"{len(guest.memory)} bytes of memory are not whole pages")
     used = [one.index for one in guest.sessions]
     handles = _unpacked_handles(guest.handles, used)
     keys = {one.key for one in guest.sessions}
@@ -369,8 +375,9 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
         for one in guest.sessions
     )
     brains = _unpacked_handles(guest.brains, ())
+    packed = PackedMemory(*msgspec.structs.astuple(guest.memory))
     return InstanceState(
-        WasmState(guest.memory, bindings.unpacked_globals(guest.globals, kinds)),
+        WasmState(SavedMemory.unpacked(packed), bindings.unpacked_globals(guest.globals, kinds)),
         SavedServices(handles, brains, sessions, guest.keys, tuple(guest.contexts)),
         {},
         _unpacked_compiler(guest),

@@ -51,6 +51,7 @@ from arkml.runtime.fiber import Fiber, FiberParts
 from arkml.runtime.linker import import_calls
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.sandbox import WasmState
+from arkml.runtime.saved_memory import SavedMemory
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
@@ -188,7 +189,7 @@ class Player:
             values = bindings.unpacked_globals(start.globals, kinds)
             for region in list(instance.regions.values()):
                 region.close()
-            instance.go_back(WasmState(start.memory, values))
+            instance.go_back(WasmState(SavedMemory.of(start.memory), values))
             instance.let_grow()
             for queue in start.queues:
                 self._fill(queue)
@@ -204,8 +205,9 @@ class Player:
             raise self.differs(
                 f"the memory has {len(wasm.memory):,} bytes after it, and had {len(start.memory):,}"
             )
-        if wasm.memory != start.memory:
-            ours, theirs = (np.frombuffer(m, np.uint8) for m in (wasm.memory, start.memory))
+        memory = bytes(wasm.memory)
+        if memory != start.memory:
+            ours, theirs = (np.frombuffer(m, np.uint8) for m in (memory, start.memory))
             address = int(np.flatnonzero(ours != theirs)[0])
             raise self.differs(
                 f"the byte at {address:#x} is {ours[address]:#04x} after it, and was"

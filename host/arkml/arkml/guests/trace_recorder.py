@@ -331,7 +331,7 @@ class GuestRecorder:
         follows = self._follows and not self._has_gap
         state = Start(
             self._frame,
-            wasm.memory,
+            bytes(wasm.memory),
             bindings.packed_globals(wasm.globals, self._kinds),
             self._growth,
             queues,

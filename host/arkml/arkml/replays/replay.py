@@ -273,7 +273,7 @@ class Replay(Sealed, Unique, Closing):
         if self.failure is None or (found := _FAULT.search(str(self.failure))) is None:
             return None
         assert self._guest is not None
-        size = len(self._loop.instance.copied_memory())
+        _, size = self._loop.instance.memory_place
         address = int(found[1], 16)
         start = max(0, min(address, size) - _AROUND)
         return start, self.read_memory(start, min(size, address + _AROUND) - start)

@@ -2,9 +2,9 @@
 The native library: `host/arkml/native/arkml_native.c`, compiled when the package is built.
 
 It has the two functions that run on the stacks of guests, the loop that runs many guests, on
-several threads, and copies from and to many memories. Where it is missing, Python does the same, on
-one thread: `LIBRARY` is None then, and `MISSING` says why. `ARKML_PURE=1` in the environment leaves
-it out on purpose.
+several threads, and copies from, to and of many memories. Where it is missing, Python does the
+same, on one thread: `LIBRARY` is None then, and `MISSING` says why. `ARKML_PURE=1` in the
+environment leaves it out on purpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 5
+BUILD = 6
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -104,6 +104,13 @@ class Library:
         """(address of addresses, count, bytes of each, address of all bytes)."""
         self.scatter.argtypes = [c_void_p, c_size_t, c_size_t, c_void_p]
         self.scatter.restype = None
+        self.find_pages: Any = library.arkml_find_pages
+        """(address of memories, count, bytes of a page of the system)."""
+        self.save_pages: Any = library.arkml_save_pages
+        self.load_pages: Any = library.arkml_load_pages
+        for function in (self.find_pages, self.save_pages, self.load_pages):
+            function.argtypes = [c_void_p, c_size_t, c_size_t]
+            function.restype = None
         self.end_workers: Any = library.arkml_end_workers
         self.end_workers.restype = None
         self.after_fork: Any = library.arkml_after_fork

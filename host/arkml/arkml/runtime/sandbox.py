@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property, partial
@@ -31,6 +30,7 @@ from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.normalize import global_export
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
+from arkml.runtime.saved_memory import MemoryCopies, Place, SavedMemory, load_memories
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusal_reasons import RefusalNotes
@@ -78,12 +78,12 @@ class WasmState(NamedTuple):
     A copy of what an instance has in wasm.
 
     Attributes:
-        memory: The bytes of its memory, whole pages.
+        memory: Its memory.
         globals: The values of the globals that can change, as `bindings.Globals` takes them.
 
     """
 
-    memory: bytes
+    memory: SavedMemory
     globals: bytes
 
 
@@ -217,28 +217,41 @@ class Sandbox:
         """Return an export, a wasmtime_extern_t. Raises GuestFailed once the guest is closed."""
         return self._found(partial(self._guest.export, name))
 
-    def save(self) -> WasmState:
+    @property
+    def memory_place(self) -> Place:
+        """Where the guest's memory lies, and its bytes."""
+        return self._native_memory.base, self._native_memory.pages() * PAGE
+
+    def copied(self) -> WasmState:
         """Return a copy of the memory and of the globals that can change."""
-        pages = self._native_memory.pages()
-        content = ctypes.string_at(self._native_memory.base, pages * PAGE)
-        return WasmState(content, self._globals.read())
+        (memory,) = MemoryCopies([self.memory_place]).made()
+        return WasmState(memory, self.read_globals())
 
-    def load(self, state: WasmState) -> None:
-        """
-        Set the memory and the globals to a saved state.
+    def go_back(self, state: WasmState) -> None:
+        """Set the memory and the globals to a saved state. Raises MemoryLimitExceeded."""
+        self.fit(len(state.memory))
+        load_memories([(self.base, state.memory)])
+        self.write_globals(state.globals)
 
-        A memory that has grown since is made anew, with all of the instance: only so it gets
-        smaller. Addresses of exported functions are others then. Raises MemoryLimitExceeded.
+    def fit(self, size: int) -> None:
         """
-        size = len(state.memory)
-        more = size // PAGE - self._native_memory.pages()
-        if more < 0:
+        Let the memory have `size` bytes, whatever is in them.
+
+        A memory that has more is made anew, with all of the instance: only so it gets smaller.
+        Addresses of exported functions are others then. Raises MemoryLimitExceeded.
+        """
+        pages = size // PAGE
+        if pages < self._native_memory.pages():
             self._renew()
-            more = size // PAGE - self._native_memory.pages()
-        if more > 0:
-            self._reserve(self._native_memory, more)
-        ctypes.memmove(self._native_memory.base, state.memory, size)
-        self._globals.write(state.globals)
+        self._reserve(self._native_memory, pages - self._native_memory.pages())
+
+    def read_globals(self) -> bytes:
+        """Return the values of the globals that can change."""
+        return self._globals.read()
+
+    def write_globals(self, values: bytes) -> None:
+        """Set the globals that can change, to the result of `read_globals`."""
+        self._globals.write(values)
 
     def become(self, program: CompiledModule) -> None:
         """
@@ -246,16 +259,16 @@ class Sandbox:
 
         Raises the errors of a new instance, and then the module stays.
         """
-        state, before = self.save(), self.program
+        state, before = self.copied(), self.program
         self.program = program
         try:
             self._renew()
         except BaseException:
             self.program = before
             self._renew()
-            self.load(state)
+            self.go_back(state)
             raise
-        self.load(state)
+        self.go_back(state)
 
     @cached_property
     def _globals(self) -> bindings.Globals:

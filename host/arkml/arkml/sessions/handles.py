@@ -87,6 +87,8 @@ class HandleTable(Generic[T]):
         self._generations: list[int] = []
         self._free: list[int] = []
         self._live = 0
+        self.changes = 0
+        """How often an object came, or went."""
 
     def __len__(self) -> int:
         return self._live
@@ -125,6 +127,7 @@ class HandleTable(Generic[T]):
             self._items.append(item)
         self._live += 1
         self._room.live += 1
+        self.changes += 1
         return handle
 
     def get(self, handle: int, kind: type[K]) -> K:
@@ -144,6 +147,7 @@ class HandleTable(Generic[T]):
             self._free.append(index)
         self._live -= 1
         self._room.live -= 1
+        self.changes += 1
         return item
 
     def at(self, index: int) -> T:
@@ -164,6 +168,7 @@ class HandleTable(Generic[T]):
         self._items = [items.get(index) for index in range(count)]
         self._room.live += len(items) - self._live
         self._live = len(items)
+        self.changes += 1
 
     def handle_in(self, index: int, saved: SavedHandles) -> int:
         """Return the handle that slot `index` has in a saved table."""

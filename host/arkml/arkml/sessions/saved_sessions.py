@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import AbiError, StateRefused
@@ -14,6 +15,8 @@ from arkml.sessions.runtimes import destroy_all
 from arkml.sessions.session import Session, TrainingSession, Widths
 from arkml.sessions.session_handlers import open_inference
 from arkml.sessions.state import GuestState
+
+_SESSION_BYTES, _SLOT_BYTES = 512, 48  # what Python takes, by measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class SavedSession:
     agents: SavedAgents | None
 
 
-class SavedServices(NamedTuple):
+@dataclass(frozen=True)
+class SavedServices:
     """
     The handles of a guest, and the sessions behind them.
 
@@ -59,19 +63,36 @@ class SavedServices(NamedTuple):
     keys: int
     contexts: tuple[tuple[str, str], ...]
 
-    @property
+    @cached_property
+    def nbytes(self) -> int:
+        """The bytes that the copy takes, without the models of sessions."""
+        size = _SLOT_BYTES * (len(self.handles.generations) + len(self.brains.generations))
+        size += sum(len(text) for context in self.contexts for text in context)
+        for one in self.sessions:
+            size += _SESSION_BYTES
+            if one.agents is not None:
+                size += sum(column.nbytes for column in one.agents)
+        return size
+
+    @cached_property
     def models(self) -> tuple[Snapshot, ...]:
         """The models that the sessions were opened with."""
         return tuple(one.opened_with[0] for one in self.sessions if one.opened_with is not None)
 
-    @property
+    @cached_property
     def has_runs(self) -> bool:
         """Whether a session is of a run, which only the guest that has it can get back."""
         return any(one.opened_with is None for one in self.sessions)
 
 
 def save_services(guest: GuestState) -> SavedServices:
-    """Return a copy of the host's side of a guest between calls. Raises StateRefused."""
+    """
+    Return a copy of the host's side of a guest between calls. Raises StateRefused.
+
+    It is the last one that was saved or loaded, if nothing has changed since.
+    """
+    if (same := _unchanged(guest)) is not None:
+        return same
     if brains := len(guest.brains):
         raise StateRefused(
             f"{guest.name} has {brains} objects of ark-ml-inference-v0, which cannot be saved"
@@ -83,9 +104,11 @@ def save_services(guest: GuestState) -> SavedServices:
         )
     sessions = tuple(_saved(guest, handle, item) for handle, item in guest.handles)
     contexts = guest.log.contexts
-    return SavedServices(
+    saved = SavedServices(
         guest.handles.save(), guest.brains.save(), sessions, guest.keys.place, contexts
     )
+    _keep(guest, saved)
+    return saved
 
 
 def require_loadable(guest: GuestState, saved: SavedServices) -> None:
@@ -95,6 +118,8 @@ def require_loadable(guest: GuestState, saved: SavedServices) -> None:
     It is over a limit, the guest lacks a session of a run, or agents remember more or fewer numbers
     than those of the present policy.
     """
+    if _unchanged(guest) is saved:
+        return
     slots = max(len(saved.handles.generations), len(saved.brains.generations))
     if slots > guest.limits.handles:
         raise StateRefused(
@@ -112,14 +137,17 @@ def require_loadable(guest: GuestState, saved: SavedServices) -> None:
             )
 
 
-def load_services(guest: GuestState, saved: SavedServices) -> None:
+def load_services(guest: GuestState, saved: SavedServices) -> bool:
     """
     Give a guest the sessions of a state that it can have, and no others.
 
     Sessions that it has are kept, those of inference that it has not are opened, and all that a
     state never has, futures and objects of ark-ml-inference-v0, is dropped. Raises
-    StateRefused if one cannot be opened; the guest then has some of them.
+    StateRefused if one cannot be opened; the guest then has some of them. Returns False if it has
+    them already.
     """
+    if _unchanged(guest) is saved:
+        return False
     guest.futures.clear()
     destroy_all(guest.brains)
     guest.brains.load(saved.brains, {})
@@ -142,6 +170,33 @@ def load_services(guest: GuestState, saved: SavedServices) -> None:
                 agents.load(session.key, one.agents)
             except AbiError as error:
                 raise StateRefused(f"{guest.name}: {error}") from error
+    _keep(guest, saved)
+    return True
+
+
+def _keep(guest: GuestState, saved: SavedServices) -> None:
+    """Note that a guest has these services, unless agents remember something."""
+    if all(one.agents is None for one in saved.sessions):
+        guest.as_saved = _marks(guest), saved
+
+
+def _unchanged(guest: GuestState) -> SavedServices | None:
+    """Return the services that the guest has now, as they were saved or loaded, or None."""
+    if guest.as_saved is None:
+        return None
+    marks, saved = guest.as_saved
+    if marks != _marks(guest):
+        return None
+    for item in guest.handles.items():
+        if agents_of(item.policy) is not None:  # of another policy than there was
+            return None
+    assert isinstance(saved, SavedServices)
+    return saved
+
+
+def _marks(guest: GuestState) -> tuple[object, ...]:
+    """Return what changes with anything that is saved, but for agents."""
+    return guest.handles.changes, guest.brains.changes, guest.keys.place, guest.log.contexts
 
 
 def _kept(guest: GuestState, saved: SavedServices) -> dict[int, Session]:

@@ -251,9 +251,13 @@ class Services:
         """Raise StateRefused for handles and sessions that the guest cannot have."""
         require_loadable(self._guest, saved)
 
-    def load(self, saved: SavedServices) -> None:
-        """Have saved handles and sessions, and no others. Raises StateRefused."""
-        load_services(self._guest, saved)
+    def load(self, saved: SavedServices) -> bool:
+        """
+        Have saved handles and sessions, and no others. Raises StateRefused.
+
+        Returns False if the guest has them already.
+        """
+        return load_services(self._guest, saved)
 
     def close(self) -> None:
         """Free every handle. Safe to call twice."""

@@ -90,6 +90,7 @@ class GuestState:
         account: Charged with the time that the host works for the guest.
         spec: The section `arkml.spec` of its module, or None.
         worker_module: SHA-256 of the module that remote workers run, empty for the guest's own.
+        as_saved: What was saved or loaded last, as `saved_sessions` takes it.
 
     """
 
@@ -143,6 +144,7 @@ class GuestState:
         self.pending_polls = 0
         self.input = b""
         self.panic: str | None = None
+        self.as_saved: tuple[object, object] | None = None
 
     @property
     def declared(self) -> DeclaredBranches:
