@@ -212,6 +212,23 @@ def test_a_guest_of_a_fleet_goes_back_by_itself(host):
     assert fleet.call("frames").values == [3, 2, 3]
 
 
+def test_each_guest_of_a_fleet_goes_on_from_the_state_of_one(host):
+    guest, fleet = host.load(MANY_SESSIONS), host.fleet(MANY_SESSIONS, 5)
+    guest.call("open", 0, ADDING)
+    first = [acted(guest, 0) for _ in range(3)]
+    state, follows = guest.snapshot(), [acted(guest, 0) for _ in range(3)]
+    fleet.call("open", 1, ADDING, only=[2])
+    fleet.guests[3].close()
+    for _ in range(2):
+        fleet.restore(state)
+
+        assert len(fleet) == 5
+        assert follows != first
+        for each in fleet.guests:
+            assert each.live_handles == 1
+            assert [acted(each, 0) for _ in range(3)] == follows
+
+
 def test_the_guests_of_a_fleet_that_failed_closed_joined_and_left_are_back(host):
     fleet = host.fleet(COUNTER, 5)
     fleet.update()
@@ -346,7 +363,7 @@ def test_the_state_of_a_fleet_is_no_guests(host):
     with pytest.raises(UsageError, match=r"takes the result of Guest\.snapshot"):
         guest.restore(fleet.snapshot())
     with pytest.raises(UsageError, match=r"takes the result of Fleet\.snapshot"):
-        fleet.restore(guest.snapshot())
+        fleet.restore(bytes(guest.snapshot()))
 
 
 def rewritten(state, **changes):

@@ -45,7 +45,7 @@ from arkml.guests.instance import InstanceState, SharedResources
 from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Reloaded
 from arkml.guests.shares import FleetShares
-from arkml.guests.snapshots import FleetSnapshot, require_same_module
+from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot, require_same_module
 from arkml.limits import (
     RUN_SECONDS,
     Budget,
@@ -369,13 +369,16 @@ class Fleet(Sealed, Unique, Closing):
                 calls_of(guest).instance.keep(saved, state)
             return saved
 
-    def restore(self, state: FleetSnapshot) -> None:
+    def restore(self, state: FleetSnapshot | GuestSnapshot) -> None:
         """
         Go back to a state of `snapshot`, with as many guests as there were.
 
         Guests that have failed or were closed since are replaced, guests that are missing join, and
         those that are too many are removed. A guest that had failed is closed. No code of a guest
         runs, but for the initializers of new ones.
+
+        With the state of one guest, each guest of the fleet goes on from there, as many as there
+        are.
 
         Raises:
             GuestBusy: The fleet is in a call.
@@ -386,25 +389,29 @@ class Fleet(Sealed, Unique, Closing):
                 got its state: then that guest has failed.
 
         """
-        if not isinstance(state, FleetSnapshot):
-            raise UsageError(f"state is {cut_repr(state)}: it takes the result of Fleet.snapshot")
+        if not isinstance(state, FleetSnapshot | GuestSnapshot):
+            raise UsageError(
+                f"state is {cut_repr(state)}: it takes the result of Fleet.snapshot, or of the"
+                " snapshot of one guest"
+            )
         require_same_module(state, self._module)
         self._require_open()
+        states = state.states if isinstance(state, FleetSnapshot) else (state.state,) * len(self)
         with self._changing():
-            self._require_loadable(state)
-        for guest in self.guests[len(state) :]:
+            self._require_loadable(states)
+        for guest in self.guests[len(states) :]:
             self.remove(guest)
-        while len(self) < len(state):  # those that join take the places of closed ones first
-            self.join(len(state) - len(self))
-        for guest, each in zip(self.guests, state.states, strict=True):
+        while len(self) < len(states):  # those that join take the places of closed ones first
+            self.join(len(states) - len(self))
+        for guest, each in zip(self.guests, states, strict=True):
             if each is not None and calls_of(guest).instance.refusal() is not None:
                 self.replace(guest)
         with self._changing():
-            self._load(state)
+            self._load(states)
 
-    def _require_loadable(self, state: FleetSnapshot) -> None:
+    def _require_loadable(self, states: Sequence[InstanceState | None]) -> None:
         """Raise StateRefused for a state that a guest, or one that joins, cannot have."""
-        for guest, each in zip_longest(self.guests[: len(state)], state.states):
+        for guest, each in zip_longest(self.guests[: len(states)], states):
             if each is None:
                 continue
             if guest is not None and calls_of(guest).instance.refusal() is None:
@@ -415,10 +422,10 @@ class Fleet(Sealed, Unique, Closing):
                     " restore the fleet before such a guest fails or leaves"
                 )
 
-    def _load(self, state: FleetSnapshot) -> None:
+    def _load(self, states: Sequence[InstanceState | None]) -> None:
         """Let each guest have its state. Raises the first error once all others have theirs."""
         pairs: list[tuple[Guest, InstanceState]] = []
-        for guest, each in zip(self.guests, state.states, strict=True):
+        for guest, each in zip(self.guests, states, strict=True):
             if each is None:
                 calls_of(guest).instance.free()
             else:
