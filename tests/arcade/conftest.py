@@ -1,5 +1,7 @@
-"""Gymnasium's games are tested beside Gymnasium's own: see `make test-arcade`."""
+"""What is tested beside Gymnasium's games and by OpenSpiel's search: see `make test-arcade`."""
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("Box2D") else ["test_gymnasium.py"]
+_NEEDED = {"test_gymnasium.py": "Box2D", "test_openspiel.py": "pyspiel"}
+
+collect_ignore_glob = [name for name, package in _NEEDED.items() if find_spec(package) is None]
