@@ -46,6 +46,7 @@ _COMMANDS = {
     "sweep": "sweep_command",
     "record": "record_command",
     "replay": "replay_command",
+    "state": "state_command",
     "smoke": "smoke",
     "inspect": "inspect_command",
     "describe": "describe_command",

@@ -18,6 +18,7 @@ from arkml.training.task_runner import TaskRunner, failure_summary
 from arkml.training.tasks import compile_module, period_doubt
 
 if TYPE_CHECKING:
+    from arkml import FleetSnapshot, GuestSnapshot
     from arkml.guests.counts import Statistics
     from arkml.host import Host
     from arkml.runtime.compiled_module import CompiledModule
@@ -45,10 +46,18 @@ def perform(
     *,
     pacer: Pacer | None = None,
     after: Callable[[int], None] | None = None,
+    state: GuestSnapshot | FleetSnapshot | None = None,
 ) -> None:
-    """Initialize the guest and do `count` steps; say on stderr in which step it failed."""
+    """
+    Initialize the guest, or restore it, and do `count` steps.
+
+    Says on stderr in which step it failed.
+    """
     try:
-        runner.initialize()
+        if state is None:
+            runner.initialize()
+        else:
+            runner.subject.restore(state)  # type: ignore[arg-type]  # one that is not meant is refused
     except GuestError:
         sys.stderr.write("failed while it was initialized\n")
         raise

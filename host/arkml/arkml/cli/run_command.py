@@ -22,6 +22,7 @@ from arkml.errors import UsageError
 from arkml.sessions.text import presentable
 
 if TYPE_CHECKING:
+    from arkml import FleetSnapshot, GuestSnapshot
     from arkml.cli.summary import Summary
     from arkml.host import Host
     from arkml.runs.hive_access import HiveGrant
@@ -114,9 +115,31 @@ def register(app: typer.Typer) -> None:
 
 def run(options: RunOptions) -> int:
     """Run a guest and show how it went."""
+    return run_from(options)
+
+
+def run_from(
+    options: RunOptions,
+    *,
+    state: GuestSnapshot | FleetSnapshot | None = None,
+    saves: Path | None = None,
+) -> int:
+    """
+    Run a guest, and show how it went.
+
+    Args:
+        options: The options of the run.
+        state: The state from which it goes on, without its initializers.
+        saves: The file for the state behind the last frame, which is not written if it fails.
+
+    Returns:
+        The exit code.
+
+    """
     from arkml.cli.guest_task import print_complaints
 
     options.output.start_logs()
+    keep_apart(saves, options.guest, options.host.policy, options.trace, options.out)
     keep_apart(options.out, options.guest, options.host.policy, options.trace)
     keep_apart(options.trace, options.guest, options.host.policy)
     hive = options.grant()
@@ -131,12 +154,17 @@ def run(options: RunOptions) -> int:
     ) as host:
         if options.watch and options.host.policy is not None:
             options.host.watch_policy(host)
-        summary = _perform(options, host)
+        summary = _perform(options, host, state, saves)
     _show(options, summary)
     return print_complaints(summary.complaints)
 
 
-def _perform(options: RunOptions, host: Host) -> Summary:
+def _perform(
+    options: RunOptions,
+    host: Host,
+    state: GuestSnapshot | FleetSnapshot | None,
+    saves: Path | None,
+) -> Summary:
     from arkml.cli.guest_task import announce, compile_file, complaints_of, perform
     from arkml.cli.module_watch import ModuleWatch
     from arkml.cli.progress import ProgressBar
@@ -161,10 +189,13 @@ def _perform(options: RunOptions, host: Host) -> Summary:
     # A fleet whose guests all failed has a summary too, and the failures are complaints in it.
     with suppress(FleetFailed), ProgressBar(module.name, count) as progress:
         try:
-            perform(runner, steps, count, pacer=pacer, after=progress)
+            perform(runner, steps, count, pacer=pacer, after=progress, state=state)
         finally:
             if watch is not None:
                 watch.close()
+    if saves is not None:
+        runner.subject.snapshot().save(saves)
+        sys.stderr.write(f"saved the state to {harmless(str(saves))}\n")
     print_echoes()
     if not task.function:
         sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")

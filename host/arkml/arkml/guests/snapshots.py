@@ -254,6 +254,45 @@ def read_state(source: str | os.PathLike[str] | BytesLike) -> GuestSnapshot | Fl
     return kind(body.module, body.name, body.globals, _states(body, label))
 
 
+def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
+    """
+    Return what is in a state as an object of JSON.
+
+    Sessions of guests that have the same policy and the same numbers of features and actions, None
+    for those of the model, are one entry.
+    """
+    is_fleet = isinstance(state, FleetSnapshot)
+    states = state.states if isinstance(state, FleetSnapshot) else (state.state,)
+    live = [each for each in states if each is not None]
+    sessions: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for each in live:
+        for one in each.services.sessions:
+            model = one.opened_with
+            policy = None if model is None else f"{model[0].digest.hex()[:12]} ({model[1].name})"
+            entry = sessions.setdefault(
+                (policy, one.widths),
+                {
+                    "features": one.widths[0], "actions": one.widths[1], "policy": policy,
+                    "sessions": 0, "agents": 0, "remembered": 0,
+                },
+            )  # fmt: skip
+            entry["sessions"] += 1
+            if one.agents is not None:
+                entry["agents"] += len(one.agents.ids)
+                entry["remembered"] += one.agents.state.size
+    return {
+        "kind": "fleet" if is_fleet else "guest",
+        "name": state.name,
+        "module": state.module,
+        "guests": len(states),
+        "saved": len(live),
+        "memory_bytes": sum(len(each.wasm.memory) for each in live),
+        "held_bytes": state.nbytes,
+        "globals": max((len(each.wasm.globals) for each in live), default=0) // bindings.VALUE_SIZE,
+        "sessions": list(sessions.values()),
+    }
+
+
 def require_same_module(state: _State, module: CompiledModule) -> None:
     """Raise StateRefused for the state of another module."""
     if state.module != module.digest:
