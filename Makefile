@@ -88,7 +88,7 @@ sources: $(READY) ## What the sources and documents must look like: layers, owne
 	@$(RUN) -m pytest --quiet -p no:cacheprovider $(SOURCES)
 
 test-arcade: arcade $(BOX2D)/.ready ## The games of the arcade as environments, beside native builds and Gymnasium's, and for OpenSpiel's search; needs g++
-	@$(PYTEST) -m arcade tests/arcade/test_games.py tests/arcade/test_rltools.py
+	@$(PYTEST) -m arcade tests/arcade/test_games.py tests/arcade/test_rltools.py tests/arcade/test_states.py
 	@$(BOX2D)/bin/python -m pytest -m arcade tests/arcade/test_gymnasium.py tests/arcade/test_openspiel.py
 
 $(BOX2D)/.ready: pyproject.toml constraints.txt tests/arcade/requirements.txt
