@@ -131,6 +131,24 @@ def test_a_command_is_started_before_another_function_is_called_and_once(host):
     assert str(guest.info.startup) == "_start, before the first call of another function"
 
 
+def test_a_start_with_a_result_is_not_called_and_told(host, tmp_path):
+    path = tmp_path / "started.wat"
+    path.write_bytes(
+        module(
+            "(global $starts (mut i32) (i32.const 0))",
+            function("_start", "(global.set $starts (i32.const 7)) (i32.const 0)", result="i32"),
+            function("starts", "(global.get $starts)", result="i32"),
+        )
+    )
+    guest = host.load(path)
+    shown = arkml("inspect", path, "--json").json["startup"]
+
+    assert "_start takes or returns something" in shown["note"]
+    assert guest.call("starts") == 0
+    assert guest.call("_start") == 0
+    assert guest.call("starts") == 7
+
+
 def test_what_concerns_the_command_alone_does_not_start_it(host):
     guest = host.load(LIBRARY)
     guest.help()

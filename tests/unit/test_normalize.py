@@ -100,6 +100,26 @@ def test_an_imported_memory_is_renamed_in_its_place():
     assert loaded.call("both") == 21
 
 
+@pytest.mark.parametrize(
+    ("memory", "segments", "pages"),
+    [
+        ("0", '(data (i32.const 0) "a")', 1),
+        ("0", '(data (i32.const 65535) "a")', 1),
+        ("0", '(data (i32.const 65535) "ab")', 2),
+        ("0 1", '(data (i32.const 65535) "ab")', 1),
+        ("3", '(data (i32.const 0) "a")', 3),
+        ("0", '(data (i32.const -1) "a")', 65_536),
+        ("0", '(data "a")', 0),
+        ("0", "", 0),
+    ],
+)
+def test_an_imported_memory_has_room_for_the_data(memory, segments, pages):
+    text = f'(module (import "env" "memory" (memory {memory})) {segments})'
+    assert parse(wasm(text)).first_pages == pages
+    own = f"(module (memory {memory}) {segments})"
+    assert parse(wasm(own)).first_pages == int(memory.split()[0])
+
+
 def test_function_imports_keep_their_indices_beside_a_defined_memory():
     calls = []
     loaded = Loaded(

@@ -8,6 +8,7 @@ from enum import Enum, IntEnum
 from typing import assert_never
 
 from arkml.runtime.module.wasm_types import (
+    PAGE,
     ExternalType,
     FunctionType,
     GlobalType,
@@ -17,6 +18,7 @@ from arkml.runtime.module.wasm_types import (
 )
 
 HEADER = b"\0asm\1\0\0\0"
+_MOST_PAGES, _U32 = 1 << 16, 0xFFFF_FFFF
 
 
 class SectionId(IntEnum):
@@ -164,6 +166,25 @@ class Binary:
     def has_objects(self) -> bool:
         """True if it may make objects that wasmtime collects: structs, arrays, exceptions."""
         return bool(self.tags) or None in self.types
+
+    @property
+    def first_pages(self) -> int:
+        """
+        The pages of its first memory at the start.
+
+        An imported memory may have more pages than the module asks for. Carts of WASM-4, for
+        example, ask for none and fill some: it gets as many as its data segments need.
+        """
+        declared = self.memories[0]
+        if not any(isinstance(entry.type, MemoryType) for entry in self.imports):
+            return declared.minimum
+        ends = [
+            (segment.offset & _U32) + segment.end - segment.start
+            for segment in self.segments
+            if segment.offset is not None and not segment.memory
+        ]
+        most = _MOST_PAGES if declared.maximum is None else declared.maximum
+        return max(declared.minimum, min(-(-max(ends, default=0) // PAGE), most))
 
     def section(self, section_id: SectionId) -> Section | None:
         """Return the section with this id, or None; not for custom sections, which may be many."""

@@ -150,7 +150,7 @@ def _plan(binary: Binary) -> MemoryPlan | None:
         return None
     declared = binary.memories[0]
     return MemoryPlan(
-        declared.minimum,
+        binary.first_pages,
         declared.maximum,
         tuple(export.name for export in binary.exports if export.kind is ExternKind.MEMORY),
         any(isinstance(entry.type, MemoryType) for entry in binary.imports),

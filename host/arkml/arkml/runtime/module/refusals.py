@@ -40,12 +40,11 @@ def check(binary: Binary, limits: Limits) -> None:
             f"the module has {len(binary.memories)} memories; this host gives it one"
         )
     _check_tables(binary, limits)
-    for memory in binary.memories:
-        if memory.minimum * PAGE > limits.memory_bytes:
-            raise MemoryLimitExceeded(
-                f"the module needs {memory.minimum * PAGE:,} bytes of memory at start, "
-                f"more than the {limits.memory_bytes:,} allowed"
-            )
+    if binary.memories and (size := binary.first_pages * PAGE) > limits.memory_bytes:
+        raise MemoryLimitExceeded(
+            f"the module needs {size:,} bytes of memory at start, more than the"
+            f" {limits.memory_bytes:,} allowed"
+        )
 
 
 def checked_limits(limits: Limits) -> tuple[int, ...]:

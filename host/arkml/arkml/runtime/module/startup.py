@@ -36,6 +36,11 @@ _DESTROYED = (
     " first frame; link it with -mexec-model=reactor"
 )
 
+_NO_COMMAND = (
+    "its export _start takes or returns something, so it is not the start of a command: call it"
+    " first if it starts the module"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Startup:
@@ -116,6 +121,8 @@ def startup_of(binary: Binary, wrappers: Wrappers | None) -> Startup:
         index, name = repeated
         loses_state = name == _CONSTRUCTORS
         note = _repeated_note(index, name)
+    if COMMAND in exported - names and not note:
+        note = _NO_COMMAND
     chosen = next((name for name in (_INITIALIZE, _CONSTRUCTORS, COMMAND) if name in names), None)
     if chosen == COMMAND and not may_be_command and not note and _has_destructors(binary):
         note = _DESTROYED
