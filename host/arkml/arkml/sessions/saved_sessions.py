@@ -170,6 +170,8 @@ def load_services(guest: GuestState, saved: SavedServices) -> bool:
                 agents.load(session.key, one.agents)
             except AbiError as error:
                 raise StateRefused(f"{guest.name}: {error}") from error
+        elif agents is not None:  # the policy of then kept none: they have done nothing yet
+            agents.forget(session.key)
     _keep(guest, saved)
     return True
 
