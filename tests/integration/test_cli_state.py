@@ -76,7 +76,7 @@ def test_a_state_is_shown_without_its_module(tmp_path):
     assert shown["sessions"] == [
         {
             "features": 2, "actions": 1, "policy": shown["sessions"][0]["policy"],
-            "sessions": 4, "agents": 0, "remembered": 0,
+            "run": None, "sessions": 4, "agents": 0, "remembered": 0,
         }
     ]  # fmt: skip
     assert shown["sessions"][0]["policy"].endswith("(ONNX)")

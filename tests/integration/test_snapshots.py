@@ -420,9 +420,13 @@ AGENTS = {
     "count": 2, "width": 1, "ids": words(1, 1), "steps": words(0, 0), "ended": bytes(2),
     "state": bytes(8),
 }  # fmt: skip
+SEEN = {
+    "count": 1, "width": 0, "ids": words(1), "steps": words(3), "ended": bytes(1), "state": b"",
+}  # fmt: skip
 ONE = {"handles": handles([0]), "keys": 5}
 SESSION = {
-    "index": 0, "key": 0, "training": False, "widths": [1, 1], "model": None, "agents": None,
+    "index": 0, "key": 0, "run": None, "widths": [1, 1], "model": None, "agents": None,
+    "others": {},
 }  # fmt: skip
 
 
@@ -455,6 +459,9 @@ SESSION = {
         {"sessions": [SESSION | {"model": 9}], **ONE},
         {"sessions": [SESSION | {"agents": AGENTS}], **ONE},
         {"sessions": [SESSION | {"agents": AGENTS | {"count": 1}}], **ONE},
+        {"sessions": [SESSION | {"others": {2: SEEN | {"width": 1, "state": bytes(4)}}}], **ONE},
+        {"sessions": [SESSION | {"others": dict.fromkeys((1, 2, 3), SEEN)}], **ONE},
+        {"sessions": [SESSION | {"run": "x" * 1_025}], **ONE},
         {"random": [3, [0] * 625, None, 1]},
         {"random": [3, [0] * 624, None]},
         {"random": [3, [0] * 624 + [999], None]},
@@ -491,10 +498,10 @@ def test_sessions_of_a_file_that_cannot_be_opened_fail_the_guest_that_gets_them(
 
 
 def test_a_state_with_a_session_of_a_run_changes_nothing_where_there_is_none(many):
-    session = SESSION | {"training": True}
+    session = SESSION | {"run": "abc"}
     changed = rewritten(many.snapshot(), sessions=[session], **ONE)
     before = seen(many)
-    with pytest.raises(StateRefused, match="lacks a session of a run"):
+    with pytest.raises(StateRefused, match="lacks a session of the run abc that"):
         many.restore(GuestSnapshot.load(changed))
 
     assert seen(many) == before

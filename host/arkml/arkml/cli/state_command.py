@@ -121,7 +121,7 @@ def show(options: ShowOptions) -> int:
         (
             _width(each["features"]),
             _width(each["actions"]),
-            each["policy"] or "of a run",
+            each["policy"] or f"of the run {harmless(each['run'] or '-')}",
             f"{each['sessions']:,}",
             f"{each['agents']:,}",
             f"{each['remembered']:,}",

@@ -33,6 +33,7 @@ from arkml.runtime.sandbox import WasmState
 from arkml.runtime.saved_memory import PackedMemory, SavedMemory
 from arkml.sessions.handles import SavedHandles
 from arkml.sessions.saved_sessions import SavedServices, SavedSession
+from arkml.sessions.session import Origin
 
 _MAGIC = b"arkml-state\n"
 _VERSION = 1
@@ -40,6 +41,7 @@ _DIGEST = hashlib.sha256().digest_size
 _MOST_BYTES = 4 * GIB  # of a file, and of its contents
 _MOST_GUESTS = 1 << 20
 _LEVEL = 1  # of compression: memories are large, and mostly zeros
+_MOST_TEXT = 1_024  # characters of the id of a run
 _MOST_KEYS = 1 << 31  # of a guest: those of the next guest begin 1 << 32 later
 
 _Count = Annotated[int, Meta(ge=0, lt=1 << 32)]
@@ -58,10 +60,11 @@ class _Agents(Struct, frozen=True, forbid_unknown_fields=True):
 class _Session(Struct, frozen=True, forbid_unknown_fields=True):
     index: _Count
     key: _Count
-    training: bool
+    run: Annotated[str, Meta(max_length=_MOST_TEXT)] | None
     widths: tuple[_Count | None, _Count | None]
     model: _Count | None  # its index among the models of the file
     agents: _Agents | None
+    others: Annotated[dict[_Count, _Agents], Meta(max_length=len(Origin))]
 
 
 class _Handles(Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,8 +261,8 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
     """
     Return what is in a state as an object of JSON.
 
-    Sessions of guests that have the same policy and the same numbers of features and actions, None
-    for those of the model, are one entry.
+    Sessions of guests that have the same policy or run, and the same numbers of features and
+    actions, None for those of the model, are one entry.
     """
     is_fleet = isinstance(state, FleetSnapshot)
     states = state.states if isinstance(state, FleetSnapshot) else (state.state,)
@@ -270,10 +273,10 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
             model = one.opened_with
             policy = None if model is None else f"{model[0].digest.hex()[:12]} ({model[1].name})"
             entry = sessions.setdefault(
-                (policy, one.widths),
+                (policy, one.run, one.widths),
                 {
                     "features": one.widths[0], "actions": one.widths[1], "policy": policy,
-                    "sessions": 0, "agents": 0, "remembered": 0,
+                    "run": one.run, "sessions": 0, "agents": 0, "remembered": 0,
                 },
             )  # fmt: skip
             entry["sessions"] += 1
@@ -366,8 +369,9 @@ def _packed(
     services, (drawn, timers) = state.services, state.compiler
     sessions = [
         _Session(
-            one.index, one.key, one.training, one.widths, number(one),
+            one.index, one.key, one.run, one.widths, number(one),
             None if one.agents is None else _packed_agents(one.agents),
+            {kind: _packed_agents(others) for kind, others in one.others.items()},
         )
         for one in services.sessions
     ]  # fmt: skip
@@ -399,6 +403,8 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
     """Return a state. Raises ValueError and IndexError for one that contradicts itself."""
     used = [one.index for one in guest.sessions]
     handles = _unpacked_handles(guest.handles, used)
+    if any(others.width for one in guest.sessions for others in one.others.values()):
+        raise ValueError("agents of rows with actions of the guest remember something")
     keys = {one.key for one in guest.sessions}
     if len(keys) < len(guest.sessions) or max(keys, default=-1) >= guest.keys:
         raise ValueError("two sessions have one key, or a key is still to come")
@@ -406,10 +412,11 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
         SavedSession(
             one.index,
             one.key,
-            one.training,
+            one.run,
             one.widths,
             None if one.model is None else models[one.model],
             None if one.agents is None else _unpacked_agents(one.agents),
+            {kind: _unpacked_agents(others) for kind, others in one.others.items()},
         )
         for one in guest.sessions
     )

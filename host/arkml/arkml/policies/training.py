@@ -148,6 +148,8 @@ class TrainingPolicy:
         self.masks: ChoiceMasks | None = ChoiceMasks(branches, workspace) if branches else None
         self._continuous = num_actions - len(branches)
         self.agents = AgentTable(workspace=workspace)
+        self.others: dict[int, AgentTable] = {}
+        """The agents of rows whose actions the guest chose, by the kind of the rows."""
         self.irregular = IrregularRows(name)
         self._sink = sink
         self._limit = limit
@@ -231,6 +233,14 @@ class TrainingPolicy:
     def forget(self, key: int) -> None:
         """Drop the state of the agents of session `key`, which is closed."""
         self.agents.forget(key)
+        for agents in self.others.values():
+            agents.forget(key)
+
+    def others_of(self, kind: int) -> AgentTable:
+        """Return the agents of rows of a kind whose actions the guest chose."""
+        if kind not in self.others:
+            self.others[kind] = AgentTable(workspace=self.workspace)
+        return self.others[kind]
 
     def examine(
         self, batch: Batch, steps: Words, over: Marks, gone: Marks | None = None

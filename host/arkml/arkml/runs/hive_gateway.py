@@ -289,6 +289,10 @@ class HiveRun:
         self._later = later
 
     @property
+    def id(self) -> str:
+        return self._id
+
+    @property
     def shape(self) -> Pending[ExperimentShape]:
         def shape() -> ExperimentShape:
             run = self._client.run(self._id).result()

@@ -25,7 +25,6 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import Role, RunInfo
 from arkml.hive.run_session import RunSession
-from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams
 from arkml.policies.step_limit import StepLimit
@@ -81,7 +80,6 @@ class RunMembership:
         self._session: RunSession | None = None
         self._policy: TrainingPolicy | None = None
         self._refused: set[Origin] = set()
-        self._others: dict[RowKind, AgentTable] = {}
         self._frame: tuple[int, Words, Marks | None] = 0, np.zeros(0, np.uint64), None
         joining = client.join(
             run.id,
@@ -181,7 +179,7 @@ class RunMembership:
                 f"{origin.value} rows come with {policy.num_actions} actions each"
             )
         kind = _KINDS[origin]
-        agents = self._others.setdefault(kind, AgentTable(workspace=policy.workspace))
+        agents = policy.others_of(kind)
         visit = agents.visit(batch.keys, rows["id"])
         steps = agents.steps(visit)
         states = rows["state"]

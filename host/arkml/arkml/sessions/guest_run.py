@@ -75,6 +75,9 @@ class GuestRun(Protocol):
     """Requests to one run of a hive."""
 
     @property
+    def id(self) -> str: ...
+
+    @property
     def shape(self) -> Pending[ExperimentShape]: ...
 
     def configuration(self) -> Pending[str]:

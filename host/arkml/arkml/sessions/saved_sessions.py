@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,13 +11,16 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.errors import AbiError, StateRefused
 from arkml.policies.agents import AgentTable, SavedAgents, agents_of
 from arkml.policies.demands import Snapshot
+from arkml.policies.training import TrainingPolicy
 from arkml.sessions.handles import SavedHandles
 from arkml.sessions.runtimes import destroy_all
 from arkml.sessions.session import Session, TrainingSession, Widths
 from arkml.sessions.session_handlers import open_inference
 from arkml.sessions.state import GuestState
+from arkml.sessions.text import presentable
 
 _SESSION_BYTES, _SLOT_BYTES = 512, 48  # what Python takes, by measurement
+_RUN_BYTES = 64  # of the id of a run in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +31,22 @@ class SavedSession:
     Attributes:
         index: Its slot in the handle table.
         key: The number of keys that its guest had before.
-        training: True for a session of a run.
+        run: The id of its run, empty for one that has none; None for a session of inference.
         widths: The numbers of features and actions that the guest asked for.
         opened_with: The model that it was opened with and its format, None if it cannot be opened
             anew.
         agents: Its agents, None with a policy that keeps none.
+        others: The agents of rows whose actions the guest chose, by the kind of the rows.
 
     """
 
     index: int
     key: int
-    training: bool
+    run: str | None
     widths: Widths
     opened_with: tuple[Snapshot, SnapshotFormat] | None
     agents: SavedAgents | None
+    others: Mapping[int, SavedAgents]
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ class SavedServices:
         size += sum(len(text) for context in self.contexts for text in context)
         for one in self.sessions:
             size += _SESSION_BYTES
-            if one.agents is not None:
-                size += sum(column.nbytes for column in one.agents)
+            tables = (*one.others.values(), *filter(None, (one.agents,)))
+            size += sum(column.nbytes for table in tables for column in table)
         return size
 
     @cached_property
@@ -131,8 +137,9 @@ def require_loadable(guest: GuestState, saved: SavedServices) -> None:
         if one.index in kept:
             _require_width(guest, agents_of(kept[one.index].policy), one)
         elif one.opened_with is None:
+            run = f"the run {presentable(one.run, _RUN_BYTES)}" if one.run else "a run"
             raise StateRefused(
-                f"{guest.name} lacks a session of a run that the state has: restore the guest that"
+                f"{guest.name} lacks a session of {run} that the state has: restore the guest that"
                 " the state is of, or run this one until it has started its training"
             )
 
@@ -162,16 +169,11 @@ def load_services(guest: GuestState, saved: SavedServices) -> bool:
             guest.handles.load(saved.handles, sessions)
     guest.keys.place = saved.keys
     guest.log.contexts = saved.contexts
-    for one in saved.sessions:
-        session = sessions[one.index]
-        agents = agents_of(session.policy)
-        if agents is not None and one.agents is not None:
-            try:
-                agents.load(session.key, one.agents)
-            except AbiError as error:
-                raise StateRefused(f"{guest.name}: {error}") from error
-        elif agents is not None:  # the policy of then kept none: they have done nothing yet
-            agents.forget(session.key)
+    try:
+        for one in saved.sessions:
+            _load_agents(sessions[one.index], one)
+    except AbiError as error:
+        raise StateRefused(f"{guest.name}: {error}") from error
     _keep(guest, saved)
     return True
 
@@ -215,26 +217,52 @@ def _saved(guest: GuestState, handle: int, item: Any) -> SavedSession:
     if not isinstance(item, Session):
         raise StateRefused(f"{guest.name} has a {type(item).__name__}, which cannot be saved")
     agents = agents_of(item.policy)
+    others = item.policy.others if isinstance(item.policy, TrainingPolicy) else {}
     return SavedSession(
         guest.handles.index(handle),
         item.key - guest.keys.first,
-        isinstance(item, TrainingSession),
+        _run_of(item),
         item.widths,
         item.opened_with,
         None if agents is None else agents.save(item.key),
+        {kind: table.save(item.key) for kind, table in others.items()},
     )
+
+
+def _load_agents(session: Session, saved: SavedSession) -> None:
+    """Let a session have the agents of a state, and no others. Raises Unavailable."""
+    policy = session.policy
+    agents = agents_of(policy)
+    if agents is not None:
+        _load_table(agents, session.key, saved.agents)
+    if isinstance(policy, TrainingPolicy):
+        for kind in {*policy.others, *saved.others}:
+            _load_table(policy.others_of(kind), session.key, saved.others.get(kind))
+
+
+def _load_table(table: AgentTable, key: int, saved: SavedAgents | None) -> None:
+    if saved is None:  # the policy of then kept none
+        table.forget(key)
+    else:
+        table.load(key, saved)
 
 
 def _is_same(guest: GuestState, item: Session, saved: SavedSession) -> bool:
     """Return whether a session with the saved handle is the saved one, or was opened as it was."""
     if item.key - guest.keys.first != saved.key:
         return False
-    if item.widths != saved.widths or isinstance(item, TrainingSession) != saved.training:
+    if item.widths != saved.widths or _run_of(item) != saved.run:
         return False
     if item.opened_with is None or saved.opened_with is None:
         return item.opened_with is saved.opened_with
     (ours, our_format), (theirs, their_format) = item.opened_with, saved.opened_with
     return (ours.digest, our_format) == (theirs.digest, their_format)
+
+
+def _run_of(item: Session) -> str | None:
+    if not isinstance(item, TrainingSession):
+        return None
+    return "" if item.run is None else item.run.id
 
 
 def _require_width(guest: GuestState, agents: AgentTable | None, saved: SavedSession) -> None:
