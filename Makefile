@@ -5,6 +5,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST ?= $(RUN) -m pytest
 READY := $(VENV)/.ready
+# The demonstration needs a sixth of what the tests need, and takes that where it is there already.
+DEMO := $(if $(wildcard $(READY)),$(VENV),.venv-demo)
 SITE := $(VENV)/.site
 NATIVE := host/arkml/native/arkml_native.c host/arkml/hatch_build.py
 # A worker for each processor and one more (tests/conftest.py); each runs whole files.
@@ -44,13 +46,15 @@ SOAK ?= 3600
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 15) else \
+  "arkml needs Python 3.11 to 3.14; this is %d.%d. Name another: make PYTHON=python3.12" \
+  % sys.version_info[:2])'
+
 setup: $(READY) ## Make .venv with the exact versions of constraints.txt
 
 $(READY): pyproject.toml constraints.txt $(NATIVE)
-	@echo "Setting up $(VENV) (once, about a minute) ..." >&2
-	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 15) else \
-	  "arkml needs Python 3.11 to 3.14; this is %d.%d. Name another: make PYTHON=python3.12" \
-	  % sys.version_info[:2])'
+	@echo "Setting up $(VENV) (once: some minutes and 6 GB, most of it PyTorch, which tests use) ..." >&2
+	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv $(VENV)
 	@PIP_CONSTRAINT=constraints.txt $(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
@@ -60,8 +64,16 @@ $(SITE): $(READY)
 	  -e '.[docs]'
 	@touch $@
 
-demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
-	@sh fixtures/demo.sh $(RUN)
+demo: $(DEMO)/.ready ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
+	@sh fixtures/demo.sh $(DEMO)/bin/python
+
+.venv-demo/.ready: pyproject.toml constraints.txt $(NATIVE)
+	@echo "Setting up .venv-demo (once, about a minute) ..." >&2
+	@$(CHECK_PYTHON)
+	@$(PYTHON) -m venv .venv-demo
+	@PIP_CONSTRAINT=constraints.txt .venv-demo/bin/pip install --quiet --disable-pip-version-check \
+	  -e '.[hive]' matplotlib
+	@touch $@
 
 arcade: $(READY) ## PufferLib's games in C as guests in build/arcade, six of Gymnasium's, two of RLtools'; needs clang, lld, wasi-libc, libclang-rt-dev-wasm32, libc++-14-dev-wasm32
 	@$(RUN) -m tools.arcade
@@ -324,6 +336,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(BOX2D) $(ONNXRUNTIME_WEB) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-demo $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(BOX2D) $(ONNXRUNTIME_WEB) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +
