@@ -292,5 +292,5 @@ def test_a_report_that_cannot_be_made_is_refused_with_a_sentence(tmp_path):
 
     assert (nothing.status, empty.status) == (2, 2)
     assert "name a run, or a directory with --data" in nothing.err
-    assert "holds no runs: it takes the data directory of a hive" in empty.err
+    assert "holds no runs: name the data directory of a hive, or the directory" in empty.err
     assert not (tmp_path / "a.html").exists()

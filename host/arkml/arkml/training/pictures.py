@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NO_PICTURE = "none: pip install matplotlib draws it, and arkml report a page of curves without it"
+NO_PICTURE = (
+    "none: pip install matplotlib draws it, and without it"
+    " arkml report --data DIRECTORY -o FILE.html writes a page of curves"
+)
 """Shown in place of a picture where nothing can draw it."""
 
 

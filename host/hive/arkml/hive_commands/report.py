@@ -15,6 +15,7 @@ from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_error, print_json
 from arkml.cli.launch import TOKEN
+from arkml.cli.units import counted
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def _report(
         ids = [run.info.id for run in runs]
         print_json({"file": str(output), "bytes": len(page), "runs": ids})
     else:
-        sys.stdout.write(f"{harmless(str(output))}: {len(page):,} bytes, {len(runs)} runs\n")
+        size = f"{len(page):,} bytes, {counted(len(runs), 'run')}"
+        sys.stdout.write(f"{harmless(str(output))}: {size}\n")
     return GOOD
 
 

@@ -83,7 +83,10 @@ def read_from_directory(
     """
     runs = data / "runs" if (data / "runs").is_dir() else data / "hive" / "runs"
     if not runs.is_dir():
-        raise UsageError(f"{data} holds no runs: it takes the data directory of a hive")
+        raise UsageError(
+            f"{data} holds no runs: name the data directory of a hive, or the directory of a"
+            " training"
+        )
     known = []
     for directory in sorted(runs.iterdir()):
         try:
