@@ -169,10 +169,13 @@ class GuestLoader:
         Return the resources that `instances` guests of one thread share.
 
         With several instances, each queue begins with room for `reserved_rows` rows. Raises
-        InstanceLimitExceeded if the machine has no room for them.
+        InstanceLimitExceeded if the machine has no room for them, and UsageError for a large number
+        that is to be traced without a choice.
         """
         if instances > 1:
             self._require_room_for(instances)
+        if self._recorders is not None:
+            self._recorders.require_choice(instances)
         engine = self.engine
         library = self.library() if library is None else library
         call_guard = CallGuard(engine.ticker)
@@ -214,15 +217,17 @@ class GuestLoader:
         shared: SharedResources,
         number: int | None = None,
         trace: GuestTrace | None = None,
+        index: int | None = None,
     ) -> CallLoop:
         """
         Make a guest, not initialized.
 
         `number` is that of a guest with another library that this one is a copy of: both have the
-        same noise. `trace` replays the guest.
+        same noise. `trace` replays the guest. `index` is its index among guests that are recorded
+        in a file each.
         """
         if trace is None:
-            trace = self._recorder(module, name, None)
+            trace = self._recorder(module, name, index)
         number = next(self._numbers) if number is None else number
         return self._make(module, name, number, shared, trace)
 
@@ -243,8 +248,6 @@ class GuestLoader:
         unclosed = Unclosed(f"<Fleet of {cut_repr(instances)} guests of {name}>")
         shared = self.trained(module, name, instances) if shared is None else shared
         shared = shared._replace(unclosed=unclosed)
-        if self._recorders is not None:
-            self._recorders.require_choice(instances)
 
         numbers = itertools.count()
 

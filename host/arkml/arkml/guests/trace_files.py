@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from arkml.base.files import read_file
+from arkml.base.files import lock_file, read_file
 from arkml.base.loggers import SafeLogger
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
@@ -69,11 +69,25 @@ class TraceFile:
         self._has_warned = False
         self._waiting = 0  # bytes that the thread has not written yet
         try:
+            self._lock = lock_file(path)
+        except BlockingIOError:
+            raise UsageError(
+                f"the trace {path} is being written by another host: give each a path of its own"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"the trace {path} cannot be written: {error.strerror}") from None
+        try:
             self._file = path.open("wb")
             self._file.write(self._head)
             self._file.flush()
         except OSError as error:
+            os.close(self._lock)
             raise UsageError(f"the trace {path} cannot be written: {error.strerror}") from None
+
+    @property
+    def is_over(self) -> bool:
+        """True once the end of the trace is in the file."""
+        return self._file.closed
 
     @property
     def is_behind(self) -> bool:
@@ -99,6 +113,7 @@ class TraceFile:
             log.warning("the trace %s ends here: %s", self.path, error.strerror)
         if kind is BlockKind.END:
             self._file.close()
+            os.close(self._lock)
 
     def _append(self, kind: BlockKind, block: bytes) -> None:
         if kind is BlockKind.START:
@@ -131,12 +146,14 @@ class TraceFile:
             old.seek(start)
             rest = old.read()
         part = self.path.with_name(f".{self.path.name}.part")
+        lock = lock_file(part)
         made = part.open("wb")
         made.write(self._head + rest)
         made.flush()
         part.replace(self.path)
         self._file.close()
-        self._file, self._segments = made, kept
+        os.close(self._lock)
+        self._file, self._lock, self._segments = made, lock, kept
 
     def _warn(self) -> None:
         if not self._has_warned:

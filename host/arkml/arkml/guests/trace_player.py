@@ -90,9 +90,11 @@ class ReplayedSubmit:
         training: True for a session of a training.
         rows: Records, [n], as in `Batch.rows`: the fields `id`, `state` and `reward`, among others.
         observations: float32, [n, num_features].
-        actions: float32, [n, num_actions], as the policy gave them; empty if it was refused.
+        actions: float32, [n, num_actions], as the policy gave them; empty if it was refused, or has
+            no answer.
         values: float32, [n], likewise.
-        code: The code that the guest got, 0 for success.
+        code: The code that the guest got, 0 for success; None if the trace ends before the answer,
+            as where an environment was closed.
 
     """
 
@@ -104,7 +106,7 @@ class ReplayedSubmit:
     observations: npt.NDArray[np.float32]
     actions: npt.NDArray[np.float32]
     values: npt.NDArray[np.float32]
-    code: int
+    code: int | None
 
 
 class Player:
@@ -287,7 +289,17 @@ class Player:
         """Compare the rows of a submit, and return the answer, which the columns have then."""
         region = loop.submitted_region()
         batch = region.batch()
-        event = self.take(Submitted, f"submits {len(batch):,} rows")
+        opened, rows, observations = self._opened[index], batch.rows.copy(), batch.features.copy()
+        try:
+            event = self.take(Submitted, f"submits {len(rows):,} rows")
+        except TraceStops:  # as at the last step of an environment, whose queue is closed by now
+            actions, values = np.zeros((0, opened.num_actions), np.float32), np.zeros(0, np.float32)
+            self.submits.append(
+                ReplayedSubmit(
+                    opened.handle, opened.training, rows, observations, actions, values, None
+                )
+            )
+            raise
         if event.index != index:
             raise self.differs(
                 f"the guest submits session {index}, and submitted session {event.index}"
@@ -312,13 +324,11 @@ class Player:
                 raise TraceRefused(
                     f"an answer of frame {self.frame:,} is damaged: {error}"
                 ) from error
-        opened = self._opened[index]
+        answered = slice(0 if event.code else None)
         self.submits.append(
             ReplayedSubmit(
-                opened.handle, opened.training, batch.rows.copy(), batch.features.copy(),
-                batch.actions.copy() if not event.code else batch.actions[:0].copy(),
-                batch.values.copy() if not event.code else batch.values[:0].copy(),
-                event.code,
+                opened.handle, opened.training, rows, observations,
+                batch.actions[answered].copy(), batch.values[answered].copy(), event.code,
             )
         )  # fmt: skip
         return event

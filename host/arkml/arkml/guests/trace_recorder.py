@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import operator
 import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from arkml.base.loggers import SafeLogger
 from arkml.base.output_files import path_of
 from arkml.base.release import RELEASE
 from arkml.base.short_reprs import cut_repr, short_repr
@@ -59,6 +62,9 @@ from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.session import Session
+
+log = SafeLogger(__name__)
 
 _clock = time.perf_counter
 _FLUSH_SECONDS = 1.0  # between two blocks: what a process that dies loses
@@ -78,7 +84,7 @@ class Trace:
 
     The first guest is recorded in the file of that path, further ones beside it: in `orc-2.trace`
     for `orc.trace`. The guests of a fleet are recorded in a file each, `orc.7.trace` for the guest
-    at index 7.
+    at index 7. One that replaces it, as after the reset of an environment, is in `orc.7-2.trace`.
 
     Attributes:
         path: The file, which is replaced.
@@ -87,6 +93,7 @@ class Trace:
         limit_bytes: Size of a file, above which the oldest segments are dropped.
         snapshot_seconds: Time from one copy of a guest's memory to the next, 0 for a copy before
             each call. A replay begins at a copy; memories over 16 MiB are copied less often.
+        files: Most files of a host, beside those of guests that are alive: the oldest ones go.
 
     Example:
         trace = arkml.Trace("orc.trace", limit_bytes=1 << 20)
@@ -101,10 +108,12 @@ class Trace:
     guests: Sequence[int] | None = None
     limit_bytes: int = 16 * MIB
     snapshot_seconds: float = 5.0
+    files: int = 64
 
     def __post_init__(self) -> None:
         path_of(self.path, "trace")
         object.__setattr__(self, "limit_bytes", require_whole("limit_bytes", self.limit_bytes))
+        object.__setattr__(self, "files", require_whole("files", self.files))
         seconds = real_number(self.snapshot_seconds)
         if seconds is None or seconds < 0:
             raise UsageError(
@@ -150,7 +159,10 @@ class Recorders:
         self._wasi = wasi
         self._stub_missing = stub_missing
         self._writer = TraceWriter()
-        self._paths: set[Path] = set()
+        self._numbers: dict[Path, int] = {}
+        self._files: list[TraceFile] = []
+        self._lock = threading.Lock()
+        self._has_dropped = False
 
     def require_choice(self, instances: int) -> None:
         """Raise UsageError for a large fleet of which no guests are chosen."""
@@ -175,11 +187,10 @@ class Recorders:
         path = Path(trace.path)
         if index is not None:
             path = path.with_name(f"{path.stem}.{index}{path.suffix}")
-        number, first = 1, path
-        while path in self._paths:
-            number += 1
-            path = first.with_name(f"{first.stem}-{number}{first.suffix}")
-        self._paths.add(path)
+        with self._lock:
+            number = self._numbers[path] = self._numbers.get(path, 0) + 1
+        if number > 1:
+            path = path.with_name(f"{path.stem}-{number}{path.suffix}")
         wasi = self._wasi
         head = Head(
             release=RELEASE,
@@ -194,11 +205,31 @@ class Recorders:
         )
         self._writer.start()
         file = TraceFile(self._writer, path, trace.limit_bytes, head)
+        with self._lock:
+            self._files.append(file)
+            self._drop_oldest()
         return GuestRecorder(file, module, trace.snapshot_seconds)
 
     def close(self) -> None:
         """Wait until all files are written."""
         self._writer.drain()
+        with self._lock:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Remove the oldest files of guests that are gone, down to the number that is kept."""
+        over = [file for file in self._files if file.is_over]
+        for file in over[: max(0, len(self._files) - self._trace.files)]:
+            self._files.remove(file)
+            with suppress(OSError):  # one that the embedder has moved, for example
+                file.path.unlink()
+            if not self._has_dropped:
+                self._has_dropped = True
+                log.warning(
+                    "the oldest traces beside %s are removed: no more than %d are kept, as"
+                    " arkml.Trace(files=...) has it",
+                    self._trace.path, self._trace.files,
+                )  # fmt: skip
 
 
 class GuestRecorder:
@@ -289,6 +320,9 @@ class GuestRecorder:
                 values = b""
         self._bytes += len(actions) + len(values)
         self.add(Submitted(index, code, len(batch), region.checksums(), actions, values))
+        if (now := _clock()) >= self._flush_at:  # in a call that goes on for long, as a cmdlet's
+            self._flush_at = now + min(_FLUSH_SECONDS, self._seconds)
+            self._flush()
 
     def failed(self, error: GuestError | None) -> None:
         """Record the error of a guest, at once."""
@@ -426,6 +460,27 @@ class TracedLoop(CallLoop):
         entry = super().begin(function, arguments, budget, data)
         self.began(function, arguments, data)
         return entry
+
+    def begin_frame(self, function: str) -> ExportedFunction:
+        """Start a frame as a call of its own: the shim's loop would end and begin frames unseen."""
+        return self.begin(function)
+
+    def run_to_submit(
+        self,
+        entry: ExportedFunction,
+        is_driven: Callable[[Session], bool],
+        *,
+        ahead: int = 0,
+        is_suspended: bool = False,
+        gives_way: bool = False,
+    ) -> Session | None:
+        """Run a call as `CallLoop` does, and record the answer that an environment has given."""
+        is_resumed = self.fiber.is_parked and not self.fiber.is_between_turns and not is_suspended
+        if is_resumed and not self.instance.is_closed:
+            self.answered()
+        return super().run_to_submit(
+            entry, is_driven, ahead=ahead, is_suspended=is_suspended, gives_way=gives_way
+        )
 
     def began(self, function: str, arguments: Sequence[Number], data: bytes = b"") -> None:
         """Record a call that a fleet has begun."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import NotFound, UsageError
+from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
@@ -38,6 +40,7 @@ def evaluate(
     cmdlet: str | None = None,
     limits: Limits | None = None,
     imports: Imports | None = None,
+    trace: Trace | str | os.PathLike[str] | None = None,
 ) -> EvaluationResult:
     """
     Play episodes of a guest with a policy, and return their returns and lengths.
@@ -66,6 +69,7 @@ def evaluate(
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
+        trace: Records what enters the guest, as in `Host`.
 
     Returns:
         The returns, lengths and successes of the episodes, in the order in which they ended.
@@ -100,6 +104,7 @@ def evaluate(
         deterministic=deterministic,
         limits=limits,
         imports=imports,
+        trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)
         if doubt := period_doubt(compiled):

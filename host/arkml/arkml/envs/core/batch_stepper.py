@@ -21,6 +21,7 @@ from arkml.envs.core.unnoted_metadata import UnnotedMetadata
 from arkml.envs.core.world import Pace
 from arkml.errors import GuestCancelled, GuestError
 from arkml.guests.instance import SharedResources
+from arkml.guests.trace_recorder import TracedLoop
 from arkml.hive.protocol.masks import PREFIX
 from arkml.runtime.account import WorkKind
 from arkml.runtime.columns.region import Region
@@ -135,6 +136,8 @@ class BatchStepper:
             text = "an exception of a signal handler cut a step off: reset the environment"
             raise GuestCancelled(f"{self._name}: {text}")
         try:
+            if self._traced:
+                self._record_answers(guests)
             if before is None:
                 before = lockstep.frames(places)
             lockstep.run_ahead(places, self._ahead)
@@ -172,6 +175,13 @@ class BatchStepper:
             as_before = self._is_as_before(guests, self._places[guests])
         left += [(guest, EnvInstance.look) for guest in guests[~as_before].tolist()]
         return guests[as_before], left, alone.tolist()
+
+    def _record_answers(self, guests: Places) -> None:
+        """Record the answers of these guests that are traced; a round would give the code, too."""
+        for guest in guests.tolist():
+            if (loop := self._traced.get(guest)) is not None:
+                loop.fiber.answer(0)
+                loop.answered()
 
     def _tell_news(self, places: Sequence[int]) -> None:
         """Let guests log the news of their shims."""
@@ -343,4 +353,9 @@ class BatchStepper:
         self._records = self._lockstep.records(self._places)
         self._rows = SingleRows(self._resources.columns, regions)
         self._planned = list(self._instances)
+        self._traced = {
+            guest: one.calls
+            for guest, one in enumerate(self._instances)
+            if one is not None and isinstance(one.calls, TracedLoop)
+        }
         self._version = self._resources.columns.version

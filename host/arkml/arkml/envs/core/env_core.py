@@ -181,7 +181,7 @@ class EnvCore(Closing):
     def _made(self, seed: int, number: int | None = None) -> EnvInstance:
         """Return a new instance that keeps what it is answered."""
         origin = InstanceOrigin(seed, self.factory.numbers.upcoming)
-        instance = self.factory.make(seed, self.factory.shared(), number)
+        instance = self.factory.make(seed, self.factory.shared(), number=number)
         instance.origin, instance.history = origin, []
         return instance
 

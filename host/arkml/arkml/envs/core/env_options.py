@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from typing import TypedDict
 
 from arkml.envs.core.declared_specs import SpecLike
 from arkml.envs.core.script import Configuration
+from arkml.guests.trace_recorder import Trace
 from arkml.host import Host
 from arkml.limits import Limits, Threads
 from arkml.runtime.game_functions import Imports
@@ -71,6 +73,9 @@ class GuestEnvOptions(TypedDict, total=False):
 
     imports: Imports | None
     """The functions of the game that the guest imports, for the environment's own host."""
+
+    trace: Trace | str | os.PathLike[str] | None
+    """The file that the environment's own host records its guests in, as in `Host`, or None."""
 
     digest: str | None
     """The digest that the module must have (`CompiledModule.digest`), recorded in pickles."""

@@ -241,7 +241,9 @@ class FleetEnv(Closing):
         """Step a new instance to its first submit."""
         drawn = drawn_seed(self._random) if seed is None else seed
         self._steps[guest] = 0
-        instance = self._instances[guest] = self._factory.make(drawn, self._resources)
+        instance = self._instances[guest] = self._factory.make(
+            drawn, self._resources, index=guest if self.num_guests > 1 else None
+        )
         self._set_alive(guest, True)
         step = instance.run()
         if not step.has_ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from arkml.envs.core.instance_factory import InstanceFactory, InstanceSettings, 
 from arkml.envs.core.script import Configuration, kept_configuration
 from arkml.envs.core.world import FRAME, Pace
 from arkml.guests.guest import Guest
+from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Source, own_source
 from arkml.limits import Limits, Threads
 from arkml.runtime.compiled_module import CompiledModule
@@ -66,6 +68,8 @@ class GuestEnv(Sealed, Closing):
         threads: The most threads of the environment's own host; None is "auto", as in `Host`.
         imports: The functions of the game that the guest imports, as in `Host`, for the
             environment's own host.
+        trace: Records what enters the guest, as in `Host`, for the environment's own host. Each
+            reset makes a new guest, and a new file.
         digest: The digest that the module must have (`CompiledModule.digest`).
 
     Raises:
@@ -76,7 +80,7 @@ class GuestEnv(Sealed, Closing):
     Example:
         with GuestEnv("walker.wasm") as env:
             step = env.reset(seed=1)
-            while not step.is_over:
+            while not step.has_ended:
                 decision = step.decisions[0]
                 actions = np.zeros((len(decision.acting_agents), decision.behavior.num_actions))
                 step = env.step(actions)
@@ -105,6 +109,7 @@ class GuestEnv(Sealed, Closing):
         host: Host | None = None,
         threads: Threads | None = None,
         imports: Imports | None = None,
+        trace: Trace | str | os.PathLike[str] | None = None,
         digest: str | None = None,
     ) -> None:
         require_host(host)
@@ -120,6 +125,7 @@ class GuestEnv(Sealed, Closing):
         self._limits = limits if host is None else host.limits
         self._threads = threads
         self._imports = imports
+        self._trace = trace
         factory = InstanceFactory(
             module,
             self._settings,
@@ -129,6 +135,7 @@ class GuestEnv(Sealed, Closing):
             host=host,
             threads=threads,
             imports=imports,
+            trace=trace,
             digest=digest,
             owner=type(self).__name__,
         )
@@ -250,6 +257,7 @@ class GuestEnv(Sealed, Closing):
             "limits": self._limits,
             "threads": self._threads,
             "imports": self._imports,
+            "trace": self._trace,
             "digest": self.module.digest,
         }
 

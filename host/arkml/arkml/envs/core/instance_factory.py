@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from arkml.envs.core.script import Configuration, Script
 from arkml.envs.core.world import Pace, SeededWorld
 from arkml.errors import UsageError
 from arkml.guests.instance import SharedResources
+from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Source, loader_of
 from arkml.limits import Limits, Threads, keep_whole, real_number
 from arkml.runs.hive_gateway import settings_of
@@ -64,8 +66,8 @@ class InstanceFactory(Closing):
     """
     Makes instances of a module for one environment, whose agents it numbers.
 
-    Without `host` it owns one, with `wasi`, `imports` and `limits`, which `close` closes. `owner`
-    is named by the warning about an environment that was not closed. Raises UsageError and
+    Without `host` it owns one, with `wasi`, `imports`, `trace` and `limits`, which `close` closes.
+    `owner` is named by the warning about an environment that was not closed. Raises UsageError and
     EntryPointMissing for options that do not fit the module.
     """
 
@@ -80,6 +82,7 @@ class InstanceFactory(Closing):
         host: Host | None,
         threads: Threads | None,
         imports: Imports | None,
+        trace: Trace | str | os.PathLike[str] | None,
         digest: str | None,
         owner: str,
     ) -> None:
@@ -90,6 +93,8 @@ class InstanceFactory(Closing):
             raise UsageError("threads= is for an environment's own host: give it to that host")
         if imports is not None and host is not None:
             raise UsageError("imports= is for an environment's own host: give it to that host")
+        if trace is not None and host is not None:
+            raise UsageError("trace= is for an environment's own host: give it to that host")
         self.settings: InstanceSettings = settings
         """The options of every instance."""
         self.pace: Pace = Pace(settings.frame_seconds)
@@ -100,7 +105,7 @@ class InstanceFactory(Closing):
         """The factories that share a host of their own; the last one closes it."""
         if host is None:
             threads = "auto" if threads is None else threads
-            host = Host(limits=limits, wasi=wasi, threads=threads, imports=imports)
+            host = Host(limits=limits, wasi=wasi, threads=threads, imports=imports, trace=trace)
             self.owners = {self}
         self.host: Host = host
         try:
@@ -128,11 +133,18 @@ class InstanceFactory(Closing):
         """
         return loader_of(self.host).shared(unclosed=self._unclosed, instances=instances)
 
-    def make(self, seed: int, resources: SharedResources, number: int | None = None) -> EnvInstance:
+    def make(
+        self,
+        seed: int,
+        resources: SharedResources,
+        *,
+        number: int | None = None,
+        index: int | None = None,
+    ) -> EnvInstance:
         """
         Return a new instance, before its first call, for the caller to step and close.
 
-        `number` is that of the guest that it is a copy of.
+        `number` is that of the guest that it is a copy of, `index` that of its place in a fleet.
         """
         settings = self.settings
         world = SeededWorld(seed, self.pace)
@@ -140,7 +152,9 @@ class InstanceFactory(Closing):
             settings.snapshot, self._shape_of, self.declarations, settings.behaviors, world
         )
         shared = resources._replace(gateway=experiments, world=world)
-        calls = loader_of(self.host).load(self.module, self.module.name, shared, number)
+        calls = loader_of(self.host).load(
+            self.module, self.module.name, shared, number, index=index
+        )
         experiments.count_in(calls.account)
         return EnvInstance(
             calls,
@@ -183,6 +197,7 @@ class InstanceFactory(Closing):
             host=self.host,
             threads=None,
             imports=None,
+            trace=None,
             digest=None,
             owner=type(self).__name__,
         )

@@ -117,7 +117,11 @@ class Region:
         return read_log(log, self.batch().rows["metadata"])
 
     def checksums(self) -> tuple[int, int, int]:
-        """Return checksums: of the rows, their features, and their given actions and metadata."""
+        """
+        Return checksums: of the rows, their features, and their given actions and metadata.
+
+        The rows count without `moved`, which depends on what the host follows.
+        """
         batch, words, record, others = self.batch(), self._words, self._record.start, 0
         if used := words[record + _USED]:
             start = self._columns.arena.base + words[record + _METADATA]
@@ -127,7 +131,9 @@ class Region:
             others = zlib.crc32(
                 given[chosen].data, others
             )  # the rest of the column is of other submits
-        return zlib.crc32(batch.rows.data), zlib.crc32(batch.features.data), others
+        rows = batch.rows.copy()
+        rows["moved"] = 0
+        return zlib.crc32(rows.data), zlib.crc32(batch.features.data), others
 
     def mentions(self, text: bytes) -> bool:
         """Return whether the bytes of the metadata contain a text, such as b"mask/"."""
