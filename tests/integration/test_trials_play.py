@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS, arkml, start
 
+from arkml import Replay
+from arkml.guests.trace_files import read_trace
 from arkml.trials.core.hosting import MOST_RATE
 from arkml.trials.datalog.reader import DatalogReader
 
@@ -84,6 +86,41 @@ def test_the_next_trial_begins_when_the_guest_is_done(tmp_path):
     assert len({line.split()[1] for line in ends}) == 4
 
 
+def test_the_guests_of_trials_are_recorded_and_replay_equal(tmp_path):
+    given = ("--tick-rate", "500", "--trace", "walkers.trace", "--no-record")
+    with playing(tmp_path, *given, numbers="2,0,1,3,5", links=3) as (_, process):
+        ends = [process.stdout.readline() for _ in range(3)]
+
+    assert all(line.endswith("its guest was done\n") for line in ends)
+    for name in ("walkers.trace", "walkers-2.trace", "walkers-3.trace"):
+        frames = list(replayed(tmp_path / name))
+        ticks = [len(frame.submits[0].actions) for frame in frames if frame.submits]
+        assert len(ticks) == 5
+        assert set(ticks) == {2}
+    shown = arkml("replay", tmp_path / "walkers-2.trace", WALKERS, "--json").json
+    assert shown["equal"]
+    assert shown["failure"] is None
+
+
+def test_a_trap_in_a_trial_is_in_its_trace(tmp_path):
+    given = ("--tick-rate", "500", "--trace", "walkers.trace", "--no-record")
+    with playing(tmp_path, *given, numbers="2,0,1,2,5", links=3) as (_, process):
+        end = process.stdout.readline()
+
+    *_, last = replayed(tmp_path / "walkers.trace")
+    assert "late enough" in str(last.error)
+    assert "late enough" in end
+    assert read_trace(tmp_path / "walkers.trace").end == "failed"
+
+
+def replayed(path):
+    """The frames of a trace, compared with it."""
+    with Replay(path, WALKERS) as replay:
+        frames = list(replay)
+        assert not replay.ending
+    return frames
+
+
 def test_trials_of_a_guest_that_is_done_at_once_begin_a_second_apart(tmp_path):
     with start(
         "trials", "play", GUESTS / "rust_cmdlet.wasm", "--port", "0", "--data", tmp_path
@@ -117,6 +154,7 @@ def test_a_guest_that_fails_before_its_first_tick_again_and_again_ends_the_comma
         (("--learn", "people"), "it takes --hive HOST:PORT"),
         (("--tls-key", "key.pem"), "--tls-key needs --tls-cert"),
         (("--policy", "none.onnx"), "none.onnx"),
+        (("--trace", WALKERS), "is the file that is read"),
         (("--tick-rate", "1001"), f"--tick-rate 1001: it takes a number from 0 to {MOST_RATE:g}"),
     ],
 )

@@ -218,15 +218,16 @@ class GuestLoader:
         number: int | None = None,
         trace: GuestTrace | None = None,
         index: int | None = None,
+        is_traced: bool = True,
     ) -> CallLoop:
         """
         Make a guest, not initialized.
 
         `number` is that of a guest with another library that this one is a copy of: both have the
         same noise. `trace` replays the guest. `index` is its index among guests that are recorded
-        in a file each.
+        in a file each; without `is_traced` this one is not.
         """
-        if trace is None:
+        if trace is None and is_traced:
             trace = self._recorder(module, name, index)
         number = next(self._numbers) if number is None else number
         return self._make(module, name, number, shared, trace)

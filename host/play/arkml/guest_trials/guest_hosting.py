@@ -45,6 +45,7 @@ class GuestHosting(Closing):
     def __init__(self, options: GuestTrialsOptions) -> None:
         self.options: GuestTrialsOptions = options
         self._env = GuestEnv(options.module, **options.environment)
+        core_of(self._env).factory.is_traced = False  # the first trace is of the first trial
         self._policies: list[StandInPolicies] = []
         self._workers: list[GuestWorker] = []
         self._loop: asyncio.AbstractEventLoop | None = None

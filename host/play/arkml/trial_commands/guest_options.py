@@ -13,7 +13,7 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.launch import HostOptions, read_policy
-from arkml.cli.user_files import read_module
+from arkml.cli.user_files import keep_apart, read_module
 from arkml.cli.values import one_of, rate, read_limits, whole_number
 from arkml.errors import UsageError
 from arkml.trial_commands.learning_options import (
@@ -72,6 +72,15 @@ GameImports = Annotated[
         metavar="MODULE:NAME",
         help="Functions of the game that the guest imports: a mapping in a Python module, as in"
         " mygame:functions.",
+    ),
+]
+TraceFile = Annotated[
+    Path | None,
+    _option(
+        "--trace",
+        metavar="FILE",
+        help="Record all that enters the guests, for `arkml replay`: the first trial in FILE, the"
+        " next ones beside it.",
     ),
 ]
 Policies = Annotated[
@@ -154,6 +163,7 @@ class PlayedGuest:
     guest_limit: GuestLimits = None
     wasi: Wasi = False
     imports: GameImports = None
+    trace: TraceFile = None
 
     @property
     def learning(self) -> LearningOptions | None:
@@ -181,10 +191,16 @@ class PlayedGuest:
         from arkml.guest_trials.guest_hosting import GuestHosting
         from arkml.guest_trials.prompt import prompt_ticks
 
+        keep_apart(self.trace, *(Path(_class_and_rest(text)[1]) for text in self.policy or ()))
         with (
             prompt_ticks(),
             open_guest_host(
-                guest, self.guest_limit, LIMIT, wasi=self.wasi, imports=self.imports
+                guest,
+                self.guest_limit,
+                LIMIT,
+                wasi=self.wasi,
+                imports=self.imports,
+                trace=self.trace,
             ) as host,
             GuestHosting(self._options(guest, host, people=people)) as hosting,
         ):
@@ -244,17 +260,20 @@ def open_guest_host(
     *,
     wasi: bool,
     imports: str | None = None,
+    trace: Path | None = None,
 ) -> Host:
     """
     Open the host of a guest, whose output goes to stderr.
 
-    `option` gave the limits, `imports` is the place of functions of the game. Raises UsageError,
-    and ModuleError for a file that is clearly not a module.
+    `option` gave the limits, `imports` is the place of functions of the game, `trace` the file that
+    guests are recorded in. Raises UsageError, and ModuleError for a file that is clearly not a
+    module.
     """
+    keep_apart(trace, guest)
     read_module(guest)
     read_limits(limits or (), option)
     host = HostOptions(limit=list(limits or ()), wasi=wasi, imports=imports)
-    return host.open_host(name=guest.name, keep_stdout=True)
+    return host.open_host(name=guest.name, keep_stdout=True, trace=trace)
 
 
 @contextmanager

@@ -101,6 +101,8 @@ class InstanceFactory(Closing):
         """The speed of the guests' clocks."""
         self.numbers: AgentNumbers = AgentNumbers()
         """The numbers of all agents of the environment."""
+        self.is_traced: bool = True
+        """False for instances that are not recorded, even if those of the host are."""
         self.owners: set[InstanceFactory] | None = None
         """The factories that share a host of their own; the last one closes it."""
         if host is None:
@@ -153,7 +155,7 @@ class InstanceFactory(Closing):
         )
         shared = resources._replace(gateway=experiments, world=world)
         calls = loader_of(self.host).load(
-            self.module, self.module.name, shared, number, index=index
+            self.module, self.module.name, shared, number, index=index, is_traced=self.is_traced
         )
         experiments.count_in(calls.account)
         return EnvInstance(
