@@ -33,6 +33,7 @@ from arkml.guests.trace_player import (
 from arkml.host import Host, Source, loader_of, read_source
 from arkml.limits import Limits, whole_number
 from arkml.replays.conditions import Condition
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.wasi.linking import WasiGrant
 
@@ -55,6 +56,10 @@ class ReplayedFrame:
         error: The error of the guest, None if it did not fail.
         stopped: A sentence on a call that was not played to its end, as the guest was stopped from
             outside or the trace has no more; or an empty text.
+        lines: Lines of its log since the frame before, of every level, with the levels of
+            `logging`. Of more than 1,000 lines a second, on the clock of the replay, the rest is
+            left out.
+        output: What it wrote to standard output and error since the frame before.
 
     """
 
@@ -67,6 +72,8 @@ class ReplayedFrame:
     submits: tuple[ReplayedSubmit, ...]
     error: GuestError | None
     stopped: str
+    lines: tuple[tuple[int, str], ...]
+    output: bytes
 
 
 class Replay(Sealed, Unique, Closing):
@@ -80,6 +87,7 @@ class Replay(Sealed, Unique, Closing):
     Args:
         trace: The path of a trace that `Host(trace=…)` wrote, or its bytes.
         module: The path or the bytes of the module of that guest.
+        log: False if lines of its log are not logged again, by the logger of its name.
 
     Raises:
         TraceRefused: The file is no trace, damaged from its beginning, of another release, or of
@@ -98,7 +106,10 @@ class Replay(Sealed, Unique, Closing):
 
     _is_read_only = True
 
-    def __init__(self, trace: str | os.PathLike[str] | BytesLike, module: Source) -> None:
+    def __init__(
+        self, trace: str | os.PathLike[str] | BytesLike, module: Source, *, log: bool = True
+    ) -> None:
+        self._is_logged = log
         self._contents = contents = read_trace(trace)
         head = contents.head
         data, label = read_source(module)
@@ -109,6 +120,8 @@ class Replay(Sealed, Unique, Closing):
                 f" {label} has {digest[:12]}…"
             )
         self._output: list[bytes] = []
+        self._shown_output = 0  # items of it that a frame has
+        self._lines: list[tuple[int, str]] = []
         self._host = _host_of(head, self._output)
         try:
             try:
@@ -135,6 +148,21 @@ class Replay(Sealed, Unique, Closing):
     def name(self) -> str:
         """Name of the guest that was recorded."""
         return self._contents.head.name
+
+    @property
+    def release(self) -> str:
+        """The release of arkml that recorded it."""
+        return self._contents.head.release
+
+    @property
+    def recorded_at(self) -> int:
+        """The beginning of the recording, in nanoseconds since the Unix epoch."""
+        return self._contents.head.began
+
+    @property
+    def module(self) -> CompiledModule:
+        """The module of the guest."""
+        return self._module
 
     @property
     def first(self) -> int:
@@ -178,6 +206,12 @@ class Replay(Sealed, Unique, Closing):
         """The error of the guest, once a frame in which it fails was played; else None."""
         guest = self._guest
         return None if guest is None else guest.failure
+
+    @property
+    def fault(self) -> int | None:
+        """The address at which the guest trapped, None if it did not trap at one."""
+        found = None if self.failure is None else _FAULT.search(str(self.failure))
+        return None if found is None else int(found[1], 16)
 
     @property
     def output(self) -> bytes:
@@ -270,11 +304,9 @@ class Replay(Sealed, Unique, Closing):
         None if the guest has not trapped at an address. An address outside of the memory has only
         the memory before it, which may be none.
         """
-        if self.failure is None or (found := _FAULT.search(str(self.failure))) is None:
+        if (address := self.fault) is None:
             return None
-        assert self._guest is not None
         _, size = self._loop.instance.memory_place
-        address = int(found[1], 16)
         start = max(0, min(address, size) - _AROUND)
         return start, self.read_memory(start, min(size, address + _AROUND) - start)
 
@@ -287,6 +319,8 @@ class Replay(Sealed, Unique, Closing):
         start = self._contents.segments[segment].start
         self._is_stopped = False
         self._output.clear()
+        self._shown_output = 0
+        self._lines.clear()
         if start.memory is None or self._guest is None or self._guest.failure is not None:
             self._renew()
         self._segment = segment
@@ -303,6 +337,9 @@ class Replay(Sealed, Unique, Closing):
         assert isinstance(loop, ReplayedLoop)
         self._loop = loop
         self._guest = Guest(loop)
+        log, lines = loop.instance.services.log, self._lines
+        log.on_line = lambda level, line: lines.append((level, line))
+        log.is_logged = self._is_logged
 
     def _enter_next(self) -> bool:
         """Go on with the next segment, from the state that the guest has; False at the end."""
@@ -351,9 +388,12 @@ class Replay(Sealed, Unique, Closing):
             stopped = self._ended(result)
         if not is_frame and error is None and not stopped:
             return None
+        lines, output = tuple(self._lines), b"".join(self._output[self._shown_output :])
+        self._lines.clear()
+        self._shown_output = len(self._output)
         return ReplayedFrame(
             called.frame, called.function, called.arguments, result, tuple(player.submits), error,
-            stopped,
+            stopped, lines, output,
         )  # fmt: skip
 
     def _ended(self, result: Any) -> str:

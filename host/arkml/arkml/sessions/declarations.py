@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from arkml.base.files import read_file
+from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSpec
 from arkml.hive.protocol.settings import MAX_CHOICES
@@ -17,7 +22,13 @@ from arkml.hive.protocol.settings import MAX_CHOICES
 ANY = "*"
 """The name of the declaration for all behaviors without one of their own."""
 
+KEY = "spec"
+"""The name of the embedder's declaration, and of one in the configuration of a run."""
+
 SECTION = "the custom section arkml.spec"
+
+SpecLike = Mapping[str, Any] | str | os.PathLike[str] | None
+"""A declaration, or the path of a JSON file that holds one."""
 
 _MAX_BYTES = 1 << 20
 _MAX_NUMBERS = 1 << 25  # of all slots: a guest declares them in a few bytes, and arrays have room
@@ -141,6 +152,19 @@ Behaviors = Mapping[str, BehaviorDeclared]
 """Declarations by the name of the behavior; ANY stands for all other names."""
 
 
+def given_document(given: SpecLike) -> Mapping[str, Any]:
+    """Return a copy of a declaration as an object of JSON, empty for None. Raises InvalidSpec."""
+    if isinstance(given, str | os.PathLike):
+        return document_of(_contents(path_of(given, KEY)), str(given))
+    if isinstance(given, Mapping):
+        return copy.deepcopy(given)
+    if given is not None:
+        raise InvalidSpec(
+            f"{KEY} is {cut_repr(given)}: it takes a dict, or the path of a JSON file"
+        )
+    return {}
+
+
 def document_of(data: bytes, where: str) -> Mapping[str, Any]:
     """Return the JSON object in `data`; `where` names it in errors. Raises InvalidSpec."""
     if len(data) > _MAX_BYTES:
@@ -228,6 +252,13 @@ def bounds_of(
 def names_of(parts: Sequence[PartDeclared]) -> list[str]:
     """Return the name of each part; the third part, for example, is `obs_2` without a name."""
     return [part.name or f"obs_{place}" for place, part in enumerate(parts)]
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise InvalidSpec(f"{path} cannot be read: {error.strerror}") from error
 
 
 class _RepeatedKey(Exception):

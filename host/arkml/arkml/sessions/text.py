@@ -118,6 +118,10 @@ class GuestLog:
         self._logged: set[str] = set()
         self.is_muted = False
         """True while the guest does again what it has done, and logged, before."""
+        self.on_line: Callable[[int, str], None] | None = None
+        """Gets the level and the text of each line, also of those below the level of the logger."""
+        self.is_logged = True
+        """False if lines are for `on_line` alone."""
 
     @property
     def contexts(self) -> tuple[tuple[str, str], ...]:
@@ -147,7 +151,9 @@ class GuestLog:
 
     def say(self, level: int, text: str | DisplayText) -> None:
         """Log `text` of the guest, with its debug contexts, unless the rate is exceeded."""
-        if self.logger.isEnabledFor(level) and (admitted := self.admits(text)):
+        if self.on_line is None and not self.logger.isEnabledFor(level):
+            return
+        if admitted := self.admits(text):
             self.write(level, presentable(text, self._limit), admitted)
 
     def admits(self, *texts: str | DisplayText) -> int:
@@ -175,7 +181,7 @@ class GuestLog:
         written = len(text.encode("utf-8", "surrogatepass")) + self._suffix_bytes
         if (more := _lines_of(written) - admitted) > 0:
             self._allowance.take_more(more)
-        self.logger.log(level, "%s%s", text, self.context())
+        self._put(level, f"{text}{self.context()}")
 
     def say_once(self, topic: str, level: int, text: str) -> None:
         """Log a message of the host about the guest, the first time for each topic."""
@@ -187,7 +193,8 @@ class GuestLog:
         """Log the number of lines dropped since the last line, in a line that counts as one."""
         if dropped := self._allowance.forget_refused():
             self._allowance.take_more(1)
-            self.logger.warning("dropped %d lines: the guest exceeds its log rate", dropped)
+            text = f"dropped {dropped} lines: the guest exceeds its log rate"
+            self._put(logging.WARNING, text)
 
     def add_context(self, name: str | DisplayText, value: str | DisplayText) -> None:
         """Add `name=value`, such as `level=3`, to every line; a name shows its newest value."""
@@ -211,6 +218,12 @@ class GuestLog:
     def context(self) -> str:
         """Return the contexts as the suffix of a line: empty, or ` [name=value …]`."""
         return self._suffix
+
+    def _put(self, level: int, text: str) -> None:
+        if self.on_line is not None:
+            self.on_line(level, text)
+        if self.is_logged:
+            self.logger.log(level, "%s", text)
 
     def _renew_suffix(self) -> None:
         newest = dict(self._contexts)

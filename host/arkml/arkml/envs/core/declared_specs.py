@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import copy
-import os
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
-from arkml.base.files import read_file
-from arkml.base.output_files import path_of
-from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
 from arkml.hive.protocol.settings import guest_settings
 from arkml.sessions.declarations import (
     ANY,
+    KEY,
     SECTION,
     BehaviorDeclared,
     Behaviors,
+    SpecLike,
     behavior_of,
     behaviors_in,
     behaviors_of,
     bounds_of,
-    document_of,
     fitting,
+    given_document,
     listed,
     names_of,
     require_declared,
 )
 
-SpecLike = Mapping[str, Any] | str | os.PathLike[str] | None
-"""A declaration, or the path of a JSON file that holds one."""
-
-KEY = "spec"
 _KEPT_CHARACTERS = 4_096  # of a configuration, for the next instance
 
 
@@ -51,16 +43,8 @@ class Declarations:
     """
 
     def __init__(self, given: SpecLike, section: bytes | None) -> None:
-        self.given: Mapping[str, Any] = {}
+        self.given: Mapping[str, Any] = given_document(given)
         """The declaration of the embedder, as an object of JSON."""
-        if isinstance(given, str | os.PathLike):
-            self.given = document_of(_contents(path_of(given, KEY)), str(given))
-        elif isinstance(given, Mapping):
-            self.given = copy.deepcopy(given)
-        elif given is not None:
-            raise InvalidSpec(
-                f"{KEY} is {cut_repr(given)}: it takes a dict, or the path of a JSON file"
-            )
         self._given = behaviors_of(self.given, KEY)
         self._sources: list[tuple[str, Behaviors]] = [
             (KEY, self._given),
@@ -145,13 +129,6 @@ class Declarations:
             return Spec.flat(*widths)
         where = f"{KEY} in the configuration of {name!r}"
         return _fitted(behavior_of(own, where), where, *widths)
-
-
-def _contents(path: Path) -> bytes:
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise InvalidSpec(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actions: int) -> Spec:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection
 from typing import TypedDict
 
-from arkml.envs.core.declared_specs import SpecLike
 from arkml.envs.core.script import Configuration
 from arkml.guests.trace_recorder import Trace
 from arkml.host import Host
@@ -14,6 +13,7 @@ from arkml.limits import Limits, Threads
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.declarations import SpecLike
 
 
 class GuestEnvOptions(TypedDict, total=False):

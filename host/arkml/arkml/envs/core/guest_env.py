@@ -14,7 +14,6 @@ import numpy.typing as npt
 from arkml.base.closing import Closing
 from arkml.base.sealed import Sealed
 from arkml.envs.core.decisions import Decision, Demonstrations, Step
-from arkml.envs.core.declared_specs import SpecLike
 from arkml.envs.core.env_core import EnvCore
 from arkml.envs.core.instance_factory import InstanceFactory, InstanceSettings, require_host
 from arkml.envs.core.script import Configuration, kept_configuration
@@ -27,6 +26,7 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.memory import BytesLike, bytes_of
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.declarations import SpecLike
 
 IDLE_CALLS = 1_000
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from arkml.base.closing import Closing, Unclosed
 from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.agent_tracker import AgentNumbers
-from arkml.envs.core.declared_specs import Declarations, SpecLike
+from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.script import Configuration, Script
@@ -24,6 +24,7 @@ from arkml.runs.hive_gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.declarations import SpecLike
 from arkml.sessions.run_request import TrainingRequest
 
 _KEPT_BYTES = 16 << 10  # of the request of an instance, for the next one
