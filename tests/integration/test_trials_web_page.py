@@ -97,6 +97,22 @@ async def test_no_other_file_is_served(folder, path):
     assert response.status_code == 404
 
 
+async def test_files_that_pages_share_are_in_a_folder_of_their_own(folder, tmp_path):
+    shared = tmp_path / "scripts"
+    shared.mkdir()
+    (shared / "one.js").write_text("export const one = 2;")
+    (shared / "one.py").write_text("one = 3")
+    async with serving(page=folder, page_shared=shared) as web:
+        found = await web.http.get(f"{web.origin}/play/shared/one.js")
+        lost = [
+            await web.http.get(f"{web.origin}/play/{name}") for name in ("one.js", "shared/one.py")
+        ]
+
+    assert (found.status_code, found.text) == (200, "export const one = 2;")
+    assert "script-src 'self'" in found.headers["content-security-policy"]
+    assert [answer.status_code for answer in lost] == [404, 404]
+
+
 async def test_files_are_read_only(folder):
     async with serving(page=folder) as web:
         posted = await web.http.post(f"{web.origin}/play/page.js", content=b"x")

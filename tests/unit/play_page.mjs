@@ -7,7 +7,7 @@ const module = (name) => import(new URL(`${name}.js`, given.folder));
 const { endpointOf, linkIn, takeLink } = await module("link");
 const { actionOf, isAllowed, mappingOf } = await module("mapping");
 const { Scene } = await module("scene");
-const { imageShape, pixelsOf } = await module("values");
+const { imageShape, pixelsOf } = await import(new URL("values.js", given.shared));
 
 /** A window of which only what `takeLink` takes is there. */
 function fakePage({ hash, stored }) {

@@ -6,13 +6,15 @@ import pytest
 from tests.node import run_module
 
 import arkml.guest_trials
+from arkml import page_scripts
 
 PAGE = Path(arkml.guest_trials.__file__).parent / "page"
 PROGRAM = Path(__file__).parent / "play_page.mjs"
 
 
 def asked(*question):
-    return run_module(PROGRAM, {"folder": f"{PAGE.as_uri()}/", "questions": [question]})[0]
+    folders = {"folder": f"{PAGE.as_uri()}/", "shared": f"{page_scripts.FOLDER.as_uri()}/"}
+    return run_module(PROGRAM, {**folders, "questions": [question]})[0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml import page_scripts
 from arkml.base.host_names import bare_host
 from arkml.cli import options
 from arkml.cli.logs import LogOptions
@@ -85,6 +86,7 @@ class PlayOptions:
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
             page=PAGE,
+            page_shared=page_scripts.FOLDER,
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml import page_scripts
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,4 +110,5 @@ class WebPortOptions:
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
             page=PAGE if has_page else None,
+            page_shared=page_scripts.FOLDER if has_page else None,
         )

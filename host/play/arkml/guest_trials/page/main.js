@@ -1,14 +1,14 @@
 // The page: it begins with its link and the dialog, and then shows one trial after another.
 
 import { Controls } from "./controls.js";
-import { byId, setShown, setText, short } from "./dom.js";
+import { byId, setShown, setText, short } from "./shared/dom.js";
 import { Inputs } from "./inputs.js";
 import { endpointOf, takeLink } from "./link.js";
-import { Plane } from "./plane.js";
+import { Plane } from "./shared/plane.js";
 import { Roster } from "./roster.js";
 import { Service } from "./service.js";
 import { Visit } from "./visit.js";
-import { ValuePanel } from "./values.js";
+import { ValuePanel } from "./shared/values.js";
 import { welcomed } from "./welcome.js";
 
 /** The page of one visit: what it draws, and what the buttons do. */

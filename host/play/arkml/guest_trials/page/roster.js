@@ -1,6 +1,6 @@
 // The table of a trial's actors: who plays each of them, its returns, and what may be done there.
 
-import { element, setShown, setText, short } from "./dom.js";
+import { element, setShown, setText, short } from "./shared/dom.js";
 import { PlayerKind } from "./js/players.js";
 
 const KINDS = { [PlayerKind.CLIENT]: "client", [PlayerKind.PERSON]: "person" };

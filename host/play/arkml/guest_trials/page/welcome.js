@@ -1,6 +1,6 @@
 // The dialog before a visit: what is recorded and learned from, the visitor's name and part.
 
-import { byId, element, setShown, setText } from "./dom.js";
+import { byId, element, setShown, setText } from "./shared/dom.js";
 import { Backoff, pause } from "./seat.js";
 import { isPassing } from "./service.js";
 

@@ -71,7 +71,7 @@ def _routes(services: TrialServices, options: WebOptions, access: Access) -> lis
         service(PLAYERS, players.by_name),
     ]
     if options.page is not None:
-        page = PageFiles(options.page, paces)
+        page = PageFiles(options.page, options.page_shared, paces)
         routes += [Route(PAGE, to_folder), Route(f"{PAGE}/{{path:path}}", page, methods=["GET"])]
     return [*routes, WebSocketRoute("/{path:path}", _unknown)]
 

@@ -22,6 +22,9 @@ INDEX: Final = "index.html"
 SCRIPTS: Final = "js/"
 """Folder of the JavaScript SDK within the page."""
 
+SHARED: Final = "shared/"
+"""Folder of files that the page shares with others."""
+
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -53,14 +56,17 @@ class PageFiles:
     """
     The ASGI application that serves `folder`, and the JavaScript SDK below it in SCRIPTS.
 
-    The list of files is read once, at the start, so no path leads to other files. The files hold no
-    data and need no token. Raises TrialError for a folder without an INDEX.
+    The files of `shared`, if it is given, are below it in SHARED. The list of files is read once,
+    at the start, so no path leads to other files. The files hold no data and need no token. Raises
+    TrialError for a folder without an INDEX.
     """
 
-    def __init__(self, folder: Path, paces: ReadingPaces) -> None:
+    def __init__(self, folder: Path, shared: Path | None, paces: ReadingPaces) -> None:
         sdk = Path(str(files("arkml.trials"))) / "js"
         self._files = {SCRIPTS + name: file for name, file in _files_in(sdk)}
         self._files |= dict(_files_in(folder))
+        if shared is not None:
+            self._files |= {SHARED + name: file for name, file in _files_in(shared)}
         if INDEX not in self._files:
             raise TrialError(f"{folder} is not the folder of a page: it has no {INDEX}")
         self._paces = paces

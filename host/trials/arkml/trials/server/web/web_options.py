@@ -79,6 +79,7 @@ class WebOptions:
         tls_cert: Certificate file in PEM format, to serve TLS.
         tls_key: File with its key, in PEM format.
         page: Folder of a page for people, served under /play/ together with the JavaScript SDK.
+        page_shared: Folder of files that the page shares with others, served under /play/shared/.
         limits: Limits of the port.
 
     Raises:
@@ -95,6 +96,7 @@ class WebOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     page: Path | None = None
+    page_shared: Path | None = None
     limits: WebLimits = field(default_factory=WebLimits)
 
     def __post_init__(self) -> None:

@@ -1,16 +1,22 @@
 // The plane in which agents are drawn, by the two values of their observations that are positions.
 
 const MARGIN = 0.07; // of the canvas, beyond the bounds
-const TRAIL = 24; // places of an agent that are kept
 const RADIUS = 7; // pixels
 
-/** Return the colors of actors, by CSS variables, so that both schemes have their own. */
-export function colorOf(index) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--actor-${index % 8}`).trim();
+/** The number of places of an agent that its trail has. */
+export const TRAIL = 24;
+
+/** Return a function from variables of the style sheet to colors, which a canvas takes. */
+export function inkOf(canvas) {
+  const style = getComputedStyle(canvas);
+  return (name) => {
+    canvas.style.color = `var(${name})`;
+    return style.color;
+  };
 }
 
 /** Return {low, high} of each value of a class's observations, in their order. */
-export function boundsOf(actorClass) {
+function boundsOf(actorClass) {
   const low = actorClass.observations.flatMap((part) => [...part.low]);
   const high = actorClass.observations.flatMap((part) => [...part.high]);
   return { low, high };
@@ -51,10 +57,22 @@ export class Plane {
     return scene.actors.some(({ actorClass }) => actorClass.positions.length === 2);
   }
 
-  /** Forget the trial that was drawn. */
+  /** Forget what was drawn. */
   clear() {
     this.#extents = null;
+    this.clearTrails();
+  }
+
+  /** Forget where the actors came from. */
+  clearTrails() {
     this.#trails.clear();
+  }
+
+  /** Take in where the actors of a scene are; return those that have a place. */
+  follow(scene) {
+    const places = scene.actors.map((actor) => this.#placeOf(actor)).filter(Boolean);
+    for (const place of places) this.#extend(place);
+    return places;
   }
 
   /** Return the name of the actor that is drawn near a point of the canvas, "" without one. */
@@ -66,12 +84,11 @@ export class Plane {
     return near[0]?.[1] ?? "";
   }
 
-  /** Draw the actors; `mine` and `looked` are names. */
+  /** Follow the actors of a scene, and draw them; `mine` and `looked` are names. */
   draw(scene, mine, looked) {
-    const places = scene.actors.map((actor) => this.#placeOf(actor)).filter(Boolean);
+    const places = this.follow(scene);
     const { context, width, height } = this.#sized();
-    const style = getComputedStyle(document.documentElement);
-    const ink = (name) => style.getPropertyValue(name).trim();
+    const ink = inkOf(this.#canvas);
     context.clearRect(0, 0, width, height);
     this.#grid(context, width, height, ink("--line"));
     const [across, up] = this.#extents ?? [new Extent(), new Extent()];
@@ -81,8 +98,8 @@ export class Plane {
     const at = ({ x, y }) => [left + across.place(x) * inner, top + (1 - up.place(y)) * inner];
     this.#places = [];
     places.sort((one, other) => (one.actor.name === mine) - (other.actor.name === mine));
-    for (const { actor, agent, x, y } of places) {
-      this.#trail(context, actor, { agent, x, y }, at);
+    for (const { actor, x, y } of places) {
+      this.#trail(context, actor, at, ink);
       const [px, py] = at({ x, y });
       this.#places.push([px, py, actor.name]);
       const isMine = actor.name === mine;
@@ -132,14 +149,18 @@ export class Plane {
     context.stroke();
   }
 
-  #trail(context, actor, place, at) {
+  #extend({ actor, agent, x, y }) {
     let trail = this.#trails.get(actor.name) ?? [];
-    if (trail.at(-1)?.agent !== place.agent) trail = [];
+    if (trail.at(-1)?.agent !== agent) trail = [];
     const last = trail.at(-1);
-    if (last?.x !== place.x || last?.y !== place.y) trail.push(place);
+    if (last?.x !== x || last?.y !== y) trail.push({ agent, x, y });
     if (trail.length > TRAIL) trail.shift();
     this.#trails.set(actor.name, trail);
-    context.strokeStyle = colorOf(actor.index);
+  }
+
+  #trail(context, actor, at, ink) {
+    const trail = this.#trails.get(actor.name);
+    context.strokeStyle = ink(`--actor-${actor.index % 8}`);
     context.lineWidth = 2;
     for (let index = 1; index < trail.length; index += 1) {
       context.globalAlpha = (0.5 * index) / trail.length;
@@ -152,7 +173,7 @@ export class Plane {
   }
 
   #dot(context, x, y, actor, { isMine, isLooked, ink }) {
-    context.fillStyle = colorOf(actor.index);
+    context.fillStyle = ink(`--actor-${actor.index % 8}`);
     context.beginPath();
     context.arc(x, y, RADIUS, 0, 2 * Math.PI);
     context.fill();

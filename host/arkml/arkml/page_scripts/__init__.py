@@ -1,0 +1,9 @@
+"""Scripts and styles that pages in browsers share: agents in a plane, their values, replays."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+FOLDER = Path(str(files(__name__)))
+"""The folder with the files, which pages serve as `shared/`."""
