@@ -601,6 +601,55 @@ def test_a_command_line_plays_a_trace(tmp_path):
     assert "is the file that is read" in over.err
 
 
+def test_a_command_line_writes_a_page_and_opens_it(tmp_path):
+    trace, source, page = tmp_path / "c.trace", GUESTS / "c_applet.wasm", tmp_path / "c.html"
+    invoke("run", source, "--frames", "20", "--trace", trace)
+    seen = tmp_path / "seen"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o755)
+    done = invoke(
+        "replay", trace, source, "--to", "7", "--page", page, "--open", "--json",
+        BROWSER=f"{browser} %s",
+    )  # fmt: skip
+
+    assert done.status == 0, done.err
+    assert (done.json["page"], done.json["frame"]) == (str(page), 7)
+    assert page.read_bytes().startswith(b"<!doctype html>")
+    assert seen.read_text().strip() == page.as_uri()
+    told = invoke("replay", trace, source, "--page", page)
+    assert str(page) in told.out.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--open",), "--open is about the page: it takes --page FILE"),
+        (("--spec", "x.json"), "--spec is about the page"),
+        (("--page", "nowhere/x.html"), "there is no directory nowhere"),
+        (("--page", "{trace}"), "is the file that is read: name another one to write"),
+    ],
+)
+def test_options_of_a_page_that_cannot_be_are_refused(recorded, tmp_path, words, told):
+    source = tmp_path / "actor.wat"
+    source.write_bytes(ACTOR)
+    content = recorded.read_bytes()
+    done = invoke("replay", recorded, source, *(word.format(trace=recorded) for word in words))
+
+    assert done.status == 2
+    assert told in done.err
+    assert recorded.read_bytes() == content
+
+
+def test_a_command_line_tells_the_lines_of_a_trap(tmp_path):
+    trace, source, page = tmp_path / "l.trace", GUESTS / "c_lines.wasm", tmp_path / "l.html"
+    invoke("run", source, "--trace", trace)
+    done = invoke("replay", trace, source, "--page", page, "--json")
+
+    assert done.status == 0, done.err
+    assert "lines.c:4" in done.json["failure"]
+
+
 def test_a_command_line_names_the_frame_that_differs(recorded, tmp_path):
     source = tmp_path / "actor.wat"
     source.write_bytes(ACTOR)

@@ -119,8 +119,9 @@ def test_returns_are_sums_over_all_frames_also_over_those_left_out(path, monkeyp
     assert whole.every == 1
     assert thinned.every > 1
     assert any("one of every" in note for note in thinned.notes)
-    by_frame = {frame.frame: frame for frame in whole.frames}
-    assert all(by_frame[frame.frame] == frame for frame in thinned.frames)
+    by_frame = {frame.frame: frame.submits[0] for frame in whole.frames}
+    for frame in thinned.frames:
+        assert by_frame[frame.frame].first(8) == frame.submits[0]
     assert (thinned.frames[0].frame, thinned.frames[-1].frame) == (1, 210)
     rewards = sum(frame.submits[0].rewards[0] for frame in whole.frames[1:150])
     assert whole.frames[149].submits[0].returns[0] == pytest.approx(rewards, rel=1e-6)
@@ -164,7 +165,23 @@ def test_rows_and_submits_are_bounded_and_notes_say_so(make_host, path):
 
     (submit,) = document.frames[-1].submits
     assert (submit.rows, len(submit.agents), len(submit.observations)) == (100, 64, 64)
-    assert any("72 rows" in note for note in document.notes)
+    assert document.notes == ["the first 64 rows of submits are shown, and fewer of wide ones"]
+
+
+def test_rows_are_left_out_before_frames(make_host, path, monkeypatch):
+    acted(make_host, path, 21, rows=100)
+    monkeypatch.setattr(documents, "_MOST_NUMBERS", 20 * 8 * 7)
+    document = document_of(path, ACTOR)
+
+    assert document.every == 1
+    assert {len(frame.submits[0].agents) for frame in document.frames[1:]} == {8}
+    assert all(
+        len(one) == 8
+        for one in (
+            document.frames[1].submits[0].observations,
+            document.frames[9].submits[0].returns,
+        )
+    )
 
 
 def test_the_page_opens_at_a_frame_which_is_shown_in_any_case(make_host, path, monkeypatch):

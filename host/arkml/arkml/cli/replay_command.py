@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +15,7 @@ import typer
 from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, print_error, print_json
-from arkml.cli.user_files import read_module
+from arkml.cli.user_files import keep_apart, read_module
 from arkml.cli.values import whole_number
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ _EPILOG = options.epilog(
     "arkml replay npc.trace npc.wasm",
     "arkml replay npc.trace npc.wasm --to 1200",
     'arkml replay npc.trace npc.wasm --break-when "reward < -1 and observation[2] > 0.5" --json',
+    "arkml replay npc.trace npc.wasm --page npc.html --open",
     notes="""
 `arkml run`, `arkml record` and `Host(trace=…)` write traces. Without --to and --break-when all
 frames are played and compared with the trace. The exit code is 0 if the guest did what it had done
-before, be it a trap, and 1 at the first frame that differs.
+before, be it a trap, and 1 at the first frame that differs. --page writes what was found to a file
+for a browser, all frames of it, and opens at the frame at which the replay stopped.
 """,
 )
 _SHOWN_ROWS = 8  # of a submit
@@ -64,6 +67,20 @@ class ReplayOptions:
             show_default=False,
         ),
     ] = None
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            metavar="FILE",
+            help="Write a page to this file, with all frames to step through, in one HTML file that"
+            " loads nothing.",
+            show_default=False,
+        ),
+    ] = None
+    is_opened: Annotated[
+        bool, typer.Option("--open", help="Open the page of --page in the browser.")
+    ] = False
+    declaration: options.Declaration = None
     output: options.OutputOptions
 
 
@@ -77,8 +94,11 @@ def replay(options: ReplayOptions) -> int:
     from arkml.errors import ReplayDiffers
     from arkml.replays.conditions import Condition
     from arkml.replays.replay import Replay
+    from arkml.runtime.compilation.compiler import DETAILS
 
     options.output.start_logs()
+    _check_page(options)
+    os.environ.setdefault(DETAILS, "1")  # a replay is for the author, who wants source lines
     if options.break_when is not None:
         Condition(options.break_when)
     read_module(options.guest)
@@ -97,16 +117,54 @@ def replay(options: ReplayOptions) -> int:
         except ReplayDiffers as error:
             differs = error
         document = _document(played, frame, differs, is_found=is_found)
+        document["page"] = None if options.page is None else str(options.page)
+        if options.page is not None:
+            is_chosen = frame is not None and (options.to is not None or options.break_when)
+            _write_page(options, frame.frame if frame is not None and is_chosen else None)
         if options.output.as_json:
             print_json(document)
         else:
             _show(played, document, frame)
+    if options.page is not None and options.is_opened:
+        import webbrowser
+
+        webbrowser.open(options.page.resolve().as_uri())
     if not is_found and differs is None:
         sys.stderr.write("the condition holds in no frame\n")
     if differs is None:
         return GOOD
     print_error(harmless(str(differs)))
     return FAILED
+
+
+def _check_page(options: ReplayOptions) -> None:
+    """Raise UsageError for an option that takes --page, and for a page that has no directory."""
+    from arkml.errors import UsageError
+
+    if options.page is not None:
+        keep_apart(options.page, options.trace, options.guest, options.declaration)
+        if not options.page.parent.is_dir():
+            raise UsageError(
+                f"--page {options.page} cannot be written: there is no directory"
+                f" {options.page.parent}"
+            )
+        return
+    for name, is_given in (("open", options.is_opened), ("spec", options.declaration)):
+        if is_given:
+            raise UsageError(f"--{name} is about the page: it takes --page FILE")
+
+
+def _write_page(options: ReplayOptions, opens_at: int | None) -> None:
+    """Write the page, from a replay of its own."""
+    from arkml.base.output_files import write_file
+    from arkml.replays.documents import document_of
+    from arkml.replays.page import page_of
+
+    assert options.page is not None
+    document = document_of(
+        options.trace, options.guest, spec=options.declaration, opens_at=opens_at
+    )
+    write_file(options.page, page_of(document))
 
 
 def _last_of(played: Replay) -> ReplayedFrame | None:
@@ -175,6 +233,7 @@ def _show(played: Replay, document: dict[str, Any], frame: ReplayedFrame | None)
         ("compared", "equal" if document["equal"] else "differs"),
         ("note", harmless(document["stopped"])),
         ("trace", harmless(played.ending)),
+        ("page", harmless(document["page"] or "")),
     ]
     if played.failure is not None:
         rows.append(("failed", harmless(str(played.failure))))

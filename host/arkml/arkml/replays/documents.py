@@ -51,6 +51,7 @@ from arkml.sessions.declarations import (
 _MOST_NUMBERS = 500_000  # of all frames: some 6 MB of JSON
 _MOST_OF_FRAME = 30_000  # numbers, as of an image of 84 x 84 x 4
 _MOST_ROWS = 64  # of a submit
+_LEAST_ROWS = 8  # of a submit, before frames are left out in place of rows
 _MOST_SUBMITS = 64  # of a frame
 _MOST_BEHAVIORS = 16
 _MOST_LINES = 2_000
@@ -129,14 +130,16 @@ class _Collected:
         self._left_lines = 0
         self._marks: list[ShownMark] = []
         self._ended = 0
-        self._left_rows = self._left_submits = 0
+        self._left_submits = 0
+        self._rows = _MOST_ROWS
 
     def add(self, frame: ReplayedFrame) -> None:
         """Add the next frame."""
         self._hear(frame)
         returns = self._returns.add(frame)
-        for agent, state, total in self._returns.ended:
-            self._mark_episode(frame.frame, agent, state, total)
+        for row, agent, state, total in self._returns.ended:
+            if row < self._rows:  # others are not shown
+                self._mark_episode(frame.frame, agent, state, total)
         if frame.stopped:
             self._mark(frame.frame, "stopped", frame.stopped)
         if frame.error is not None:
@@ -204,28 +207,37 @@ class _Collected:
             self._thin()
 
     def _thin(self) -> None:
-        """Leave out every second one of the frames that are shown."""
-        self._every *= 2
-        first = self._replay.first
-        self._frames = [
-            (frame, size)
-            for frame, size in self._frames
-            if frame.frame in self._forced or not (frame.frame - first) % self._every
-        ]
+        """Leave out half of the rows of large submits or, if there are few, half of the frames."""
+        if self._rows > _LEAST_ROWS and self._size > _MOST_NUMBERS:
+            self._rows //= 2
+            self._frames = [self._shorter(frame) for frame, _ in self._frames]
+        else:
+            self._every *= 2
+            first = self._replay.first
+            self._frames = [
+                (frame, size)
+                for frame, size in self._frames
+                if frame.frame in self._forced or not (frame.frame - first) % self._every
+            ]
         self._size = sum(size for _, size in self._frames)
+
+    def _shorter(self, frame: ShownFrame) -> tuple[ShownFrame, int]:
+        submits = [submit.first(self._rows) for submit in frame.submits]
+        size = sum(len(one.agents) * self._meanings.width(one.behavior) for one in submits)
+        return ShownFrame(frame.frame, frame.call, submits, frame.stopped), size
 
     def _submit(
         self, submit: ReplayedSubmit, totals: list[float], room: int
     ) -> tuple[ShownSubmit | None, int]:
         """Return a submit, and the number of its numbers; None if nothing of it can be shown."""
-        features, actions = submit.observations.shape[1], submit.actions.shape[1]
-        behavior = self._meanings.of(features, actions, training=submit.training)
-        each = features + actions + 4
-        count = min(len(submit.rows), _MOST_ROWS, max(0, room) // each)
-        self._left_rows += len(submit.rows) - count
+        behavior = self._meanings.of(
+            submit.observations.shape[1], submit.actions.shape[1], training=submit.training
+        )
         if behavior is None:
             self._left_submits += 1
             return None, 0
+        each = self._meanings.width(behavior)
+        count = min(len(submit.rows), self._rows, max(0, room) // each)
         rows = submit.rows[:count]
         shown = ShownSubmit(
             behavior=behavior,
@@ -277,8 +289,11 @@ class _Collected:
                 f"one of every {self._every:,} frames is shown, of {replay.first:,} to"
                 f" {replay.last:,}; returns and lines are those of all frames"
             )
+        submits = [submit for frame, _ in self._frames for submit in frame.submits]
+        if any(len(submit.agents) < submit.rows for submit in submits):
+            most = max(len(submit.agents) for submit in submits)
+            notes.append(f"the first {most} rows of submits are shown, and fewer of wide ones")
         counts = (
-            (self._left_rows, f"rows of submits with more than {_MOST_ROWS} agents, or too wide"),
             (self._left_submits, "submits"),
             (self._left_lines, f"lines of the log before the last {_MOST_LINES:,}"),
             (
@@ -296,8 +311,8 @@ class _Returns:
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], float] = {}
         self._sessions: dict[int, int] = {}
-        self.ended: list[tuple[int, int, float]] = []
-        """The agents whose episodes ended in the last frame, with the state and the return."""
+        self.ended: list[tuple[int, int, int, float]] = []
+        """Rows of the last frame with which episodes ended: row, agent, state and return."""
 
     def session_of(self, handle: int) -> int:
         """Return the number of a session, from 0 in the order of first submits."""
@@ -311,13 +326,13 @@ class _Returns:
     def _add(self, submit: ReplayedSubmit) -> list[float]:
         session, sums, totals = self.session_of(submit.handle), self._sums, []
         columns = (submit.rows[name].tolist() for name in ("id", "state", "reward"))
-        for agent, state, reward in zip(*columns, strict=True):
+        for row, (agent, state, reward) in enumerate(zip(*columns, strict=True)):
             key = session, agent
             before = sums.pop(key, 0.0)
             total = 0.0 if state == EpisodeState.INITIAL else before + reward
             totals.append(total)
             if state in _ENDED:
-                self.ended.append((agent, state, total))
+                self.ended.append((row, agent, state, total))
                 continue
             if len(sums) >= _MOST_AGENTS:
                 del sums[next(iter(sums))]  # the one that has submitted nothing for longest
@@ -332,6 +347,7 @@ class _Meanings:
         self.behaviors: list[ShownBehavior] = []
         self.notes: list[str] = []
         self._known: dict[tuple[bool, int, int], int] = {}
+        self._widths: list[int] = []
         self._sources = [(KEY, given)]
         try:
             self._sources.append((SECTION, behaviors_in(section)))
@@ -343,8 +359,13 @@ class _Meanings:
         key = training, num_features, num_actions
         if key not in self._known and len(self._known) < _MOST_BEHAVIORS:
             self._known[key] = len(self.behaviors)
+            self._widths.append(num_features + num_actions + 4)
             self.behaviors.append(self._behavior(num_features, num_actions))
         return self._known.get(key)
+
+    def width(self, behavior: int) -> int:
+        """Return the numbers of a row that is shown, by the index of its meaning."""
+        return self._widths[behavior]
 
     def _behavior(self, num_features: int, num_actions: int) -> ShownBehavior:
         for where, source in self._sources:

@@ -7,6 +7,7 @@ import zlib
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.wire import Count, WireStruct
@@ -95,6 +96,15 @@ class ShownSubmit(WireStruct, frozen=True):
     observations: list[list[ShownNumber]]
     actions: list[list[ShownNumber]]
     values: list[ShownNumber]
+
+    def first(self, count: int) -> ShownSubmit:
+        """Return it with the first `count` rows of those that are shown."""
+        shorter = {
+            name: value[:count]
+            for name in self.__struct_fields__
+            if isinstance(value := getattr(self, name), list)
+        }
+        return replace(self, **shorter)
 
 
 class ShownFrame(WireStruct, frozen=True):

@@ -1,0 +1,33 @@
+"""Modules of JavaScript joined into one text, for pages that are one file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from arkml.page_scripts import FOLDER
+
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:class|const|function) )", re.MULTILINE)
+
+
+def bundled(name: str) -> str:
+    """
+    Return a module of `FOLDER` and all that it imports as one module without imports.
+
+    Its modules import names as they are, from each other only, and export declarations; the names
+    at the top of all of them differ.
+    """
+    texts: dict[str, str] = {}
+    _add(FOLDER / name, texts)
+    return "\n".join(texts.values())
+
+
+def _add(path: Path, texts: dict[str, str]) -> None:
+    """Add the text of a module after the texts of those that it imports."""
+    if path.name in texts:
+        return
+    text = path.read_text(encoding="utf-8")
+    for needed in _IMPORT.findall(text):
+        _add(path.with_name(needed), texts)
+    texts[path.name] = _EXPORT.sub("", _IMPORT.sub("", text))

@@ -1,0 +1,46 @@
+"""The page of a replay: one HTML file that loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+
+from arkml.hive.protocol.replay_messages import ReplayDocument
+from arkml.page_scripts import FOLDER
+from arkml.page_scripts.bundle import bundled
+
+_STYLES = ("replay_page.css", "agents.css", "replay.css")
+
+
+def page_of(document: ReplayDocument) -> bytes:
+    """
+    Return a page that shows a document of a replay, with its script, its style and the document.
+
+    What a guest wrote is in the document only, packed, and becomes text where it is shown. The
+    Content-Security-Policy permits this script and this style by their hashes, and nothing else.
+    """
+    script = bundled("replay_page.js")
+    style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in _STYLES)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}';"
+        " base-uri 'none'; form-action 'none'"
+    )
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        '<meta name="referrer" content="no-referrer">'
+        f"<title>{html.escape(document.guest)}: replay</title><style>{style}</style></head>"
+        '<body><header><h1 id="guest">Replay</h1><span id="about" class="quiet"></span></header>'
+        '<main id="replay"></main><noscript><p>This page needs JavaScript.</p></noscript>'
+        f'<script id="document" type="text/plain">{base64.b64encode(document.pack()).decode()}'
+        f'</script><script type="module">{script}</script></body></html>\n'
+    )
+    return page.encode()
+
+
+def _hash(text: str) -> str:
+    """Return the hash of an inline script or style, as policies name it."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

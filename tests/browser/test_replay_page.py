@@ -1,0 +1,153 @@
+"""The page of a replay in a browser: steps in both directions, marks, a trap, hostile texts."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from tests.browser.served import GUESTS
+from tests.integration.guest_text import LOG, data, function, i32, logging_of, module
+
+import arkml
+from arkml.replays.documents import document_of
+from arkml.replays.page import page_of
+
+pytestmark = pytest.mark.browser
+HOSTILE = "<img src=x onerror=alert(1)></script>"
+SPEC = {
+    "observations": [
+        {"name": "position", "shape": [2], "low": -1, "high": 1},
+        {"name": "velocity", "shape": [2]},
+    ],
+    "positions": [0, 1],
+}
+_TEXT, _SAY = logging_of(HOSTILE)
+TRAPPING = module(
+    "(global $frame (mut i32) (i32.const 0))",
+    _TEXT,
+    data(60, b"here"),
+    function(
+        "ark_applet_update",
+        f"""(global.set $frame (i32.add (global.get $frame) {i32(1)}))
+        {_SAY}
+        (if (i32.eq (global.get $frame) {i32(9)}) (then (drop (i32.load {i32(65534)}))))""",
+    ),
+    uses=[LOG],
+)
+
+
+@pytest.fixture
+def opened(chromium, tmp_path):
+    """Opens the page of a document, which must not have complained at the end of the test."""
+    complaints, context = [], chromium.new_context()
+
+    def open_page(document):
+        path = tmp_path / "replay.html"
+        path.write_bytes(page_of(document))
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.goto(path.as_uri())
+        expect(page.locator(".present strong")).not_to_be_empty()
+        return page
+
+    yield open_page
+    context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def points(tmp_path):
+    """The document of 120 frames of points in a plane."""
+    path, source = tmp_path / "points.trace", GUESTS / "c_point_mass.wasm"
+    arkml.record(
+        source, lambda seen: -0.5 * seen[:, :2], tmp_path / "rows.npz", frames=120, trace=path
+    )
+    return document_of(path, source, spec=SPEC)
+
+
+def frame_of(page):
+    return int(re.match(r"frame ([\d,]+) of", page.locator(".present strong").inner_text())[1])
+
+
+def shown_of(page):
+    """What the page shows of its frame: the table, the values, and the pixels of the plane."""
+    texts = [page.locator(one).first.inner_text() for one in ("tbody", ".values")]
+    return *texts, page.locator("canvas.plane").evaluate("canvas => canvas.toDataURL()")
+
+
+def test_a_step_backwards_shows_what_was_there(opened, points):
+    page = opened(points)
+    page.keyboard.press("Home")
+    for _ in range(30):
+        page.keyboard.press("ArrowRight")
+    assert frame_of(page) == 31
+    there = shown_of(page)
+    page.keyboard.press("ArrowRight")
+    assert shown_of(page) != there
+    page.keyboard.press("ArrowLeft")
+
+    assert frame_of(page) == 31
+    assert shown_of(page) == there
+
+
+def test_keys_buttons_the_slider_and_the_time_line_go_to_frames(opened, points):
+    page = opened(points)
+    for press, frame in (
+        (lambda: page.keyboard.press("End"), 120),
+        (lambda: page.keyboard.press("Shift+ArrowLeft"), 110),
+        (lambda: page.get_by_role("button", name="back (←)").click(), 109),
+        (lambda: page.get_by_role("button", name="first frame (Home)").click(), 1),
+        (lambda: page.get_by_role("button", name="forward (→)").click(), 2),
+        (lambda: page.keyboard.press("n"), 51),
+        (lambda: page.keyboard.press("n"), 102),
+        (lambda: page.keyboard.press("p"), 51),
+        (lambda: page.get_by_role("slider").fill("19"), 20),
+    ):
+        press()
+        assert frame_of(page) == frame
+    box = page.locator(".timeline").bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 1, box["y"] + 10)
+    assert frame_of(page) == 120
+
+
+def test_it_plays_to_the_last_frame_and_stops_there(opened, points):
+    page = opened(points)
+    page.get_by_role("combobox").select_option("60")
+    page.keyboard.press("Space")
+    expect(page.locator(".present strong")).to_have_text("frame 120 of 120")
+    expect(page.get_by_role("button", name="play (space)")).to_have_text("Play")
+
+
+def test_an_agent_that_is_chosen_has_its_own_values_and_rewards(opened, points):
+    page = opened(points)
+    page.keyboard.press("End")
+    page.get_by_role("button", name=re.compile("^agent")).nth(2).click()
+    name = page.get_by_role("button", pressed=True).inner_text()
+
+    expect(page.get_by_role("heading", name=f"{name} observes")).to_be_visible()
+    expect(page.get_by_text(f"reward of {name}")).to_be_visible()
+    expect(page.get_by_text("position 1")).to_be_visible()
+
+
+def test_a_trap_is_shown_with_its_backtrace_memory_and_lines(opened, tmp_path):
+    trace = tmp_path / "orc.trace"
+    host = arkml.Host(trace=trace)
+    guest = host.load(TRAPPING, name=HOSTILE)
+    for _ in range(8):
+        guest.update()
+    with pytest.raises(arkml.GuestTrap):
+        guest.update()
+    host.close()
+    page = opened(document_of(trace, TRAPPING))
+
+    assert frame_of(page) == 9
+    expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    expect(page.get_by_role("heading", name="GuestTrap")).to_be_visible()
+    expect(page.locator(".calls")).to_contain_text("ark_applet_update")
+    expect(page.get_by_text("Memory around")).to_be_visible()
+    expect(page.locator(".lines li.now")).to_contain_text(HOSTILE)
+    page.keyboard.press("Home")
+    assert frame_of(page) == 1
+    page.get_by_role("button", name="to the failure").click()
+    assert frame_of(page) == 9
