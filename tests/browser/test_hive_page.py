@@ -14,8 +14,11 @@ from tests.browser.nginx import behind_nginx
 from tests.browser.people import asked_to_log_in, live, log_in
 from tests.browser.proxy import Proxy
 from tests.integration.hive_service import Service, request, rows
+from tests.unit.shown_replays import document, submit
 from tests.waiting import eventually
 
+from arkml.base.terminal import harmless
+from arkml.hive.protocol.replay_messages import ReplayReport, ShownLine
 from arkml.hive.protocol.rows import META
 
 pytestmark = pytest.mark.browser
@@ -107,6 +110,30 @@ def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
         rated.get_by_role("button", name="Download").click()
     best = hive.http.get(f"/runs/{run}/snapshot", params={"which": "best"}).content
     assert Path(saved.value.path()).read_bytes() == best
+
+
+def test_replays_of_evaluated_episodes_are_drawn_beside_the_curve(hive, looks):
+    run = hive.http.post("/runs", json=request()).json()["run"]["id"]
+    ann = live(looks(f"{hive.link}#runs={run}"))
+    section = ann.page.locator("[data-section=replays]")
+    expect(section).to_be_hidden()
+    for version, score in enumerate((1.0, 3.0, 2.0)):
+        frames = ([submit(["1"], [score])], [submit(["1"], [score + 1])])
+        lines = [ShownLine(1, "info", HOSTILE)]
+        report = ReplayReport.of(version, score, document(*frames, lines=lines))
+        hive.http.post(f"/runs/{run}/replays", json=report.as_json()).raise_for_status()
+    expect(section).to_be_visible()
+    section.scroll_into_view_if_needed()
+    expect(section.get_by_text("Version 1, a return of 3")).to_be_visible()
+    expect(section.locator(".present strong")).to_have_text("frame 1 of 2")
+    expect(section.locator(".lines")).to_contain_text(harmless(HOSTILE))
+    section.get_by_role("group").focus()
+    ann.page.keyboard.press("ArrowRight")
+    expect(section.locator(".present strong")).to_have_text("frame 2 of 2")
+    expect(section.locator("tbody td.number").first).to_have_text("4.00")
+    section.get_by_role("button", name="latest: 2").click()
+    expect(section.get_by_text("Version 2, a return of 2")).to_be_visible()
+    expect(section.locator(".present strong")).to_have_text("frame 1 of 2")
 
 
 def test_the_axis_the_scale_and_the_zoom_lie_in_the_address(hive, looks, tmp_path):

@@ -33,6 +33,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     "/runs/{run}/sessions": {"join_key": _KEY, "features": 3, "actions": 2, "role": "act"},
     "/runs/{run}/names": {"names": ["a", "b"]},
     "/runs/{run}/evaluations": {"version": 1, "episodes": 2, "mean_return": 0.5},
+    "/runs/{run}/replays": {"version": 1, "score": 0.5, "document": "H4sIAA=="},
     "/sessions/{sid}/leave": {"stop": False},
     "/sessions/{sid}/beat": {},
 }
@@ -40,6 +41,7 @@ _GETS = [
     "/runs", "/runs/{run}", "/runs/{run}/config", "/runs/{run}/metrics", "/runs/{run}/checkpoints",
     "/runs/{run}/policy?after={odd}&wait=0", "/runs/{run}/policy?after=0&wait=nan",
     "/runs/{run}/series?name={odd}&since={odd}", "/runs/{run}/snapshot?which={odd}",
+    "/runs/{run}/replays", "/runs/{run}/replay?which={odd}",
     "/runs/{odd}", "/runs/{odd}/series", "/modules/{odd}", "/health", "/{odd}",
 ]  # fmt: skip
 _WORDS = [

@@ -7,9 +7,12 @@ import uuid
 import numpy as np
 import pytest
 from tests.integration.hive_service import Service, request, rows, start_hive
+from tests.unit.shown_replays import document as replayed
+from tests.unit.shown_replays import submit
 from tests.waiting import eventually
 from tools.openapi import PATH, document
 
+from arkml.hive.protocol.replay_messages import ReplayReport
 from arkml.hive.protocol.rows import encode
 from arkml.hive.protocol.runs import ModuleReply, Refusal
 from arkml.hive.protocol.session_messages import OutOfTurn, RowsReply
@@ -99,6 +102,13 @@ def answers_of(service):
     yield f"{run}/evaluations", "post", service.post(f"{at}/evaluations", played)
     for which in ("now", "best", "latest", "other"):
         yield f"{run}/snapshot", "get", service.get(f"{at}/snapshot?which={which}")
+    report = ReplayReport.of(1, 1.5, replayed([submit(["1"], [1])])).as_json()
+    yield f"{run}/replay", "get", service.get(f"{at}/replay?which=best")
+    yield f"{run}/replays", "post", service.post(f"{at}/replays", report)
+    yield f"{run}/replays", "post", service.post(f"{at}/replays", {**report, "document": "x"})
+    for which in ("best", "other"):
+        yield f"{run}/replay", "get", service.get(f"{at}/replay?which={which}")
+    yield f"{run}/replays", "get", service.get(f"{at}/replays")
     yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
     yield f"{run}/histograms", "get", service.get(f"{at}/histograms")
     yield f"{run}/series", "get", service.get(f"{at}/series?name=eval/mean_reward")

@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from tests.integration.command_line import arkml
 from tests.integration.hive_service import Service, request, rows, start_hive
+from tests.unit.shown_replays import document, submit
 from tests.waiting import eventually
 
 from arkml.errors import HiveUnreachable
+from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.replay_messages import ReplayReport
 from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, encode
 from arkml.hive.protocol.segments import read_records, segment_name
 from arkml.server.upgrade import DATA_VERSION
@@ -484,6 +487,27 @@ def test_snapshots_are_of_now_or_the_latest_or_the_best(service, run_id):
     assert [answer.status_code for answer in (none, *found.values())] == [404, 200, 200, 200, 422]
     assert found["now"].content != found["latest"].content == found["best"].content
     assert (metrics["eval/mean_reward"], metrics["eval/mean_ep_length"]) == (1.0, 3.0)
+
+
+def test_replays_of_evaluated_episodes_are_kept_and_go_with_their_run(service, run_id):
+    shown = [document([submit(["1"], [score])]) for score in (1.0, 3.0, 2.0)]
+    with HiveClient(service.hive.locate) as client:
+        none = client.replays(run_id).result(60)
+        for version, one in enumerate(shown):
+            report = ReplayReport.of(version, one.frames[0].submits[0].rewards[0], one)
+            kept = client.keep_replay(run_id, report).result(60)
+        found = {one.kind: client.replay(run_id, one.kind).result(60) for one in kept}
+
+    assert none == []
+    assert {one.kind: (one.version, one.score) for one in kept} == {
+        "best": (1, 3.0), "worst": (0, 1.0), "latest": (2, 2.0),
+    }  # fmt: skip
+    assert found == {"worst": shown[0], "best": shown[1], "latest": shown[2]}
+    other = service.post(f"/runs/{run_id}/replays", {"version": 1, "score": 9, "document": "eA=="})
+    assert (other.status_code, "a replay that is cut" in other.text) == (422, True)
+    service.post(f"/runs/{run_id}/stop")
+    assert service.http.delete(f"/runs/{run_id}").status_code == 200
+    assert service.get(f"/runs/{run_id}/replay?which=best").status_code == 404
 
 
 def test_evaluations_are_given_to_the_learner_to_record_and_wait_for_one(service, run_id):

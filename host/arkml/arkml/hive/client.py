@@ -18,6 +18,13 @@ from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
+from arkml.hive.protocol.replay_messages import (
+    KeptReplay,
+    ReplayDocument,
+    ReplayKind,
+    ReplayList,
+    ReplayReport,
+)
 from arkml.hive.protocol.result_messages import (
     CheckpointInfo,
     CheckpointList,
@@ -154,6 +161,23 @@ class HiveClient(Closing):
         """Report episodes that a policy version played; true if it is the best so far."""
         path = _path(run_id, "evaluations")
         return self._ask("POST", path, lambda answer: read(answer, EvaluationReply).best, report)
+
+    def keep_replay(self, run_id: str, report: ReplayReport) -> Future[list[KeptReplay]]:
+        """Have the replay of an evaluated episode kept; list those that the run keeps then."""
+        path = _path(run_id, "replays")
+        return self._ask("POST", path, lambda answer: read(answer, ReplayList).replays, report)
+
+    def replays(self, run_id: str) -> Future[list[KeptReplay]]:
+        """List the replays that a run keeps."""
+        path = _path(run_id, "replays")
+        return self._ask("GET", path, lambda answer: read(answer, ReplayList).replays)
+
+    def replay(self, run_id: str, kind: ReplayKind) -> Future[ReplayDocument]:
+        """Fetch a replay that a run keeps."""
+        path = _path(run_id, f"replay?which={kind}")
+        return self._ask(
+            "GET", path, lambda answer: ReplayDocument.unpack(answer.content), is_file=True
+        )
 
     def stop(self, run_id: str) -> Future[RunInfo]:
         """Stop a run for all sessions."""

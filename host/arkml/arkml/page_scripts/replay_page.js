@@ -1,16 +1,11 @@
 // The page of one replay: its document lies packed in the page itself.
 
 import { byId, element, setText } from "./dom.js";
+import { unpackedReplay } from "./replay_document.js";
 import { ReplayView } from "./replay_view.js";
 
-/** Return the JSON in an element: gzip, as base64. */
-async function unpacked(holder) {
-  const bytes = Uint8Array.from(atob(holder.textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).json();
-}
-
-const replay = await unpacked(byId("document"));
+const packed = atob(byId("document").textContent);
+const replay = await unpackedReplay(Uint8Array.from(packed, (letter) => letter.charCodeAt(0)));
 setText(byId("guest"), replay.guest);
 const recorded = new Date(replay.recorded_at / 1e6);
 const told = [

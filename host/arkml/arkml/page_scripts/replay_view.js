@@ -185,7 +185,7 @@ export class ReplayView {
     this.#scenes = new ReplayScenes(document);
     root.classList.add("replay");
     root.replaceChildren(...this.#build());
-    const redraw = () => this.#draw(true);
+    const redraw = () => this.redraw();
     this.#resized = new ResizeObserver(redraw);
     this.#resized.observe(root);
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
@@ -208,6 +208,11 @@ export class ReplayView {
     const last = this.#document.frames.length - 1;
     this.#index = Math.min(Math.max(index, 0), Math.max(last, 0));
     this.#draw(false);
+  }
+
+  /** Draw the present frame again, as after a change of colors. */
+  redraw() {
+    this.#draw(true);
   }
 
   /** Play from the present frame, or from the first at the end; or stop. */
@@ -427,7 +432,7 @@ export class ReplayView {
       go.addEventListener("click", () => this.#step(indexOf(this.#document.frames, line.frame) - this.#index));
       return element("li", { className: `${line.level}${isNow ? " now" : ""}` }, go, element("span", {}, line.text));
     });
-    if (shown.length === 0) shown.push(element("li", {}, "", element("span", {}, "no line yet")));
+    if (shown.length === 0) shown.push(element("li", { className: "none" }, "no line yet"));
     this.#parts.lines.replaceChildren(...shown);
   }
 }

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from arkml.errors import HiveError, HiveRefused, ProtocolError
 from arkml.hive.protocol.histograms import HistogramQuery, HistogramReply
+from arkml.hive.protocol.replay_messages import ReplayList, ReplayQuery, ReplayReport
 from arkml.hive.protocol.result_messages import (
     CheckpointList,
     CheckpointReply,
@@ -30,7 +31,7 @@ from arkml.hive.protocol.wire import MAX_COUNT, Nothing
 from arkml.server.access.callers import AccessRole
 from arkml.server.checkpoints import checkpoint_name, list_checkpoints
 from arkml.server.learner_events import read_policy_file
-from arkml.server.routes import ONNX, HiveCall, Operation
+from arkml.server.routes import GZIP, ONNX, HiveCall, Operation
 
 _TIMEOUT = 20.0
 _LONG_TIMEOUT = 60.0
@@ -106,6 +107,22 @@ async def _evaluate(call: HiveCall, report: EvaluationReport) -> EvaluationReply
     return EvaluationReply(await run.evaluate(report))
 
 
+async def _keep_replay(call: HiveCall, report: ReplayReport) -> ReplayList:
+    """Keep the replay of an evaluated episode: the best, the worst and the latest stay."""
+    return ReplayList(await call.run.keep_replay(report))
+
+
+async def _replays(call: HiveCall, _: Nothing) -> ReplayList:
+    """List the replays that a run keeps."""
+    return ReplayList(await asyncio.to_thread(call.run.replays.kept))
+
+
+async def _replay(call: HiveCall, query: ReplayQuery) -> Response:
+    """Return the document of a replay, JSON packed by gzip."""
+    content = await asyncio.to_thread(call.run.replays.read, query.which)
+    return Response(content, media_type=GZIP)
+
+
 async def _save(call: HiveCall, _: Nothing) -> CheckpointReply:
     """Save a checkpoint now."""
     reply = await call.own_run("checkpoint").request("checkpoint", _LONG_TIMEOUT)
@@ -149,6 +166,9 @@ LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation(
         "POST", "/runs/{run_id}/evaluations/begin", EvaluationStart, RunReply, _begin_evaluation
     ),
+    Operation("POST", "/runs/{run_id}/replays", ReplayReport, ReplayList, _keep_replay),
+    Operation("GET", "/runs/{run_id}/replays", Nothing, ReplayList, _replays, enough=_BY_ACT),
+    Operation("GET", "/runs/{run_id}/replay", ReplayQuery, GZIP, _replay, enough=_BY_ACT),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),
     Operation(
         "GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved, enough=_BY_ACT

@@ -24,7 +24,7 @@ _log = SafeLogger(__name__)
 
 PREFIX = "/v1"
 JSON, ONNX, TEXT = "application/json", "application/octet-stream", "text/plain"
-WASM = "application/wasm"
+WASM, GZIP = "application/wasm", "application/gzip"
 
 Asked = TypeVar("Asked", bound=WireStruct)
 

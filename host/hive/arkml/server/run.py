@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.learner_messages import Message
+from arkml.hive.protocol.replay_messages import KeptReplay, ReplayReport
 from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.runs import (
@@ -45,6 +46,7 @@ from arkml.server.metrics import Points, RunMetrics, UnrecordedPoints, evaluatio
 from arkml.server.metrics_store import MetricsStore
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
+from arkml.server.run_replays import RunReplays
 from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
 from arkml.server.usage import CpuShares, learner_points
@@ -71,6 +73,7 @@ class Run:
         self.metrics = RunMetrics(document.id, store)
         self.histograms = RunHistograms(document.id, store)
         self._best = BestPolicy(document, self.policies)
+        self.replays = RunReplays(directory)
         self.lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
         self.workers = self.lifecycle.workers
         self._log = self.lifecycle.log
@@ -82,6 +85,7 @@ class Run:
         self._is_in_lockstep = document.request.settings.sync
         self._figures, self._shares = SessionFigures(), CpuShares()
         self._naming, self._rating = asyncio.Lock(), asyncio.Lock()
+        self._replaying = asyncio.Lock()
 
     @property
     def status(self) -> Status:
@@ -289,6 +293,15 @@ class Run:
         if is_best:
             await self.lifecycle.save()
         return is_best
+
+    async def keep_replay(self, report: ReplayReport) -> list[KeptReplay]:
+        """
+        Keep the replay of an episode, if only as the latest; return those that are kept.
+
+        Raises ProtocolError and OSError.
+        """
+        async with self._replaying:
+            return await asyncio.to_thread(self.replays.keep, report)
 
     async def best_policy(self) -> bytes | None:
         """Return the policy with the best rating so far, None before any. Raises OSError."""

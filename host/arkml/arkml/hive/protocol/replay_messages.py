@@ -1,16 +1,18 @@
-"""The document of a replay: all that a page shows of what a guest did, frame by frame."""
+"""Replays: documents with all that pages show of what a guest did, and those that a run keeps."""
 
 from __future__ import annotations
 
+import binascii
 import gzip
 import zlib
+from base64 import b64decode, b64encode
 from typing import Annotated, Literal
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.wire import Count, WireStruct
+from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
 
 MAX_REPLAY_BYTES = 16 << 20
 """Bytes of a document as JSON."""
@@ -19,6 +21,9 @@ MAX_PACKED_REPLAY_BYTES = 4 << 20
 """Bytes of a packed document."""
 
 MAX_SHOWN_FRAMES = 4_000
+
+ReplayKind = Literal["best", "worst", "latest"]
+"""Replays that a run keeps: of the highest and the lowest score so far, and the newest."""
 
 _LEVEL = 6  # of compression
 _GZIP = 16 + zlib.MAX_WBITS
@@ -222,3 +227,52 @@ class ReplayDocument(WireStruct, frozen=True):
                 f"a replay that is cut, or unpacks to more than {MAX_REPLAY_BYTES:,} bytes"
             )
         return cls.from_bytes(data)
+
+
+class ReplayReport(WireStruct, frozen=True):
+    """
+    The replay of an episode that a policy version has played in an evaluation.
+
+    Attributes:
+        version: The policy version.
+        score: The return of the episode.
+        document: The packed document, as base64; see `ReplayDocument`.
+
+    """
+
+    version: PolicyVersion
+    score: float
+    document: str
+
+    @classmethod
+    def of(cls, version: int, score: float, document: ReplayDocument) -> ReplayReport:
+        """Return the report of a document."""
+        return cls(version, score, b64encode(document.pack()).decode())
+
+    def packed(self) -> bytes:
+        """Return the packed document, which may be anything. Raises ProtocolError."""
+        try:
+            return b64decode(self.document, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ProtocolError(f"the document of a replay is not base64: {error}") from None
+
+
+class KeptReplay(WireStruct, frozen=True):
+    """A replay that a run keeps; `at` is the time of its report, in nanoseconds of Unix."""
+
+    kind: ReplayKind
+    version: PolicyVersion
+    score: float
+    at: Count
+
+
+class ReplayList(WireStruct, frozen=True):
+    """The replays that a run keeps, at most one of each kind."""
+
+    replays: list[KeptReplay]
+
+
+class ReplayQuery(WireStruct, frozen=True):
+    """Parameters of a replay: the one to fetch."""
+
+    which: ReplayKind = "latest"

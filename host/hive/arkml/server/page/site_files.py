@@ -16,10 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from arkml import page_scripts
 from arkml.base.release import RELEASE
 from arkml.server.packing import takes_gzip
 
 INDEX: Final = "index.html"
+SHARED: Final = "shared/"
+"""The folder of scripts and styles that other pages have, too."""
 
 _ASK, _KEEP = "no-cache", "public, max-age=31536000, immutable"
 _TYPES: Final = {
@@ -74,8 +77,9 @@ class SiteFiles:
         folder = Path(str(files("arkml.server"))) / "page" / "site"
         self._plotly = find_plotly()
         self._files = {
-            path.relative_to(folder).as_posix(): _read(path, self._inserted(path), _ASK)
-            for path in sorted(folder.rglob("*"))
+            prefix + path.relative_to(root).as_posix(): _read(path, self._inserted(path), _ASK)
+            for prefix, root in (("", folder), (SHARED, page_scripts.FOLDER))
+            for path in sorted(root.rglob("*"))
             if path.suffix in _TYPES and path.is_file()
         }
         self._packing = asyncio.Lock()

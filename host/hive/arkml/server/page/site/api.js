@@ -25,6 +25,11 @@ export async function get(path, parameters) {
   return (await ask(pathOf(path, parameters), { method: "GET" })).json();
 }
 
+/** Return the bytes of a route, as a blob. Throws ApiError. */
+export async function getBytes(path, parameters) {
+  return (await ask(pathOf(path, parameters), { method: "GET" })).blob();
+}
+
 /** Send a request that changes something, and return the answer, null if it is empty. */
 export async function change(method, path, body = {}) {
   const headers = { "content-type": "application/json", "x-arkml": "1" };
@@ -52,8 +57,7 @@ export async function removeAt(path, parameters) {
 
 /** Save the bytes of a route as a file. Throws ApiError. */
 export async function download(path, parameters, name) {
-  const answer = await ask(pathOf(path, parameters), { method: "GET" });
-  save(await answer.blob(), name);
+  save(await getBytes(path, parameters), name);
 }
 
 /** Save a blob as a file. */

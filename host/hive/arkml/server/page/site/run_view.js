@@ -2,10 +2,11 @@
 
 import { isOver, remove, savePolicy, snapshot, stop } from "./actions.js";
 import { Charts } from "./chart.js";
-import { button, element, setText } from "./dom.js";
+import { button, element, setShown, setText } from "./dom.js";
 import { bytes, duration, harmless, short, whole } from "./format.js";
 import { histogramsOf } from "./histograms.js";
 import { configurationOf, eventsOf, logOf, sessionsOf, versionsOf } from "./panels.js";
+import { replaysOf } from "./replays.js";
 import { resourceSpecs } from "./resources.js";
 import { sectionsOf } from "./sections.js";
 import { sessionSpecs } from "./session_samples.js";
@@ -52,6 +53,7 @@ export class RunView {
   redraw() {
     this.#showLegend();
     this.charts?.redraw({ now: true });
+    this.panels.forEach((panel) => panel.redraw?.());
   }
 
   /** Free everything. */
@@ -107,6 +109,13 @@ export class RunView {
       const charts = specs.map((spec) => this.charts.add(spec));
       this.sessions = sessionsOf(app, runs[0], charts);
       this.panels.push(this.sessions);
+    }
+    if (runs.length === 1) {
+      const panel = replaysOf(runs[0], (isThere) => setShown(part, isThere));
+      const part = folded("replays", "Evaluated episodes", panel.element);
+      part.hidden = true;
+      this.panels.push(panel);
+      parts.push(part);
     }
     for (const [id, title, make, isFolded] of [
       ["events", "Events", eventsOf, false],
