@@ -11,9 +11,11 @@ from tests.integration.test_replay import COUNTING, changed, failure_of
 
 import arkml
 from arkml.errors import InvalidSpec, ProtocolError, UsageError
+from arkml.guests.trace_player import ReplayedSubmit
 from arkml.hive.protocol.replay_messages import MAX_REPLAY_BYTES, ReplayDocument
 from arkml.replays import documents
 from arkml.replays.documents import document_of
+from arkml.replays.replay import ReplayedFrame
 
 PLANE = {
     "observations": [
@@ -57,6 +59,15 @@ def acted(make_host, path, frames, rows=3, source=ACTOR):
     for _ in range(frames - 1):
         guest.call("step", rows)
     host.close()
+
+
+def frame_of(rows):
+    """A frame with one submit of rows: agent, state and reward."""
+    kind = [("id", np.uint64), ("state", np.uint32), ("reward", np.float32)]
+    none = np.zeros((len(rows), 0), np.float32)
+    values = np.zeros(len(rows), np.float32)
+    submit = ReplayedSubmit(1, True, np.array(rows, kind), none, none, values, 0)
+    return ReplayedFrame(1, "step", (), None, (submit,), None, "", (), b"")
 
 
 def test_rows_have_the_names_and_positions_that_the_module_declares(make_host, path):
@@ -126,6 +137,28 @@ def test_returns_are_sums_over_all_frames_also_over_those_left_out(path, monkeyp
     rewards = sum(frame.submits[0].rewards[0] for frame in whole.frames[1:150])
     assert whole.frames[149].submits[0].returns[0] == pytest.approx(rewards, rel=1e-6)
     assert any(mark.kind == "episode" for mark in thinned.marks)
+
+
+def test_an_agent_keeps_its_return_in_other_rows_and_while_it_does_not_submit(monkeypatch):
+    run, begin, end = 0, 3, 1
+    frames = [
+        [(5, begin, 9.0), (6, begin, 9.0)],
+        [(6, run, 1.0), (5, run, 10.0)],
+        [(7, begin, 9.0)],
+        [(5, run, 10.0), (7, run, 100.0), (6, end, 1.0)],
+        [(5, run, 10.0), (7, run, 100.0), (6, begin, 4.0)],
+        [(5, run, 10.0), (6, run, 0.5)],
+    ]
+    returns = documents._Returns()
+    found = [returns.add(frame_of(rows))[0].tolist() for rows in frames]
+
+    assert found == [[0, 0], [1, 10], [0], [20, 100, 2], [30, 200, 0], [40, 0.5]]
+    returns.add(frame_of([(5, end, 2.0)]))
+    assert returns.ended == [(0, 5, end, 42.0)]
+    monkeypatch.setattr(documents, "_MOST_AGENTS", 2)
+    for agent in range(10):
+        returns.add(frame_of([(agent, run, 1.0)]))
+    assert len(returns._others) <= 2
 
 
 def test_numbers_are_equal_to_those_of_the_replay(make_host, path):
@@ -215,6 +248,20 @@ def test_lines_of_every_level_are_in_the_document_and_are_not_logged(make_host, 
     assert document.lines[0].text.startswith("seen </script>")
     assert not {"\x1b", "\u202e"} & set(document.lines[0].text)
     assert caplog.records == []
+
+
+def test_no_line_is_lost_because_a_replay_is_fast(make_host, path):
+    text, say = logging_of("again")
+    source = module(text, function("ark_applet_update", say * 100), uses=(LOG,))
+    host = make_host(trace=path)
+    guest = host.load(source)
+    for _ in range(30):
+        guest.update()
+    host.close()
+
+    with arkml.Replay(path, source, log=False) as replay:
+        assert [len(frame.lines) for frame in replay] == [100] * 30
+        assert len(replay.to(3).lines) == 100
 
 
 def test_many_lines_are_cut_to_the_last(make_host, path, monkeypatch):

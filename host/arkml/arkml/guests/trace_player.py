@@ -127,6 +127,8 @@ class Player:
         self._instance: Instance | None = None
         self.frame = 0
         """The number of the frame that was played last, or that is being played."""
+        self.played = 0
+        """Number of frames that were played, some of them several times."""
         self.submits: list[ReplayedSubmit] = []
         """The submits of the present frame."""
 

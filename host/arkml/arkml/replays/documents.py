@@ -7,8 +7,10 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.base.terminal import harmless
@@ -62,6 +64,7 @@ _LINE, _TEXT, _NAME = 500, 4_000, 200  # characters
 _MOST_CALLS = 64  # of a backtrace
 _STATES = {state.value: state.name.lower() for state in EpisodeState}
 _ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
+_Sums: TypeAlias = npt.NDArray[np.float64]
 
 
 def document_of(
@@ -125,7 +128,7 @@ class _Collected:
         self._size = 0
         self._forced: set[int] = set()
         self._latest: ReplayedFrame | None = None  # which has not been added
-        self._latest_returns: list[list[float]] = []
+        self._latest_returns: list[_Sums] = []
         self._lines: list[ShownLine] = []
         self._left_lines = 0
         self._marks: list[ShownMark] = []
@@ -192,7 +195,7 @@ class _Collected:
         self._forced.add(frame.frame)
         return True
 
-    def _show(self, frame: ReplayedFrame, returns: list[list[float]]) -> None:
+    def _show(self, frame: ReplayedFrame, returns: list[_Sums]) -> None:
         submits, size = [], 0
         for submit, totals in zip(frame.submits[:_MOST_SUBMITS], returns, strict=False):
             shown, more = self._submit(submit, totals, _MOST_OF_FRAME - size)
@@ -227,7 +230,7 @@ class _Collected:
         return ShownFrame(frame.frame, frame.call, submits, frame.stopped), size
 
     def _submit(
-        self, submit: ReplayedSubmit, totals: list[float], room: int
+        self, submit: ReplayedSubmit, totals: _Sums, room: int
     ) -> tuple[ShownSubmit | None, int]:
         """Return a submit, and the number of its numbers; None if nothing of it can be shown."""
         behavior = self._meanings.of(
@@ -248,9 +251,9 @@ class _Collected:
             agents=[str(agent) for agent in rows["id"].tolist()],
             states=[_STATES.get(state, "running") for state in rows["state"].tolist()],  # type: ignore[misc]  # names of EpisodeState
             rewards=_numbers(rows["reward"]),
-            returns=[_number(float(f"{total:.9g}")) for total in totals[:count]],
-            observations=[_numbers(row) for row in submit.observations[:count]],
-            actions=[_numbers(row) for row in submit.actions[:count]],
+            returns=[_number(float(f"{total:.9g}")) for total in totals[:count].tolist()],
+            observations=_rows(submit.observations[:count]),
+            actions=_rows(submit.actions[:count]),
             values=_numbers(submit.values[:count]) if submit.values.any() else [],
         )
         return shown, count * each
@@ -309,35 +312,51 @@ class _Returns:
     """Sums of the rewards of agents' episodes, by session and agent."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[int, int], float] = {}
         self._sessions: dict[int, int] = {}
+        self._newest: dict[int, tuple[npt.NDArray[np.uint64], _Sums]] = {}  # by session
+        self._others: dict[tuple[int, int], float] = {}  # agents that are not in the newest submit
         self.ended: list[tuple[int, int, int, float]] = []
-        """Rows of the last frame with which episodes ended: row, agent, state and return."""
+        """First rows of the last frame with which episodes ended: row, agent, state and return."""
 
     def session_of(self, handle: int) -> int:
         """Return the number of a session, from 0 in the order of first submits."""
         return self._sessions.setdefault(handle, len(self._sessions))
 
-    def add(self, frame: ReplayedFrame) -> list[list[float]]:
+    def add(self, frame: ReplayedFrame) -> list[_Sums]:
         """Add the rewards of a frame; return the sum of each row of each submit."""
         self.ended.clear()
-        return [self._add(submit) for submit in frame.submits]
+        with np.errstate(all="ignore"):
+            return [self._add(submit) for submit in frame.submits]
 
-    def _add(self, submit: ReplayedSubmit) -> list[float]:
-        session, sums, totals = self.session_of(submit.handle), self._sums, []
-        columns = (submit.rows[name].tolist() for name in ("id", "state", "reward"))
-        for row, (agent, state, reward) in enumerate(zip(*columns, strict=True)):
-            key = session, agent
-            before = sums.pop(key, 0.0)
-            total = 0.0 if state == EpisodeState.INITIAL else before + reward
-            totals.append(total)
-            if state in _ENDED:
-                self.ended.append((row, agent, state, total))
-                continue
-            if len(sums) >= _MOST_AGENTS:
-                del sums[next(iter(sums))]  # the one that has submitted nothing for longest
-            sums[key] = total
+    def _add(self, submit: ReplayedSubmit) -> _Sums:
+        session, rows = self.session_of(submit.handle), submit.rows
+        agents, states = rows["id"].astype(np.uint64), rows["state"]
+        before = self._before(session, agents)
+        totals = np.where(states == EpisodeState.INITIAL, 0.0, before + rows["reward"])
+        has_ended = np.isin(states, _ENDED)
+        for row in np.flatnonzero(has_ended[:_MOST_ROWS]).tolist():
+            self.ended.append((row, int(agents[row]), int(states[row]), float(totals[row])))
+        self._newest[session] = agents, np.where(has_ended, 0.0, totals)
         return totals
+
+    def _before(self, session: int, agents: npt.NDArray[np.uint64]) -> _Sums:
+        """Return the sums of agents so far; most are in the rows that they were in."""
+        others = self._others
+        known, sums = self._newest.get(session, (agents[:0], np.zeros(0)))
+        if len(known) == len(agents):
+            before = sums
+            gone = come = np.flatnonzero(known != agents)
+        else:
+            before = np.zeros(len(agents))
+            gone, come = np.arange(len(known)), np.arange(len(agents))
+        for agent, total in zip(known[gone].tolist(), sums[gone].tolist(), strict=True):
+            if total:
+                others[session, agent] = total
+        for row, agent in zip(come.tolist(), agents[come].tolist(), strict=True):
+            before[row] = others.pop((session, agent), 0.0)
+        while len(others) > _MOST_AGENTS:
+            del others[next(iter(others))]  # the one that has submitted nothing for longest
+        return before
 
 
 class _Meanings:
@@ -452,7 +471,16 @@ def _call(frame: ReplayedFrame) -> str:
 
 def _numbers(values: Floats) -> list[ShownNumber]:
     """Return float32 as the shortest numbers that are equal to them, for JSON."""
-    return [_number(float(text)) for text in values.astype(np.float32).astype("U32").tolist()]
+    numbers = values.astype(np.float32).astype("U32").astype(np.float64)
+    if np.isfinite(numbers).all():
+        return numbers.tolist()  # type: ignore[no-any-return]  # it has one dimension
+    return [_number(number) for number in numbers.tolist()]
+
+
+def _rows(values: Floats) -> list[list[ShownNumber]]:
+    """Return rows of numbers, [n, m], as `_numbers` does."""
+    width, numbers = values.shape[1], _numbers(values.ravel())
+    return [numbers[at * width : (at + 1) * width] for at in range(len(values))]
 
 
 def _number(value: float) -> ShownNumber:

@@ -57,8 +57,7 @@ class ReplayedFrame:
         stopped: A sentence on a call that was not played to its end, as the guest was stopped from
             outside or the trace has no more; or an empty text.
         lines: Lines of its log since the frame before, of every level, with the levels of
-            `logging`. Of more than 1,000 lines a second, on the clock of the replay, the rest is
-            left out.
+            `logging`. Of more than some 1,000 lines in a frame the rest is left out.
         output: What it wrote to standard output and error since the frame before.
 
     """
@@ -337,7 +336,8 @@ class Replay(Sealed, Unique, Closing):
         assert isinstance(loop, ReplayedLoop)
         self._loop = loop
         self._guest = Guest(loop)
-        log, lines = loop.instance.services.log, self._lines
+        log, lines, player = loop.instance.services.log, self._lines, self._player
+        log.count_by(lambda: float(player.played))  # a replay is faster than what it replays
         log.on_line = lambda level, line: lines.append((level, line))
         log.is_logged = self._is_logged
 
@@ -361,6 +361,7 @@ class Replay(Sealed, Unique, Closing):
         is_frame = called.frame != player.frame
         if is_frame:
             player.submits = []
+            player.played += 1
         player.frame = called.frame
         ending = player.ending()
         result, error, stopped = None, None, ""

@@ -111,6 +111,7 @@ class GuestLog:
     ) -> None:
         self._name = harmless(name).replace("\n", " ") or "guest"
         self._limit = limit
+        self._rate = rate
         self._allowance = Allowance(rate, stopwatch)
         self._contexts: list[tuple[str, str]] = []
         self._suffix, self._suffix_bytes = "", 0
@@ -137,6 +138,10 @@ class GuestLog:
             for name, value in contexts[:_CONTEXTS]
         ]
         self._renew_suffix()
+
+    def count_by(self, stopwatch: Callable[[], float]) -> None:
+        """Have the rate of lines be one in the seconds of another clock."""
+        self._allowance = Allowance(self._rate, stopwatch)
 
     @property
     def logger_name(self) -> str:
