@@ -296,6 +296,15 @@ def test_a_trap_has_its_backtrace_and_the_memory_around_it(make_host, path):
     assert [mark.kind for mark in document.marks] == ["failed"]
 
 
+def test_a_panic_is_told_once(make_host, path):
+    source = GUESTS / "as_abort.wasm"
+    host = make_host(trace=path)
+    failure_of(host.load(source))
+    host.close()
+
+    assert document_of(path, source).failure.text.count("frame 3 is too much") == 1
+
+
 def test_a_replay_that_differs_is_shown_up_to_there(make_host, path):
     acted(make_host, path, 6)
 

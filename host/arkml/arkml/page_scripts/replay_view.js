@@ -316,8 +316,12 @@ export class ReplayView {
       parts.play,
       control("▶", "forward (→)", () => this.#step(1)),
       control("▶|", "last frame (End)", () => this.#step(Infinity)),
-      control("◂ mark", "mark before (p)", () => this.#leapToMark(-1)),
-      control("mark ▸", "next mark (n)", () => this.#leapToMark(1)),
+      ...(marks.length > 0
+        ? [
+            control("◂ mark", "mark before (p)", () => this.#leapToMark(-1)),
+            control("mark ▸", "next mark (n)", () => this.#leapToMark(1)),
+          ]
+        : []),
       parts.rate,
     );
     const broken = marks.find(({ kind }) => kind === "differs" || kind === "failed");

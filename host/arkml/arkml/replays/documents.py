@@ -445,11 +445,13 @@ def _failure(replay: Replay) -> ShownFailure | None:
     if error is None:
         return None
     frames: Sequence[Frame] = getattr(error, "frames", ())
-    panic = getattr(error, "panic", None)
+    text, panic = _line(error), getattr(error, "panic", None)
+    if panic and panic not in text:
+        text += f"; panic: {panic}"
     memory, fault = replay.memory_at_fault(), replay.fault
     return ShownFailure(
         type(error).__name__,
-        _cut(_line(error) + (f"; panic: {panic}" if panic else ""), _TEXT),
+        _cut(text, _TEXT),
         [
             ShownCall(
                 _cut(one.function, _NAME), _cut(one.module, _NAME), one.offset,
