@@ -391,7 +391,7 @@ export class ReplayView {
     this.#line.draw(this.#index);
     this.#agents.show(scene, this.#looked);
     const rows = submits.reduce((sum, submit) => sum + submit.rows, 0);
-    const refused = submits.filter(({ code }) => code !== 0).map(({ code }) => code);
+    const refused = submits.filter(({ code }) => code !== 0 && code !== null).map(({ code }) => code);
     const told = [
       scene.isFresh ? "" : `no submit in this frame${scene.actors.length > 0 ? ": the newest rows before it are shown" : ""}`,
       rows > scene.actors.length && scene.isFresh ? `${rows - scene.actors.length} more rows were left out` : "",

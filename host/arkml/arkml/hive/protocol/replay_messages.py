@@ -77,7 +77,7 @@ class ShownSubmit(WireStruct, frozen=True):
         behavior: The index of the meaning of its rows.
         session: Number of its session, from 0 in the order of first submits.
         training: True for a session of a training.
-        code: The code that the guest got, 0 for success.
+        code: The code that the guest got, 0 for success; None if the trace has no answer.
         rows: Number of rows, of which the first are shown.
         agents: The id of each agent, which may have 64 bits, as text.
         states: The state of the episode of each agent.
@@ -92,7 +92,7 @@ class ShownSubmit(WireStruct, frozen=True):
     behavior: _Small
     session: Count
     training: bool
-    code: _Small
+    code: _Small | None
     rows: Count
     agents: list[_Text]
     states: list[Literal["running", "terminal", "interrupted", "initial"]]
