@@ -23,6 +23,7 @@ from arkml.errors import (
 from arkml.guests.guest import calls_of
 from arkml.guests.snapshots import read_state
 from arkml.limits import MIB, Limits
+from arkml.runtime.saved_memory import PackedMemory
 from arkml.runtime.wasi.linking import WasiGrant
 
 LINEAR, ADDING, NOISY, WIDE = range(len(MODELS))
@@ -415,7 +416,7 @@ def handles(generations, free=()):
     return {"generations": words(*generations), "free": words(*free, size=4)}
 
 
-MEMORY = {"size": 65_536, "page": 4_096, "held": bytes(16), "content": b""}
+MEMORY = PackedMemory(65_536, 4_096, bytes(16), b"")
 AGENTS = {
     "count": 2, "width": 1, "ids": words(1, 1), "steps": words(0, 0), "ended": bytes(2),
     "state": bytes(8),
@@ -433,15 +434,18 @@ SESSION = {
 @pytest.mark.parametrize(
     "changes",
     [
-        {"memory": MEMORY | {"size": 5}},
-        {"memory": MEMORY | {"size": 2 * 65_536}},
-        {"memory": MEMORY | {"page": 0}},
-        {"memory": MEMORY | {"page": 5_000}},
-        {"memory": MEMORY | {"page": 8_192}},
-        {"memory": MEMORY | {"held": bytes(15)}},
-        {"memory": MEMORY | {"held": b"\1" + bytes(15)}},
-        {"memory": MEMORY | {"held": b"\2" + bytes(15)}},
-        {"memory": MEMORY | {"content": bytes(4_095)}},
+        {"memory": MEMORY._replace(size=5)},
+        {"memory": MEMORY._replace(size=2 * 65_536)},
+        {"memory": MEMORY._replace(page=0)},
+        {"memory": MEMORY._replace(size=-65_536, page=-4_096)},
+        {"memory": MEMORY._replace(page=1, held=bytes(65_536))},
+        {"memory": MEMORY._replace(page=5_000)},
+        {"memory": MEMORY._replace(page=8_192)},
+        {"memory": MEMORY._replace(held=bytes(15))},
+        {"memory": MEMORY._replace(held=b"\1" + bytes(15))},
+        {"memory": MEMORY._replace(held=b"\2" + bytes(15))},
+        {"memory": MEMORY._replace(content=bytes(4_095))},
+        {"memory": MEMORY[:3]},
         {"globals": b""},
         {"globals": bytes(5)},
         {"keys": 1 << 31},
@@ -525,8 +529,7 @@ def test_a_state_over_the_limits_changes_nothing(host, make_host):
 
 def zeros(size):
     """A memory of zeros in a file, all of which it holds."""
-    held = b"\1" * (size // 4_096)
-    return {"size": size, "page": 4_096, "held": held, "content": bytes(size)}
+    return PackedMemory(size, 4_096, b"\1" * (size // 4_096), bytes(size))
 
 
 def test_a_file_that_unpacks_to_more_than_is_allowed_is_refused_before_it_is_unpacked(host):

@@ -27,7 +27,7 @@ from arkml.policies.demands import Snapshot
 from arkml.runtime import bindings
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.compiler_imports import MOST_TIMERS
-from arkml.runtime.memory import PAGE, BytesLike
+from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.normalize import MOST_GLOBALS
 from arkml.runtime.sandbox import WasmState
 from arkml.runtime.saved_memory import PackedMemory, SavedMemory
@@ -72,15 +72,8 @@ class _Handles(Struct, frozen=True, forbid_unknown_fields=True):
     free: bytes  # uint32, [free slots]
 
 
-class _Memory(Struct, frozen=True, forbid_unknown_fields=True):
-    size: Annotated[int, Meta(ge=0, le=_MOST_BYTES)]
-    page: Annotated[int, Meta(ge=4096, le=PAGE)]
-    held: bytes
-    content: bytes
-
-
 class _Guest(Struct, frozen=True, forbid_unknown_fields=True):
-    memory: _Memory
+    memory: PackedMemory
     globals: bytes
     handles: _Handles
     brains: _Handles
@@ -376,7 +369,7 @@ def _packed(
         for one in services.sessions
     ]  # fmt: skip
     return _Guest(
-        _Memory(*state.wasm.memory.packed()),
+        state.wasm.memory.packed(),
         bindings.packed_globals(state.wasm.globals, kinds),
         _packed_handles(services.handles),
         _packed_handles(services.brains),
@@ -421,9 +414,9 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
         for one in guest.sessions
     )
     brains = _unpacked_handles(guest.brains, ())
-    packed = PackedMemory(*msgspec.structs.astuple(guest.memory))
+    memory = SavedMemory.unpacked(guest.memory)
     return InstanceState(
-        WasmState(SavedMemory.unpacked(packed), bindings.unpacked_globals(guest.globals, kinds)),
+        WasmState(memory, bindings.unpacked_globals(guest.globals, kinds)),
         SavedServices(handles, brains, sessions, guest.keys, tuple(guest.contexts)),
         {},
         _unpacked_compiler(guest),

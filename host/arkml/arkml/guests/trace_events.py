@@ -6,6 +6,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
+from arkml.runtime.saved_memory import PackedMemory
+
 _Word = Annotated[int, Meta(ge=0, lt=1 << 32)]
 _Long = Annotated[int, Meta(ge=0)]  # msgspec compares bounds of 63 bits only
 _Size = Annotated[int, Meta(ge=0, lt=1 << 40)]
@@ -166,7 +168,7 @@ class Start(Struct, array_like=True):
 
     Attributes:
         frame: The number of frames before it.
-        memory: The bytes of the memory, None at the beginning of an instance's life.
+        memory: The memory, None at the beginning of an instance's life.
         globals: The values of its globals, packed.
         growth: The bytes to which the memory may grow, None for the limit itself.
         queues: The queues of its sessions.
@@ -175,7 +177,7 @@ class Start(Struct, array_like=True):
     """
 
     frame: _Size
-    memory: bytes | None
+    memory: PackedMemory | None
     globals: bytes
     growth: _Size | None
     queues: list[SavedQueue]

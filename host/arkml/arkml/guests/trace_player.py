@@ -49,9 +49,9 @@ from arkml.runtime.columns.region import SavedRows
 from arkml.runtime.columns.slabs import Shape
 from arkml.runtime.fiber import Fiber, FiberParts
 from arkml.runtime.linker import import_calls
-from arkml.runtime.memory import PAGE, GuestMemory
+from arkml.runtime.memory import GuestMemory
 from arkml.runtime.sandbox import WasmState
-from arkml.runtime.saved_memory import SavedMemory
+from arkml.runtime.saved_memory import PackedMemory, SavedMemory
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.waits import Wait
@@ -182,18 +182,18 @@ class Player:
         self._growth = _ALL_MEMORY if start.growth is None else start.growth
         if start.memory is None:
             return
-        instance = self.instance
-        if len(start.memory) % PAGE or len(start.memory) > instance.most_memory:
+        instance, memory = self.instance, _memory_of(start.memory)
+        if len(memory) > instance.most_memory:
             raise TraceRefused(
-                f"the trace has a state of {len(start.memory):,} bytes, which is not whole pages or"
-                f" more than the {instance.most_memory:,} of the module"
+                f"the trace has a state of {len(memory):,} bytes, more than the"
+                f" {instance.most_memory:,} of the module"
             )
         try:
             kinds = instance.module.state.kinds
             values = bindings.unpacked_globals(start.globals, kinds)
             for region in list(instance.regions.values()):
                 region.close()
-            instance.go_back(WasmState(SavedMemory.of(start.memory), values))
+            instance.go_back(WasmState(memory, values))
             instance.let_grow()
             for queue in start.queues:
                 self._fill(queue)
@@ -205,13 +205,13 @@ class Player:
         wasm = self.instance.copied()
         if start.memory is None or wasm is None:
             return
-        if len(wasm.memory) != len(start.memory):
+        now, before = wasm.memory, _memory_of(start.memory)
+        if len(now) != len(before):
             raise self.differs(
-                f"the memory has {len(wasm.memory):,} bytes after it, and had {len(start.memory):,}"
+                f"the memory has {len(now):,} bytes after it, and had {len(before):,}"
             )
-        memory = bytes(wasm.memory)
-        if memory != start.memory:
-            ours, theirs = (np.frombuffer(m, np.uint8) for m in (memory, start.memory))
+        if bytes(now) != bytes(before):
+            ours, theirs = (np.frombuffer(bytes(each), np.uint8) for each in (now, before))
             address = int(np.flatnonzero(ours != theirs)[0])
             raise self.differs(
                 f"the byte at {address:#x} is {ours[address]:#04x} after it, and was"
@@ -487,6 +487,14 @@ def is_own(failed: Failed) -> bool:
 
 
 _OWN = ("GuestTrap", "StackExhausted", "GuestExit", "GuestError")
+
+
+def _memory_of(packed: PackedMemory) -> SavedMemory:
+    """Return the memory at the beginning of a segment. Raises TraceRefused."""
+    try:
+        return SavedMemory.unpacked(packed)
+    except ValueError as error:
+        raise TraceRefused(f"the trace has a state that cannot be: {error}") from error
 
 
 def is_same_failure(error: GuestError, failed: Failed) -> bool:

@@ -365,16 +365,16 @@ class GuestRecorder:
         follows = self._follows and not self._has_gap
         state = Start(
             self._frame,
-            bytes(wasm.memory),
+            wasm.memory.packed(),
             bindings.packed_globals(wasm.globals, self._kinds),
             self._growth,
             queues,
             follows,
         )
         self._flush()
-        self._file.put(BlockKind.START, state, len(wasm.memory))
+        self._file.put(BlockKind.START, state, wasm.memory.nbytes)
         self._follows, self._has_gap = True, False
-        share = len(wasm.memory) / _USUAL_MEMORY
+        share = wasm.memory.nbytes / _USUAL_MEMORY
         took = _clock() - now
         if self._seconds:
             self._copy_at = now + max(self._seconds * max(1.0, share), _SHARE * took)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from arkml.runtime import bindings, native
 from arkml.runtime.memory import PAGE
 
-_SYSTEM_PAGE = mmap.PAGESIZE
+_SYSTEM_PAGE, _LEAST_PAGE = mmap.PAGESIZE, 4_096
 assert PAGE % _SYSTEM_PAGE == 0, f"pages of {_SYSTEM_PAGE} bytes"
 
 Place = tuple[bindings.Address, int]
@@ -70,7 +70,8 @@ class SavedMemory:
         """Return the copy that a file has. Raises ValueError for one that contradicts itself."""
         size, page, held, content = packed
         pages = np.frombuffer(held, np.uint8)
-        if size % PAGE or not page or PAGE % page or len(held) * page != size:
+        is_page = _LEAST_PAGE <= page <= PAGE and not PAGE % page
+        if not is_page or size % PAGE or len(held) * page != size:
             raise ValueError(f"{len(held)} pages of {page} bytes are no memory of {size} bytes")
         count = int(np.count_nonzero(pages))
         if pages.max(initial=0) > 1 or count * page != len(content):
