@@ -15,7 +15,7 @@ from tests.integration.scripted_hive import ScriptedHive, raw
 from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
-from arkml.cli import logs
+from arkml.cli import logs, training_display
 from arkml.cli.training_display import TrainingDisplay, command_to_play, infers, pace_of, show
 from arkml.errors import HiveRefused, NotFound, ProtocolError
 from arkml.hive.protocol.result_messages import EvaluationReport
@@ -26,6 +26,7 @@ from arkml.limits import Limits
 from arkml.training import pictures
 from arkml.training.monitor import RunMonitor
 from arkml.training.outcome import RunOutcome, gather
+from arkml.training.results import TrainingProgress
 from arkml.training.training_files import write_files
 from arkml.training.training_options import TrainingOptions
 
@@ -290,6 +291,18 @@ def test_a_run_that_ends_because_of_its_time_is_not_told_as_a_learner_that_ended
 )
 def test_updates_for_each_row_are_shown_as_reached_and_wanted(metrics, shown):
     assert pace_of(metrics) == shown
+
+
+def test_a_continued_training_shows_the_rate_of_its_own_updates(monkeypatch, capsys):
+    times = iter((0.0, 1.0, 11.0))
+    clock = SimpleNamespace(monotonic=lambda: next(times))
+    monkeypatch.setattr(training_display, "time", clock)
+    display = TrainingDisplay()
+    for frames, updates in ((1, 40_000), (100, 41_000)):
+        metrics = {"train/n_updates": float(updates)}
+        display(TrainingProgress("r1", frames, 0.0, 0, 0, 0, None, None, metrics, (), ()))
+
+    assert capsys.readouterr().err == "100 frames, 9/s | 41,000 updates, 100/s\n"
 
 
 PACE = {"hive/updates_per_row": 0.25, "hive/updates_per_row_wanted": 1.0}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from arkml.training.results import TrainingResult
     from arkml.training.training_options import TrainingOptions
 
+_UPDATES = "train/n_updates"
 _INTERVAL_TERMINAL = 1.0
 _INTERVAL = 10.0  # seconds between two lines where there is no terminal
 _EXPONENT = 100  # from which on two digits would need one
@@ -39,7 +40,7 @@ class TrainingDisplay(Closing):
         self._interval = _INTERVAL_TERMINAL if self._is_terminal else _INTERVAL
         self._written_at = time.monotonic()
         self._frames = (0, self._written_at)
-        self._updates = (0.0, self._written_at)
+        self._updates: tuple[float, float] | None = None  # a run that is continued has some
         self._warnings = 0
         self._evaluation: Evaluation | None = None
         self._is_open_line = False
@@ -50,6 +51,8 @@ class TrainingDisplay(Closing):
         if progress.evaluations:
             self._evaluation = progress.evaluations[-1]
         now = time.monotonic()
+        if self._updates is None and _UPDATES in progress.metrics:
+            self._updates = (progress.metrics[_UPDATES], now)
         if progress.frames and now - self._written_at >= self._interval:
             self._write(progress, now)
 
@@ -89,11 +92,12 @@ class TrainingDisplay(Closing):
             parts.append(f"return {values[TRAINING_RETURN]:,.4g}")
         if self._evaluation is not None:
             parts.append(f"evaluated {shown(self._evaluation)}")
-        if "train/n_updates" in values:
+        if self._updates is not None and _UPDATES in values:
             before, since = self._updates
-            done = values["train/n_updates"]
+            done = values[_UPDATES]
             self._updates = done, now
-            parts.append(f"{done:,.0f} updates, {max(0.0, done - before) / (now - since):,.0f}/s")
+            rate = f", {max(0.0, done - before) / (now - since):,.0f}/s" if now > since else ""
+            parts.append(f"{done:,.0f} updates{rate}")
         if pace := pace_of(values):
             parts.append(f"{pace} a row")
         if "hive/policy_age_seconds" in values:
