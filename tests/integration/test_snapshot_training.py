@@ -95,6 +95,30 @@ def test_a_guest_that_goes_back_stays_in_its_run_and_its_rows_are_not_joined_to_
     assert len(pairs) >= 14 + 3  # the first row after a restore may be refused: out of order
 
 
+@pytest.mark.parametrize("play", [played, given])
+def test_rows_that_would_fit_by_their_step_are_not_joined_after_a_restore(host, data, play):
+    guest = TrainingGuest(host)
+    context = guest.start("forward")
+    play(guest, context, range(5))
+    early = guest.guest.snapshot()
+    play(guest, context, range(5, 8))
+    late = guest.guest.snapshot()
+    expected = play(guest, context, range(8, 11))
+    guest.guest.restore(early)
+    play(guest, context, range(5, 8), branch=AFTER)
+    guest.guest.restore(late)
+    again = play(guest, context, range(8, 11), branch=2 * AFTER)
+    guest.guest.close()
+    eventually(lambda: not run_of(host, "forward").sessions)
+
+    assert again == expected
+    assert set(joined_rows(data)) - {(5 + AFTER, 6 + AFTER)} == {  # that one may be out of order
+        *((step, step + 1) for step in range(10)),
+        (6 + AFTER, 7 + AFTER),
+        (9 + 2 * AFTER, 10 + 2 * AFTER),
+    }
+
+
 def test_the_state_of_another_run_is_refused_and_changes_nothing(host):
     guest = TrainingGuest(host)
     empty = guest.guest.snapshot()
@@ -170,11 +194,12 @@ def test_rows_and_metrics_that_wait_reach_the_run_once(host, data):
     guest.guest.restore(state)
     actions, values = guest.proxy.room(8), guest.proxy.room(4)
     code = guest.proxy.code(V1, "ml__submit_training_observations", context, actions, 2, values, 1)
+    played(guest, context, [3])
     guest.guest.close()
     eventually(lambda: run_of(host, "waiting").rows == 3)
     rows = [each for record in stored_records(data) for each in record.columns.reward.tolist()]
     told = [each for record in stored_records(data) for each in record.columns.meta["value"]]
 
     assert code is ErrorCode.SUCCESS
-    assert rows == [0, 1, 2]
+    assert rows == [0, 1, 3]
     assert told == [2.5]

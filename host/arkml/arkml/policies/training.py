@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from arkml.arrays import Marks
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
-from arkml.policies.agents import AgentTable, Visit
+from arkml.policies.agents import AgentTable, SavedAgents, Visit
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
@@ -150,6 +150,8 @@ class TrainingPolicy:
         self.agents = AgentTable(workspace=workspace)
         self.others: dict[int, AgentTable] = {}
         """The agents of rows whose actions the guest chose, by the kind of the rows."""
+        self._left: dict[AgentTable, dict[tuple[int, int], int]] = {}
+        """The steps of agents, by key and id, when a state was loaded; until their next rows."""
         self.irregular = IrregularRows(name)
         self._sink = sink
         self._limit = limit
@@ -213,6 +215,7 @@ class TrainingPolicy:
             actions[~keep] = 0
             batch.values[~keep] = 0
         if self._sink is not None:
+            keep = self.without_false_joins(self.agents, batch, steps, keep)
             agent = _names(visit, self.seed, batch.keys, ids)
             if self._limit is not None:
                 agent = self._limit.named(agent, batch.keys)
@@ -235,12 +238,57 @@ class TrainingPolicy:
         self.agents.forget(key)
         for agents in self.others.values():
             agents.forget(key)
+        for left in self._left.values():
+            for agent in [agent for agent in left if agent[0] == key]:
+                del left[agent]
 
     def others_of(self, kind: int) -> AgentTable:
         """Return the agents of rows of a kind whose actions the guest chose."""
         if kind not in self.others:
             self.others[kind] = AgentTable(workspace=self.workspace)
         return self.others[kind]
+
+    def load(self, key: int, own: SavedAgents | None, others: Mapping[int, SavedAgents]) -> None:
+        """
+        Let session `key` have the agents of a state, and no others. Raises Unavailable.
+
+        Args:
+            key: The key of the session.
+            own: The agents that act by this policy, None for none.
+            others: The agents of rows whose actions the guest chose, by the kind of the rows.
+
+        """
+        tables = [(self.agents, own)]
+        tables += [(self.others_of(kind), others.get(kind)) for kind in {*self.others, *others}]
+        for table, saved in tables:
+            ids, steps, *_ = table.save(key)
+            left = self._left.setdefault(table, {})
+            for agent, step in zip(ids.tolist(), steps.tolist(), strict=True):
+                left.setdefault((key, agent), step)
+            table.forget(key)
+            if saved is not None:
+                table.load(key, saved)
+
+    def without_false_joins(
+        self, table: AgentTable, batch: Batch, steps: Words, keep: Marks | None
+    ) -> Marks | None:
+        """
+        Return `keep`, bool, [n], without rows that would be joined to what a restore has undone.
+
+        The learner joins a row to the newest one of its agent if that is one step before it; after
+        a restore that row may be of another course of the game. steps: uint64, [n], rows of the
+        same agent before each row.
+        """
+        left = self._left.get(table)
+        if not left:
+            return keep
+        kept = np.ones(len(batch), np.bool_) if keep is None else keep.copy()
+        keys = np.broadcast_to(batch.keys, kept.shape).tolist()
+        agents = zip(keys, batch.rows["id"].tolist(), strict=True)
+        for row, (agent, step) in enumerate(zip(agents, steps.tolist(), strict=True)):
+            if left.pop(agent, None) == step:
+                kept[row] = False
+        return kept
 
     def examine(
         self, batch: Batch, steps: Words, over: Marks, gone: Marks | None = None

@@ -188,6 +188,7 @@ class RunMembership:
         keep = policy.examine(batch, steps, over)  # a bad row leaves a gap, no error (decision 7)
         agents.advance(visit, ended, None)
         agents.end(visit, over)
+        keep = policy.without_false_joins(agents, batch, steps, keep)
         names = streams(policy.seed, batch.keys, rows["id"])
         given = np.where(ended[:, None], np.float32(0), batch.pushed_actions)
         outbox = session.outbox

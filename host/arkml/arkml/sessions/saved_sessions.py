@@ -233,18 +233,12 @@ def _load_agents(session: Session, saved: SavedSession) -> None:
     """Let a session have the agents of a state, and no others. Raises Unavailable."""
     policy = session.policy
     agents = agents_of(policy)
-    if agents is not None:
-        _load_table(agents, session.key, saved.agents)
     if isinstance(policy, TrainingPolicy):
-        for kind in {*policy.others, *saved.others}:
-            _load_table(policy.others_of(kind), session.key, saved.others.get(kind))
-
-
-def _load_table(table: AgentTable, key: int, saved: SavedAgents | None) -> None:
-    if saved is None:  # the policy of then kept none
-        table.forget(key)
-    else:
-        table.load(key, saved)
+        policy.load(session.key, saved.agents, saved.others)
+    elif agents is not None and saved.agents is not None:
+        agents.load(session.key, saved.agents)
+    elif agents is not None:  # the policy of then kept none
+        agents.forget(session.key)
 
 
 def _is_same(guest: GuestState, item: Session, saved: SavedSession) -> bool:
