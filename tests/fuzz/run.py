@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "build" / "fuzz"
 TARGETS = [
     "modules", "models", "runs", "containers", "side_channels", "boundary", "hive", "connections",
-    "answers", "yaml", "player",
+    "answers", "yaml", "player", "states",
 ]  # fmt: skip
 BYTE_TARGETS = {
     "modules": "modules", "models": "models", "containers": "containers",

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from tests.fuzz import boundary, hive_answers, hive_bodies, hive_connections, player
+from tests.fuzz import boundary, hive_answers, hive_bodies, hive_connections, player, states
 from tests.fuzz.checks import (
     check_container,
     check_model,
@@ -78,6 +78,7 @@ TARGETS = {
         Target("answers", hive_answers.CASES, hive_answers.hive_answers, 40),
         Target("yaml", TEXTS, _plain(check_yaml), 400),
         Target("player", player.CASES, player.player, 60),
+        Target("states", states.CASES, states.states, 150),
     )
 }
 

@@ -482,6 +482,32 @@ def test_a_file_that_contradicts_itself_is_refused(host, changes):
         GuestSnapshot.load(data)
 
 
+@pytest.mark.parametrize("guests", [[None], ["it", "it"], ["it", None]])
+def test_a_file_of_a_guest_with_none_or_more_is_refused(host, guests):
+    state = host.load(COUNTER).snapshot()
+    body = msgspec.msgpack.decode(zlib.decompress(bytes(state)[45:]))
+    body["guests"] = [body["guests"][0] if each == "it" else each for each in guests]
+    for read in (GuestSnapshot.load, read_state):
+        with pytest.raises(StateRefused, match="damaged"):
+            read(sealed(msgspec.msgpack.encode(body)))
+
+
+@pytest.mark.parametrize("types", [["f32"], [], ["i32", "i32"]])
+def test_a_file_whose_globals_have_other_types_is_refused_and_changes_nothing(host, types):
+    guest, fleet = host.load(COUNTER), host.fleet(COUNTER, 2)
+    guest.update()
+    body = msgspec.msgpack.decode(zlib.decompress(bytes(guest.snapshot())[45:]))
+    body["globals"] = types
+    body["guests"][0]["globals"] = bytes(4 * len(types))
+    state = GuestSnapshot.load(sealed(msgspec.msgpack.encode(body)))
+    for subject in (guest, fleet):
+        with pytest.raises(StateRefused, match="globals have other types"):
+            subject.restore(state)
+
+    assert guest.call("frames") == 1
+    assert fleet.call("frames").values == [0, 0]
+
+
 def test_a_file_that_was_rewritten_without_a_change_is_taken(host):
     guest = host.load(COUNTER)
     guest.update()

@@ -290,11 +290,15 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
 
 
 def require_same_module(state: _State, module: CompiledModule) -> None:
-    """Raise StateRefused for the state of another module."""
+    """Raise StateRefused for the state of another module, or with globals of other types."""
     if state.module != module.digest:
         raise StateRefused(
             f"the state is of {state.name}, whose module has the digest {state.module[:12]}…;"
             f" {module.name} has {module.digest[:12]}…"
+        )
+    if state._kinds != module.state.kinds:  # noqa: SLF001
+        raise StateRefused(
+            f"the state of {state.name} is damaged: its globals have other types than the module's"
         )
 
 
@@ -338,6 +342,8 @@ def _body(data: bytes, label: str, most: int) -> _Body:
 def _states(body: _Body, label: str) -> list[InstanceState | None]:
     """Return the states in a file. Raises StateRefused if one contradicts itself."""
     try:
+        if body.kind == "guest" and (len(body.guests) > 1 or body.guests[0] is None):
+            raise ValueError(f"the state of a guest has {len(body.guests):,} guests, or none")
         models = [
             (Snapshot(model.data, hashlib.sha256(model.data).digest()), model.format)
             for model in body.models
