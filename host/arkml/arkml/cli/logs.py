@@ -36,6 +36,12 @@ def print_echoes() -> None:
             sys.stderr.write(f"{handler.echoes:,} lines of other guests that say the same\n")
 
 
+def print_note(text: str) -> None:
+    """Write a line to stderr at once. Any thread may call it."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 @dataclass(frozen=True, slots=True)
 class LogOptions:
     """

@@ -15,7 +15,7 @@ from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import print_json
 from arkml.cli.launch import HostOptions, read_token
-from arkml.cli.logs import print_echoes
+from arkml.cli.logs import print_echoes, print_note
 from arkml.cli.user_files import keep_apart
 from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
@@ -166,11 +166,11 @@ def _perform(
     saves: Path | None,
 ) -> Summary:
     from arkml.cli.guest_task import announce, compile_file, complaints_of, perform
-    from arkml.cli.module_watch import ModuleWatch
     from arkml.cli.progress import ProgressBar
     from arkml.cli.summary import Summary
     from arkml.cli.task_choice import choose
     from arkml.cli.timing import Steps
+    from arkml.training.module_watch import ModuleWatch
     from arkml.training.pacer import Pacer
     from arkml.training.task_runner import FleetFailed, make_runner
     from arkml.training.tasks import entry_names
@@ -183,7 +183,9 @@ def _perform(
     pacer = None if options.fps is None else Pacer(options.fps)
     if options.watch and not task.is_repeatable:
         raise UsageError(f"--watch does not go with {task.title}: it runs once")
-    watch = ModuleWatch(options.guest, host, lambda: runner.subject) if options.watch else None
+    watch = None
+    if options.watch:
+        watch = ModuleWatch(options.guest, host, lambda: runner.subject, print_note)
     steps = Steps(runner.step if watch is None else watch.watched(runner.step))
     announce(module, options.instances)
     # A fleet whose guests all failed has a summary too, and the failures are complaints in it.

@@ -46,6 +46,7 @@ _EPILOG = options.epilog(
     "arkml train walker.wasm --from checkpoints/000000012000.safetensors",
     "arkml train walker.wasm --demonstrations walker.npz",
     "arkml train walker.wasm --actors 4 --minutes 10",
+    "arkml train walker.wasm --minutes 60 --watch",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
@@ -235,6 +236,14 @@ def command(
             help="Show the training in a browser, at --page=PORT or at any port that is free.",
         ),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Train on with the rebuilt guest, between two frames, whenever its file has"
+            " changed.",
+        ),
+    ] = False,
     limit: options.LimitValues = None,
     imports: options.GameImports = None,
     as_json: options.Json = False,
@@ -276,6 +285,7 @@ def command(
         track=cast("TrackerName | None", track),
         page=page,
         imports=imports,
+        watch=guest if watch else None,
     )
     if seeds is not None and page is not None:
         raise UsageError("--page is for one training, and --seeds are several: leave one away")

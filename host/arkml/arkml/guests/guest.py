@@ -366,7 +366,7 @@ class Guest(Sealed, Unique, Closing):
         them; else as it is, with its handles and sessions, if only code has changed: the same data
         segments, globals, exports, imports and tables; else the module begins anew. If it fails in
         one of its first 10 calls, that call raises, and the module before goes on with the state
-        that it had.
+        that it had, or anew if it takes part in a run, which a guest that fails has left.
 
         Args:
             source: The path or the bytes of the module, or a compiled one: compiling takes time,
@@ -417,7 +417,7 @@ class Guest(Sealed, Unique, Closing):
                 return False
             instance.become(after)
 
-        def undo() -> None:
+        def undo() -> bool:
             failure = instance.failure
             with self._calls.fiber.call_guard.kept(self.name):
                 instance.failure = None
@@ -425,9 +425,16 @@ class Guest(Sealed, Unique, Closing):
                     instance.become(before)
                     instance.require_loadable(state)
                     load_state(self, state)
-                except BaseException:  # a session of a run, which its end has left
+                except StateRefused:  # a session of a run, which its end has left
+                    instance.failure = failure
+                except BaseException:
                     instance.failure = failure
                     raise
+                else:
+                    return True
+            self._replace_by(before, Reloaded.ANEW)
+            self._end_trial()
+            return False
 
         self._trial = ReloadTrial(undo, lambda: None)
         return True
@@ -447,10 +454,11 @@ class Guest(Sealed, Unique, Closing):
         before, waited = self._calls, self._waits_for_start
         self._be(calls_of(new), new._waits_for_start)
 
-        def undo() -> None:
+        def undo() -> bool:
             failed = self._calls
             self._be(before, waited)
             failed.instance.close()
+            return True
 
         self._trial = ReloadTrial(undo, before.instance.close)
 
@@ -473,15 +481,17 @@ class Guest(Sealed, Unique, Closing):
         """Raise ReloadUndone if a reload ends with this error: the module before goes on."""
         if self._trial is None or self.failure is None:
             return
-        self._undo_reload()
+        is_whole = self._undo_reload()
+        anew = "" if is_whole else ", which begins anew as its run was left"
         raise ReloadUndone(
-            f"{self.name} failed right after a reload, and goes on with the module before: {error}"
+            f"{self.name} failed right after a reload, and goes on with the module before{anew}:"
+            f" {error}"
         ) from error
 
-    def _undo_reload(self) -> None:
+    def _undo_reload(self) -> bool:
+        """Go back to the module before, if there is one; return False if that begins anew."""
         trial, self._trial = self._trial, None
-        if trial is not None:
-            trial.undo()
+        return trial is None or trial.undo()
 
     def _count_trial(self) -> None:
         """Count a call after a reload; after the first ones what was before is freed."""

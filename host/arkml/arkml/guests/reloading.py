@@ -53,11 +53,15 @@ class Remake(NamedTuple):
 
 
 class ReloadTrial:
-    """The first calls of a guest after a reload: `undo` goes back, `keep` frees what was before."""
+    """
+    The first calls of a guest after a reload: `undo` goes back, `keep` frees what was before.
+
+    `undo` returns False if the module before has to begin anew.
+    """
 
     __slots__ = ("keep", "left", "undo")
 
-    def __init__(self, undo: Callable[[], None], keep: Callable[[], None]) -> None:
+    def __init__(self, undo: Callable[[], bool], keep: Callable[[], None]) -> None:
         self.left = FIRST_CALLS
         self.undo = undo
         self.keep = keep
@@ -67,9 +71,12 @@ def way_of(before: CompiledModule, after: CompiledModule) -> Reloaded:
     """Return how the state of a guest comes along, unless that turns out to be impossible."""
     if _hands_over(before) and _hands_over(after):
         return Reloaded.HANDED_OVER
-    if _layout(before.binary) == _layout(after.binary):
-        return Reloaded.KEPT
-    return Reloaded.ANEW
+    return Reloaded.KEPT if have_one_layout(before, after) else Reloaded.ANEW
+
+
+def have_one_layout(before: CompiledModule, after: CompiledModule) -> bool:
+    """Return whether two modules differ in their code at most, so that memory stays valid."""
+    return _layout(before.binary) == _layout(after.binary)
 
 
 def _hands_over(module: CompiledModule) -> bool:

@@ -238,6 +238,9 @@ class HiveAccess(Closing):
         self.limit: StepLimit | None = None
         self.kept: list[RunMembership] = []
         self.page = ""
+        self.misfit = ""
+        self.takes_no_more = False
+        """True if guests start no further runs, as a rebuilt guest joins those of before."""
         self._told: set[str] = set()  # names of settings, and "bounds"
         self._allowed = {
             (_canonical(one.host), one.port): one for one in map(Address.parse, grant.allowed)
@@ -300,6 +303,7 @@ class HiveAccess(Closing):
         if not self.grant.shared:
             return client.create(request)
         key = (client, request.game, request.name)
+        self._require_known(key)
         self.ask(client, request)
         with self._lock:
             started = self._started.get(key)
@@ -309,7 +313,27 @@ class HiveAccess(Closing):
                 }
                 self._started[key] = client.create(request)
                 return self._started[key]
-        return mapped(started, lambda run: _require_shape(run, request))
+        return mapped(started, lambda run: self._fitting(run, request))
+
+    def _require_known(self, key: tuple[HiveClient, str, str]) -> None:
+        """Raise NotTrainable, which `misfit` keeps, for a new run where there may be no more."""
+        if self.takes_no_more and self._started and key not in self._started:
+            known = ", ".join(repr(name) for _, _, name in self._started)
+            self.misfit = f"it starts the run {key[2]!r}, and this training is of {known}"
+            raise NotTrainable(self.misfit)
+
+    def _fitting(self, run: RunInfo, request: RunRequest) -> RunInfo:
+        """Return the run if the request fits it. Raises InvalidSettings, which `misfit` keeps."""
+        try:
+            return _require_shape(run, request)
+        except InvalidSettings as error:
+            self.misfit = str(error)
+            raise
+
+    def take_misfit(self) -> str:
+        """Return why a guest could not join the run that it started last, once; else ""."""
+        misfit, self.misfit = self.misfit, ""
+        return misfit
 
     def tell_bounds(self, module: str, bounds: str) -> None:
         """Warn, once for all guests, of declared `bounds`, such as "[0, 1] for 'car'"."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,7 @@ from arkml.base.closing import Closing
 from arkml.base.output_files import make_directory, path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.demonstrations.demonstration_files import read_demonstrations
-from arkml.errors import HiveUnreachable, NotFound, NothingLearned, UsageError
+from arkml.errors import GuestError, HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits, Threads
@@ -24,6 +25,7 @@ from arkml.runs.demonstrations import DemonstrationFeed
 from arkml.runs.hive_access import EMBEDDED
 from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.loop import TrainingLoop
+from arkml.training.module_watch import ModuleWatch
 from arkml.training.monitor import RunMonitor
 from arkml.training.outcome import RunOutcome, gather, membership_of
 from arkml.training.results import (
@@ -54,9 +56,13 @@ from arkml.workers.placement import RunnerName
 if TYPE_CHECKING:
     from arkml.hive.protocol.runs import RunInfo
     from arkml.runs.learner_settings import LearnerSettings
+    from arkml.runtime.compiled_module import CompiledModule
 
 _RETURNS = 100
 """Returns of evaluation episodes in a result."""
+
+_REJOINS = 10.0
+"""Seconds that a rebuilt guest gets to join its run, which may pause once the one before leaves."""
 
 _BY_WISH = ("stopped", "interrupted")
 """Ends that the user has asked for, even if nothing was learned."""
@@ -263,6 +269,7 @@ class GuestTrainer(Closing):
         self._monitor: RunMonitor | None = None
         self._loop: TrainingLoop | None = None
         self._end_reason: TrainingEnd | None = None
+        self._rejoins_until = 0.0
         self._actors: RolloutWorkers | None = None
         with ExitStack() as stack:
             self._host = stack.enter_context(
@@ -293,6 +300,8 @@ class GuestTrainer(Closing):
                 renewal=renewal,
             )
             self._goal, self._is_repeatable = options.goal.of(task), task.is_repeatable
+            self._task = task
+            self._require_watchable()
             self._evaluations = TrainingEvaluations(
                 data, options, task, hives, lambda: self._runner.subject
             )
@@ -329,7 +338,7 @@ class GuestTrainer(Closing):
         self._warn_unseedable()
         if doubt := period_doubt(self.module):
             self._warn(doubt)
-        monitor.is_own_end = self._has_stopped
+        monitor.is_own_end = self._is_own_end
         monitor.session_failure = self._session_failure
         self._loop = loop = TrainingLoop(
             self._goal,
@@ -345,7 +354,8 @@ class GuestTrainer(Closing):
         self._end_reason = "interrupted"
         try:
             begin = partial(runner.initialize, self.options.environment_seed)
-            loop.run(begin, runner.step, evaluations)
+            with self._watched() as step:
+                loop.run(begin, step, evaluations)
             self._stop_actors()
             if loop.ended not in ("return", "stopped"):
                 evaluations.finish(loop.seconds)
@@ -400,6 +410,68 @@ class GuestTrainer(Closing):
             if self._monitor is not None:
                 self._monitor.close()
 
+    def _require_watchable(self) -> None:
+        """Raise UsageError for a training in which a rebuilt module cannot take over."""
+        if self.options.watch is None:
+            return
+        if not self._is_repeatable or self._goal.is_open:
+            raise UsageError(f"--watch does not go with {self._task.title}: it runs once")
+        if self.options.actors is not None and self.options.actors > 1:
+            raise UsageError(
+                f"--watch does not go with --actors {self.options.actors}: a rebuilt module takes"
+                " over in this process only"
+            )
+
+    @contextmanager
+    def _watched(self) -> Iterator[Callable[[], None]]:
+        """Yield the step of the runner, with the module reloaded before it where that is asked."""
+        runner, path = self._runner, self.options.watch
+        if path is None:
+            yield runner.step
+            return
+        watch = ModuleWatch(
+            path,
+            self._host,
+            lambda: runner.subject,
+            self._warn,
+            vet=self._vet_rebuilt,
+            taken=self._take_rebuilt,
+        )
+        watched = watch.watched(runner.step)
+        hives = self._hives
+
+        def step() -> None:
+            try:
+                watched()
+            except GuestError:
+                if not hives.misfit:  # which may be why the guest has trapped
+                    raise
+            if misfit := hives.take_misfit():
+                watch.go_back(
+                    f"{misfit}; a training of the rebuilt module is another one (--out DIR)"
+                )
+
+        try:
+            yield step
+        finally:
+            watch.close()
+
+    def _vet_rebuilt(self, module: CompiledModule) -> None:
+        """Refuse a rebuilt module that cannot take part. Raises NotTrainable and UsageError."""
+        self._hives.takes_no_more = True
+        require_learner(module, self.options.settings)
+        find_task(module, self.options.arguments, self.options.environment_seed)
+
+    def _take_rebuilt(self, module: CompiledModule) -> None:
+        """Evaluate, and record, the module that is trained from now on."""
+        self.module = module
+        self._rejoins_until = time.monotonic() + _REJOINS
+        self._evaluations.use_module(module.binary)
+        try:
+            self._record.note_module(module.digest)
+        except UsageError as error:  # of a disk, say: the training goes on
+            self._warn(str(error))
+
     def _note_run(self, run: RunInfo) -> None:
         """Start the other workers of a run, and record the run. Raises UsageError."""
         if self._actors is not None:
@@ -441,6 +513,10 @@ class GuestTrainer(Closing):
         """Return whether the guest itself has stopped its run, or left it."""
         membership = membership_of(self._runner.subject)
         return membership is not None and (membership.has_stopped or membership.is_left)
+
+    def _is_own_end(self) -> bool:
+        """Return whether the end of the run is the guest's doing, and no reason to give it up."""
+        return self._has_stopped() or time.monotonic() < self._rejoins_until
 
     def _no_run(self) -> str:
         """Return a sentence on why there is no run, such as "npc.wasm started no training"."""

@@ -87,6 +87,7 @@ class PeriodicEvaluation(Closing):
         self._task = task
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_stale = False  # the process has the module before
         self._wanted: _Wanted | None = None
         self._warned: set[str] = set()
         self._best: float | None = None
@@ -118,6 +119,11 @@ class PeriodicEvaluation(Closing):
                 )
                 self._thread.start()
             self._changed.notify_all()
+
+    def use_module(self, module: bytes) -> None:
+        """Play the next evaluation with another module, in a new process."""
+        with self._changed:
+            self._module, self._is_stale = module, True
 
     def wait(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything is rated, or `is_over` says True. Raises EvaluationFailed."""
@@ -232,8 +238,15 @@ class PeriodicEvaluation(Closing):
     def _started(self) -> tuple[subprocess.Popen[bytes], bool]:
         """Return the process, and whether it waits for its first message. Raises OSError."""
         with self._changed:
-            if self._process is not None:
-                return self._process, False
+            process = self._process
+            if process is not None and self._is_stale:
+                process.kill()
+                process.wait()
+                _close_pipes(process)
+                self._process = process = None
+            self._is_stale = False
+            if process is not None:
+                return process, False
             if self._is_closed:
                 raise BrokenPipeError
             self._process = subprocess.Popen(

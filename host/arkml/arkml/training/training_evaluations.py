@@ -104,6 +104,10 @@ class TrainingEvaluations(Closing):
             if self._options.goal.mean_return is not None:
                 self._warn_once(f"{self._obstacle}: episodes of training decide; {_WHATEVER}")
 
+    def use_module(self, module: bytes) -> None:
+        """Play with another module from the next evaluation on."""
+        self._played.use_module(module)
+
     def after_frame(self, frames: int) -> None:
         """Rate the newest version if that is due; in lockstep wait until it is rated."""
         pace, every = self._pace, self._options.eval_every

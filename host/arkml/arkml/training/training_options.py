@@ -108,6 +108,7 @@ class TrainingOptions:
         track: Name of the tracker that gets the curves.
         imports: Place of the functions of the game that the guest imports.
         page: Port of the page of an embedded hive, 0 for any free port, None for no page.
+        watch: File of the module, which is reloaded whenever it has changed, or None.
 
     """
 
@@ -137,6 +138,7 @@ class TrainingOptions:
     track: TrackerName | None = None
     imports: str | None = None
     page: int | None = None
+    watch: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for an invalid value, such as an `fps` of 0, or an invalid address."""

@@ -82,6 +82,12 @@ class TrainingRecord:
             self._run = run
             self._write()
 
+    def note_module(self, sha256: str) -> None:
+        """Record that the module was rebuilt. Raises UsageError."""
+        with self._lock:
+            self._sha256 = sha256
+            self._write()
+
     def _write(self) -> None:
         run = self._run
         if run is None:
