@@ -1,17 +1,19 @@
 """Guests as environments of hosted trials: ticks, slots, ends, faults."""
 
 import asyncio
+import hashlib
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration.rebuilt_modules import BROKEN, with_a_note, with_a_trap, with_other_data
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 from tests.recorded_trial import END, LAST, LAST_ACK, RecordedTrial, action
 
 from arkml import Limits
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.errors import GuestStalled, PolicyFailed, UsageError
+from arkml.errors import GuestStalled, GuestTrap, ModuleRejected, PolicyFailed, UsageError
 from arkml.guest_trials.guest_hosting import GuestHosting
 from arkml.guest_trials.guest_trials_options import GuestTrialsOptions, StandInActions
 from arkml.guest_trials.trial_guest import TickResult
@@ -627,3 +629,82 @@ async def test_ended_rows_without_a_successor_wait_for_the_next_tick(host):
         RUNS_ON,
     ]
     assert [reward[1] for reward in trial.rewards[1]] == [2.0]
+
+
+async def test_a_rebuilt_guest_goes_on_between_two_frames_with_its_state(host):
+    hosting, said = walkers(host, agents=2), []
+    alone = RecordedTrial(walkers(host, agents=2), config={"seed": 5})
+    trial = RecordedTrial(hosting, config={"seed": 5})
+    for one in (alone, trial):
+        await one.tick(0)
+        await one.play(3)
+    code = with_a_note(WALKERS.read_bytes())
+    digest = hosting.rebuild(code, said.append)
+    for one in (alone, trial):
+        await one.play(20)
+
+    assert digest == hashlib.sha256(code).hexdigest()
+    assert said == ["reloaded in this trial, its state was kept: only code has changed"]
+    assert (trial.ticks, trial.rewards) == (alone.ticks, alone.rewards)
+    assert trial.states == []
+
+
+async def test_a_trial_whose_guest_has_other_data_now_ends_and_the_next_one_plays_it(host):
+    hosting, said = walkers(host, agents=2), []
+    trial = RecordedTrial(hosting)
+    await trial.tick(0)
+    hosting.rebuild(with_other_data(WALKERS.read_bytes()), said.append)
+    await trial.act()
+    await trial.until(lambda: trial.states)
+    following = RecordedTrial(hosting, "following")
+    await following.tick(0)
+    await following.play(12)
+
+    assert said == ["reloaded, its state begins anew in the next trial: this one ends"]
+    assert (len(trial.ticks), trial.states[0][0]) == (2, LAST)
+    assert (len(following.ticks), following.states) == (13, [])
+
+
+@pytest.mark.parametrize(
+    ("module", "refused", "reason"),
+    [
+        (lambda _: BROKEN, ModuleRejected, "version"),
+        (with_a_trap, GuestTrap, "unreachable"),
+    ],
+)
+async def test_a_rebuilt_guest_that_cannot_play_is_refused_and_trials_go_on(
+    host, module, refused, reason
+):
+    hosting, said = walkers(host, agents=2), []
+    trial = RecordedTrial(hosting)
+    await trial.tick(0)
+    with pytest.raises(refused, match=reason):
+        hosting.rebuild(module(WALKERS.read_bytes()), said.append)
+    await trial.play(5)
+
+    assert (said, len(trial.ticks), trial.states) == ([], 6, [])
+
+
+async def test_a_rebuilt_guest_with_other_actors_is_refused(host):
+    hosting = walkers(host, agents=2)
+    before = hosting.options.environment["configure"]
+    hosting.options.environment["configure"] = (3, *before[1:])
+    with pytest.raises(UsageError, match=r"now has the actors 3 red .* begun with 2 red"):
+        hosting.rebuild(WALKERS, print)
+
+
+async def test_a_rebuilt_guest_that_fails_in_its_first_ticks_plays_no_further_trial(host):
+    hosting, said = walkers(host, agents=1), []
+    hosting.rebuild(with_a_note(WALKERS.read_bytes()), said.append)
+    broken = RecordedTrial(hosting, "broken", {"configure_numbers": (1, FIXED, 1, JOIN, 3)})
+    await broken.tick(0)
+    await broken.play(9)
+    again = []
+    later = RecordedTrial(hosting, "later")
+    await later.tick(0)
+    hosting.rebuild(WALKERS, again.append)
+    await later.play(5)
+
+    assert "failed right after a reload, the next trial plays the module before" in said[0]
+    assert again == ["reloaded in this trial, its state was kept: only code has changed"]
+    assert later.states == []

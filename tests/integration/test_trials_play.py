@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS, arkml, start
+from tests.integration.rebuilt_modules import BROKEN, with_a_note, with_a_trap, with_other_data
 
 from arkml import Replay
 from arkml.guests.trace_files import read_trace
@@ -165,3 +166,34 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(tmp_path, words, sentence
     assert ended.status == 2
     assert sentence in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rebuilt_guest_plays_on_and_one_that_does_not_fit_is_not_played(tmp_path):
+    before = WALKERS.read_bytes()
+    guest = tmp_path / "walkers.wasm"
+    guest.write_bytes(before)
+    process = start(
+        "trials", "play", guest, "--watch", "--configure-numbers", FOREVER, "--port", "0",
+        "--no-record", cwd=tmp_path,
+    )  # fmt: skip
+    try:
+        told = iter(process.stdout.readline, "")
+
+        def until(text):
+            return next(line for line in told if text in line)
+
+        until("invite")
+        until("invite")
+        guest.write_bytes(with_a_note(before))
+        until("in this trial, its state was kept: only code has changed")
+        guest.write_bytes(BROKEN)
+        until("walkers.wasm: not reloaded, the module before goes on")
+        guest.write_bytes(with_a_trap(before))
+        assert "trapped" in until("not reloaded, the module before goes on")
+        guest.write_bytes(with_other_data(before))
+        until("its state begins anew in the next trial")
+        assert "ticks: its guest was done" in until("ended after")
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 128 + signal.SIGINT, out + err

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -15,13 +17,15 @@ from arkml.envs.core.coercion import drawn_seed, seed_of
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.instance_factory import InstanceSettings
 from arkml.envs.core.script import Script
-from arkml.errors import ArkmlError
+from arkml.errors import ArkmlError, UsageError
 from arkml.guest_trials.guest_trials_options import GuestTrialsOptions, StandInPolicies
 from arkml.guest_trials.guest_workers import GuestWorker, workers_by_default
 from arkml.guest_trials.probe import GuestClass, probe
+from arkml.guest_trials.rebuilding import RebuiltModule
 from arkml.guest_trials.trial_environment import GuestEnvironment
 from arkml.guest_trials.trial_guest import TrialGuest, TrialPlan
-from arkml.host import loader_of
+from arkml.host import Source, loader_of
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import MOST_RATE, STAND_IN, HostedTrial, Pacing
 from arkml.trials.core.parameters import LOCAL, TrialEndpoint
@@ -44,19 +48,20 @@ class GuestHosting(Closing):
 
     def __init__(self, options: GuestTrialsOptions) -> None:
         self.options: GuestTrialsOptions = options
-        self._env = GuestEnv(options.module, **options.environment)
+        self._first = self._env = GuestEnv(options.module, **options.environment)
         core_of(self._env).factory.is_traced = False  # the first trace is of the first trial
         self._policies: list[StandInPolicies] = []
         self._workers: list[GuestWorker] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._random = np.random.default_rng(options.seed)
         self._numbers = itertools.count()
+        self._guests: WeakSet[TrialGuest] = WeakSet()
+        self._rebuilt: RebuiltModule | None = None
+        self._before: CompiledModule | None = None
         try:
             self.classes: tuple[GuestClass, ...] = probe(self._env)
             """The classes of actors."""
-            instance = core_of(self._env).set_aside()
-            assert instance is not None
-            instance.close()
+            _close_probed(self._env)
             self._threads = options.workers or workers_by_default()
             if options.stand_ins is not None:
                 for _ in range(self._threads):
@@ -155,6 +160,76 @@ class GuestHosting(Closing):
                 )
         return description
 
+    def rebuild(self, source: Source, say: Callable[[str], object]) -> str:
+        """
+        Have a rebuilt module take over in the running trials, and play all that begin from now on.
+
+        It is compiled, and played once as the one before was. In a running trial it takes over
+        between two frames if only code has changed; else the trial ends, and the next one plays it.
+        May be called from any thread.
+
+        Args:
+            source: The path or the bytes of the module.
+            say: Gets sentences about what happens in running trials, from any thread.
+
+        Returns:
+            The SHA-256 of the module, as hexadecimal digits.
+
+        Raises:
+            ModuleError: The module is refused; nothing has changed.
+            GuestError: It failed while it was played; nothing has changed.
+            UsageError: Its classes of actors are others; nothing has changed.
+
+        Example:
+            hosting.rebuild("game.wasm", print)
+
+        """
+        before = self._env
+        env = self._environment_of(before.host.compile(source))
+        try:
+            self._require_same_classes(probe(env))
+            _close_probed(env)
+        except BaseException:
+            env.close()
+            raise
+        rebuilt = RebuiltModule(env.module, say, self._undo_rebuild)
+        self._rebuilt, self._before, self._env = rebuilt, before.module, env
+        self._close_later(before)
+        for guest in list(self._guests):
+            guest.rebuild(rebuilt)
+        return env.module.digest
+
+    def _undo_rebuild(self, module: CompiledModule) -> None:
+        """Play the next trials with the module before, unless there is another one already."""
+        failed, before, self._before = self._env, self._before, None
+        if before is None or failed.module is not module:
+            return
+        self._rebuilt = None
+        self._env = self._environment_of(before)
+        self._close_later(failed)
+
+    def _environment_of(self, module: CompiledModule) -> GuestEnv:
+        """Return an environment as the first one, of another module in the same host."""
+        own = {"host", "wasi", "limits", "threads", "imports", "digest"}
+        given: dict[str, Any] = {
+            name: value for name, value in self.options.environment.items() if name not in own
+        }
+        return GuestEnv(**given | {"module": module, "host": self._first.host})
+
+    def _close_later(self, env: GuestEnv) -> None:
+        """Close an environment that plays no more trials, unless it may own the host."""
+        if env is not self._first:
+            env.close()
+
+    def _require_same_classes(self, classes: Sequence[GuestClass]) -> None:
+        """Raise UsageError for classes of actors that running trials and pages do not have."""
+        known, found = [_widths(one) for one in self.classes], [_widths(one) for one in classes]
+        if known != found:
+            raise UsageError(
+                f"{self._env.module.name} now has the actors {_listed(found)}, and its trials were"
+                f" begun with {_listed(known)}: start the command again"
+            )
+
     def close(self) -> None:
         """Cut off the guests, end the threads and free everything. Safe to call more than once."""
         for worker in self._workers:
@@ -163,6 +238,7 @@ class GuestHosting(Closing):
             policies.close()
         self._policies = []
         self._env.close()
+        self._first.close()
 
     def _start_workers(self, loop: asyncio.AbstractEventLoop) -> None:
         core_of(self._env).factory.require_open()
@@ -196,7 +272,12 @@ class GuestHosting(Closing):
             start.name,
             self.options.end_on,
         )
-        return TrialGuest(template.variant(self._settings(config)), plan)
+        rebuilt = self._rebuilt
+        if rebuilt is not None and rebuilt.module is not template.module:
+            rebuilt = None
+        guest = TrialGuest(template.variant(self._settings(config)), plan, rebuilt)
+        self._guests.add(guest)
+        return guest
 
     def _settings(self, config: GuestConfig) -> InstanceSettings:
         """Return the settings of an instance: the options, replaced by values of the trial."""
@@ -227,6 +308,23 @@ class GuestHosting(Closing):
         _, one = self._slots[name]
         if actor_class != one.name:
             raise TrialError(f"the actor {name!r} has the class {one.name}, not {actor_class!r}")
+
+
+def _close_probed(env: GuestEnv) -> None:
+    """Free the instance of an environment that was probed."""
+    instance = core_of(env).set_aside()
+    assert instance is not None
+    instance.close()
+
+
+def _widths(one: GuestClass) -> str:
+    """Return what trials and pages know of a class, such as "3 walker of 8 features, …"."""
+    spec = one.behavior.spec
+    choices = f", choices {list(spec.actions.branches)}" if spec.actions.branches else ""
+    return (
+        f"{one.slots} {one.name} of {one.behavior.num_features} features,"
+        f" {one.behavior.num_actions} actions{choices}"
+    )
 
 
 def _parsed(content: bytes) -> GuestConfig:

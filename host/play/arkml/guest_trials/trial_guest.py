@@ -12,12 +12,14 @@ from arkml.base.closing import Closing
 from arkml.envs.core.decisions import Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.instance_factory import InstanceFactory
-from arkml.errors import GuestError, GuestStalled
+from arkml.errors import ArkmlError, GuestError, GuestStalled
 from arkml.guest_trials.class_side import ClassSide
 from arkml.guest_trials.guest_trials_options import EndOn, StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
+from arkml.guest_trials.rebuilding import RebuiltModule
 from arkml.guest_trials.slot_messages import CHANNEL, answer_of, observation_set
 from arkml.guests.instance import SharedResources
+from arkml.guests.reloading import FIRST_CALLS, have_one_layout
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput, ObservationSet
 
@@ -66,9 +68,23 @@ class TrialPlan:
 class TrialGuest(Closing):
     """The guest of one trial, an instance that `factory` makes. One thread uses it."""
 
-    def __init__(self, factory: InstanceFactory, plan: TrialPlan) -> None:
+    def __init__(
+        self, factory: InstanceFactory, plan: TrialPlan, rebuilt: RebuiltModule | None = None
+    ) -> None:
+        """
+        Take the factory of a trial's guest, of the module `rebuilt` if that is on trial.
+
+        Args:
+            factory: Makes the instance, and is closed with it.
+            plan: The trial.
+            rebuilt: The module of the factory if it has taken over and has yet to play.
+
+        """
         self._factory = factory
         self._plan = plan
+        self._tried, self._tried_from = rebuilt, 0
+        self._rebuilt: RebuiltModule | None = None
+        self._is_outdated = False
         self._instance: EnvInstance | None = None
         self._waiting: ClassSide | None = None
         self._tick = 0  # the tick of the next observations
@@ -104,6 +120,14 @@ class TrialGuest(Closing):
         message = CHANNEL.bytes_le + content
         return script.frame is not None and script.messages.add(message, sender)
 
+    def rebuild(self, rebuilt: RebuiltModule) -> None:
+        """
+        Go on with a rebuilt module after the next frame; a trial that cannot ends with its tick.
+
+        May be called from any thread.
+        """
+        self._rebuilt = rebuilt
+
     def begin(self, resources: SharedResources) -> TickResult:
         """Make the instance, and run it to its first submit. Raises GaveWay as `step`."""
         try:
@@ -124,6 +148,9 @@ class TrialGuest(Closing):
         instance, side = self._instance, self._waiting
         if instance is None:
             return TickResult(error="the guest has ended")
+        if self._rebuilt is not None:
+            rebuilt, self._rebuilt = self._rebuilt, None
+            self._take(instance, rebuilt)
         if side is not None:
             instance.answer(side.offered() if acted is None else side.applied(acted))
         elif instance.pending is not None:  # a submit of ended rows alone
@@ -192,7 +219,8 @@ class TrialGuest(Closing):
             result.answers.append(answer_of(receiver, content))
         result.observations = observation_set(observed, self._tick)
         self._tick += 1
-        result.is_last = step.has_finished or (self._plan.end_on is not None and self._is_over())
+        is_over = self._is_outdated or (self._plan.end_on is not None and self._is_over())
+        result.is_last = step.has_finished or is_over
         return result
 
     def _side(self, decision: Decision) -> ClassSide:
@@ -211,6 +239,29 @@ class TrialGuest(Closing):
             return any(one.has_ended for one in slots)
         return all(one.has_begun and not one.first_live for one in slots)
 
+    def _take(self, instance: EnvInstance, rebuilt: RebuiltModule) -> None:
+        """Let a rebuilt module take over in the next frame, or the trial end."""
+        say, before = rebuilt.say, instance.guest.module
+        if instance.is_one_call or not have_one_layout(before, rebuilt.module):
+            self._is_outdated = True
+            say("reloaded, its state begins anew in the next trial: this one ends")
+            return
+
+        def taken(refused: ArkmlError | None) -> None:
+            if refused is not None:
+                say(f"not reloaded, the module before goes on in this trial: {refused}")
+                return
+            self._tried, self._tried_from = rebuilt, self._tick
+            say("reloaded in this trial, its state was kept: only code has changed")
+
+        instance.rebuild(rebuilt.module, taken)
+
     def _failed(self, error: GuestError) -> TickResult:
+        tried, self._tried = self._tried, None
+        if tried is not None and self._tick - self._tried_from < FIRST_CALLS:
+            tried.undo(tried.module)
+            tried.say(
+                f"failed right after a reload, the next trial plays the module before: {error}"
+            )
         self.close()
         return TickResult(error=str(error))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _EPILOG = options.epilog(
     "arkml trials play game.wasm",
     "arkml trials play reach.wasm --policy reach.onnx --open",
+    "arkml trials play game.wasm --watch",
     "arkml trials play chase.wasm --configure-numbers 4,{seed} --host 0.0.0.0",
     notes="""
 The links to play, to watch and to invite others are printed; where other machines can reach the
@@ -71,6 +72,14 @@ class PlayOptions:
     is_opened: Annotated[bool, _web("--open", help="Open the page in the browser.")] = False
     data: Data = Path("trials")
     no_record: Annotated[bool, typer.Option("--no-record", help="Keep no log of trials.")] = False
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Play on with the rebuilt guest, between two frames where only code has changed,"
+            " whenever its file has changed.",
+        ),
+    ] = False
     debug: options.Debug = False
     log_level: options.LogLevel = None
 
@@ -115,6 +124,7 @@ def play(options: PlayOptions) -> int:
         web=web,
         data=None if options.no_record else options.data,
         is_opened=options.is_opened,
+        is_watched=options.watch,
     )
     return 128 + played.serve(settings, _print)
 

@@ -16,6 +16,7 @@ from arkml.base.terminal import harmless
 from arkml.errors import GuestError
 from arkml.guest_trials.guest_hosting import GuestHosting
 from arkml.guest_trials.learning.trial_learning import TrialLearning
+from arkml.guest_trials.rebuilding import GuestWatch
 from arkml.trial_commands.guest_options import PlayedGuest, open_learning
 from arkml.trial_commands.trial_service import EndingSignals, open_log
 from arkml.trials.core.error import TrialError
@@ -51,6 +52,7 @@ class PlayedTrials:
     web: WebOptions
     data: Path | None
     is_opened: bool = False
+    is_watched: bool = False
 
 
 class PlayedTrial(NamedTuple):
@@ -72,8 +74,18 @@ def serve(options: PlayedTrials, announce: Callable[[str], object]) -> int:
     with (
         options.played.open_hosting(options.guest, people=True) as hosting,
         open_learning(options.played, hosting) as learning,
+        _watched(options, hosting, announce),
     ):
         return asyncio.run(_serve(options, hosting, learning, announce))
+
+
+def _watched(
+    options: PlayedTrials, hosting: GuestHosting, announce: Callable[[str], object]
+) -> contextlib.AbstractContextManager[object]:
+    """Return a watch of the guest's file for the time of its trials, if there is to be one."""
+    if not options.is_watched:
+        return contextlib.nullcontext()
+    return GuestWatch(options.guest, hosting.rebuild, announce)
 
 
 async def _serve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,11 +17,12 @@ from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.guest_messages import Messages
 from arkml.envs.core.transitions import LISTING
 from arkml.envs.core.world import Calls, SeededWorld, frames_between
-from arkml.errors import AbiError, GuestError, GuestStalled
+from arkml.errors import AbiError, ArkmlError, GuestError, GuestStalled
 from arkml.guests.call_loop import CallLoop, GaveWay
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.account import WorkKind
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
@@ -132,6 +134,7 @@ class EnvInstance(Closing):
         self._seconds = seconds
         self._until: float | None = None
         self._entry: ExportedFunction | None = None  # the call that the guest is in
+        self._rebuilt: Callable[[], None] | None = None
         self._has_submitted = False  # in it: the next to end is the frame of the submit
 
     def answer(self, values: Floats) -> None:
@@ -157,6 +160,26 @@ class EnvInstance(Closing):
             if len(self.history) > MOST_HISTORY:
                 self.history = None
         self._answered()
+
+    def rebuild(self, module: CompiledModule, taken: Callable[[ArkmlError | None], None]) -> None:
+        """
+        Go on with a module of the same layout from the next frame on, with the state as it is.
+
+        `taken` is called then, with the error if the module cannot be instantiated. The guest plays
+        in frames.
+        """
+
+        def take() -> None:
+            refused: ArkmlError | None = None
+            instance = self.calls.instance
+            with self.calls.fiber.call_guard.kept(self.guest.name):
+                try:
+                    instance.become(module)
+                except ArkmlError as error:
+                    refused = error
+            taken(refused)
+
+        self._rebuilt = take
 
     def run(self) -> Step:
         """Run to the next submit with a decision; the previous submit must be answered."""
@@ -295,12 +318,16 @@ class EnvInstance(Closing):
         """
         while True:
             if self._entry is None:
+                if self._rebuilt is not None:
+                    take, self._rebuilt = self._rebuilt, None
+                    take()
                 begin = next(self._script, None)
                 if begin is None or (not self.is_one_call and self.experiments.has_ended):
                     return None
                 self._entry, self._has_submitted = begin(), False
             before = self._words[self._frames] - frames
-            ahead = 0 if is_suspended or self._messages.waiting else self._ahead
+            is_last = is_suspended or self._messages.waiting or self._rebuilt is not None
+            ahead = 0 if is_last else self._ahead
             session = self.calls.run_to_submit(
                 self._entry, self.is_driven, ahead=ahead, is_suspended=is_suspended,
                 gives_way=self.gives_way,
