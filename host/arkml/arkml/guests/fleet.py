@@ -16,6 +16,7 @@ from typing import NamedTuple, SupportsIndex
 import numpy.typing as npt
 
 from arkml.base.closing import Closing, Unique
+from arkml.base.collector import collector_paused
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
@@ -459,8 +460,8 @@ class Fleet(Sealed, Unique, Closing):
         ways: set[Reloaded] = set()
         try:
             module = living[0].compile_for_reload(source) if living else self._module
-            for guest in living:
-                ways.add(guest.reload(module))
+            with collector_paused():
+                ways.update([guest.reload(module) for guest in living])
         except BaseException:
             undo_reloads(living)
             raise

@@ -415,14 +415,14 @@ class Guest(Sealed, Unique, Closing):
                 (state,) = save_states([self])
             except (StateRefused, GuestMemoryFull):
                 return False
-            instance.become(after)
+            instance.become(after, state.wasm)
 
         def undo() -> bool:
             failure = instance.failure
             with self._calls.fiber.call_guard.kept(self.name):
                 instance.failure = None
                 try:
-                    instance.become(before)
+                    instance.become(before, state.wasm)
                     instance.require_loadable(state)
                     load_state(self, state)
                 except StateRefused:  # a session of a run, which its end has left

@@ -587,11 +587,15 @@ class Instance(Unique):
         self.lockstep.log_levels.remove(self.place)
         self.words[(self.control + at.LOGGED) >> 2] = 0
 
-    def become(self, module: CompiledModule) -> None:
-        """Go on with another module of the same layout, with the call guard kept."""
+    def become(self, module: CompiledModule, state: WasmState | None = None) -> None:
+        """
+        Go on with another module of the same layout, with the call guard kept.
+
+        Its memory is that of `state`, by default a copy of the present one.
+        """
         self._require_whole()
         self.require_unlent()
-        self._sandbox.become(module)
+        self._sandbox.become(module, self._sandbox.copied() if state is None else state)
         self.module = module
         self.most_memory = most_memory(module)
         self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame

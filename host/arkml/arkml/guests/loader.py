@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import _thread
-import gc
 import itertools
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
 from arkml.base.closing import Unclosed
+from arkml.base.collector import collector_paused
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestBusy, InstanceLimitExceeded, UsageError
 from arkml.guests.call_loop import CallLoop
@@ -261,7 +261,7 @@ class GuestLoader:
 
         guests: list[Guest] = []
         try:
-            with _collector_paused():
+            with collector_paused():
                 guests.extend(make(label, module) for label in range(instances))
             return Fleet(guests, self.engine, shared, make, self._require_room_for, self.policies)
         except BaseException:
@@ -388,23 +388,3 @@ class _Maker:
     """A guest that is being made, as long as this object is alive."""
 
     __slots__ = ("__weakref__",)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """
-    Pause the garbage collector: a thousand guests, for example, are 90,000 objects that all stay.
-
-    They are moved to the oldest generation, as all that is alive, so that they are not looked at
-    twice on their way there; unless the embedder has frozen objects, which cannot be told apart.
-    """
-    paused = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()

@@ -253,13 +253,13 @@ class Sandbox:
         """Set the globals that can change, to the result of `read_globals`."""
         self._globals.write(values)
 
-    def become(self, program: CompiledModule) -> None:
+    def become(self, program: CompiledModule, state: WasmState) -> None:
         """
-        Run another module with this memory and these globals, of the same layout.
+        Run another module of the same layout, with the memory and the globals of a state.
 
-        Raises the errors of a new instance, and then the module stays.
+        Raises the errors of a new instance, and then the module stays, with that state, too.
         """
-        state, before = self.copied(), self.program
+        before = self.program
         self.program = program
         try:
             self._renew()
