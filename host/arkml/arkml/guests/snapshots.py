@@ -341,9 +341,11 @@ def _body(data: bytes, label: str, most: int) -> _Body:
 
 def _states(body: _Body, label: str) -> list[InstanceState | None]:
     """Return the states in a file. Raises StateRefused if one contradicts itself."""
+    if body.kind == "guest" and (len(body.guests) > 1 or body.guests[0] is None):
+        raise StateRefused(
+            f"{label} is damaged: the state of a guest has {len(body.guests):,} guests, or none"
+        )
     try:
-        if body.kind == "guest" and (len(body.guests) > 1 or body.guests[0] is None):
-            raise ValueError(f"the state of a guest has {len(body.guests):,} guests, or none")
         models = [
             (Snapshot(model.data, hashlib.sha256(model.data).digest()), model.format)
             for model in body.models

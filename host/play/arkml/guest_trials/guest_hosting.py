@@ -48,8 +48,7 @@ class GuestHosting(Closing):
 
     def __init__(self, options: GuestTrialsOptions) -> None:
         self.options: GuestTrialsOptions = options
-        self._first = self._env = GuestEnv(options.module, **options.environment)
-        core_of(self._env).factory.is_traced = False  # the first trace is of the first trial
+        self._first = self._env = _untraced(GuestEnv(options.module, **options.environment))
         self._policies: list[StandInPolicies] = []
         self._workers: list[GuestWorker] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -210,11 +209,11 @@ class GuestHosting(Closing):
 
     def _environment_of(self, module: CompiledModule) -> GuestEnv:
         """Return an environment as the first one, of another module in the same host."""
-        own = {"host", "wasi", "limits", "threads", "imports", "digest"}
+        own = {"host", "wasi", "limits", "threads", "imports", "trace", "digest"}
         given: dict[str, Any] = {
             name: value for name, value in self.options.environment.items() if name not in own
         }
-        return GuestEnv(**given | {"module": module, "host": self._first.host})
+        return _untraced(GuestEnv(**given | {"module": module, "host": self._first.host}))
 
     def _close_later(self, env: GuestEnv) -> None:
         """Close an environment that plays no more trials, unless it may own the host."""
@@ -308,6 +307,12 @@ class GuestHosting(Closing):
         _, one = self._slots[name]
         if actor_class != one.name:
             raise TrialError(f"the actor {name!r} has the class {one.name}, not {actor_class!r}")
+
+
+def _untraced(env: GuestEnv) -> GuestEnv:
+    """Return an environment whose own guest is not recorded: the first trace is of a trial."""
+    core_of(env).factory.is_traced = False
+    return env
 
 
 def _close_probed(env: GuestEnv) -> None:
