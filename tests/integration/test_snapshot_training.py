@@ -138,7 +138,7 @@ def test_the_state_of_another_run_is_refused_and_changes_nothing(host):
     (answer,) = played(guest, second, [5])
     assert answer[0] is ErrorCode.SUCCESS
     assert guest.proxy.code(V1, "ml__stop_training", second) is ErrorCode.SUCCESS
-    assert eventually(lambda: run_of(host, "second").rows) == 6
+    assert eventually(lambda: run_of(host, "second").rows == 6)
 
 
 def test_a_session_that_comes_after_a_restore_begins_anew(host, data):
