@@ -45,6 +45,16 @@ def test_one_missing_import_is_told_in_the_singular(host):
         host.load(module(imports=(imported("env", "printf", ""),)))
 
 
+def test_a_module_for_the_wasi_of_before_its_first_version_is_told_what_to_do(host):
+    guest = module(imports=(imported("wasi_unstable", "proc_exit", "(param i32)"),))
+    with pytest.raises(LinkError) as error:
+        host.load(guest)
+
+    assert str(error.value).splitlines()[-1].strip() == (
+        "wasi_unstable is of 2019: build the module by a compiler for wasi_snapshot_preview1"
+    )
+
+
 def test_nothing_is_compiled_or_run_before_linking(host):
     guest = module(
         "(func $begin unreachable) (start $begin)", imports=(imported("env", "gone", ""),)

@@ -17,6 +17,7 @@ from arkml.runtime.module.wasm_types import FunctionType, MemoryType
 
 WASI_MODULE = "wasi_snapshot_preview1"
 UNAVAILABLE_API = 2
+_EARLY_WASI = "wasi_unstable"  # before the first version; some of its structures differ
 RESERVED = ("ark-", "arkml", "wasi")
 """Beginnings of the names of modules whose functions are the host's own."""
 NUMBERS = ("i32", "i64", "f32", "f64")
@@ -209,4 +210,6 @@ def _message(name: str, missing: list[Missing]) -> str:
         key = f"({example.module!r}, {example.name!r})"
         way = f"Host(imports={{{harmless(key)}: f}})"
         hint = f"\n  a game gives functions of its own: {way}, --imports"
+    if any(m.module == _EARLY_WASI for m in missing):
+        hint += f"\n  {_EARLY_WASI} is of 2019: build the module by a compiler for {WASI_MODULE}"
     return f"{name} needs {count} that this host does not have:" + "".join(lines) + hint
