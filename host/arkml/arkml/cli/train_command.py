@@ -45,6 +45,7 @@ _EPILOG = options.epilog(
     "arkml train pendulum.wasm --until-return -200 --minutes 5 --seeds 5",
     "arkml train walker.wasm --from checkpoints/000000012000.safetensors",
     "arkml train walker.wasm --demonstrations walker.npz",
+    "arkml train walker.wasm --trace-every 5",
     "arkml train walker.wasm --actors 4 --minutes 10",
     "arkml train walker.wasm --minutes 60 --watch",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
@@ -113,6 +114,15 @@ def command(
             help="Episodes of each of these evaluations.",
         ),
     ] = 10,
+    trace_every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--trace-every", 1),
+            help="Record the first of N evaluations in DIR/traces, for `arkml replay`; 1: each."
+            " The best, the worst and the latest are kept.",
+        ),
+    ] = None,
     max_episode_steps: options.MaxEpisodeSteps = None,
     out: Annotated[
         Path | None,
@@ -286,6 +296,7 @@ def command(
         page=page,
         imports=imports,
         watch=guest if watch else None,
+        trace_every=trace_every,
     )
     if seeds is not None and page is not None:
         raise UsageError("--page is for one training, and --seeds are several: leave one away")

@@ -192,6 +192,7 @@ def document_of(
             "last": files.get("last"),
         },
         "curve": files.get("curve"),
+        "traces": files.get("traces"),
         "metrics": dict(result.metrics),
         "health": list(result.health),
         "refusals": dict(sorted(result.statistics.refusals.items())),
@@ -285,6 +286,8 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
         rows.append(("last policy", policy["last"] or "not written"))
     no_curve = "not written" if can_draw() else NO_PICTURE
     rows.append(("learning curve", document["curve"] or no_curve))
+    if document["traces"]:
+        rows.append(("traces", f"{document['traces']}, for arkml replay"))
     if document["play"]:
         rows.append(("play it", document["play"]))
     tables.show(f"{document['guest']}: {document['name']}", tables.facts(rows))

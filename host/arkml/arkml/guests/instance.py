@@ -153,6 +153,11 @@ def _obstacle(binary: bytes, planned: str) -> str:
     return "it has instructions that change its tables, which cannot be copied"
 
 
+def obstacle_to_copies(module: CompiledModule) -> str:
+    """Return the reason for which instances of a module cannot be copied, or an empty text."""
+    return _obstacle(module.binary, module.state.obstacle)
+
+
 class Instance(Unique):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
@@ -486,7 +491,7 @@ class Instance(Unique):
     def require_savable(self) -> None:
         """Raise StateRefused, GuestFailed or GuestBusy unless the state can be copied."""
         self._require_whole()
-        if obstacle := _obstacle(self.module.binary, self.module.state.obstacle):
+        if obstacle := obstacle_to_copies(self.module):
             raise StateRefused(f"{self.name} cannot be saved: {obstacle}")
 
     def save(self, memory: SavedMemory, startup: StartupProgress) -> InstanceState:
@@ -559,7 +564,7 @@ class Instance(Unique):
 
     def copied(self) -> WasmState | None:
         """Return a copy of memory and globals for a trace, None if instances cannot be copied."""
-        if _obstacle(self.module.binary, self.module.state.obstacle):
+        if obstacle_to_copies(self.module):
             return None
         return self._sandbox.copied()
 

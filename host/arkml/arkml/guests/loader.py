@@ -25,7 +25,7 @@ from arkml.guests.instance import Instance, SharedResources
 from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Compiled, Remake
 from arkml.guests.trace_points import TracePoints
-from arkml.guests.trace_recorder import GuestRecorder, Recorders
+from arkml.guests.trace_recorder import GuestRecorder
 from arkml.limits import Limits
 from arkml.policies.choices import Given, PolicyChoices
 from arkml.policies.describe import require_loadable
@@ -68,6 +68,21 @@ class GuestTrace(TracePoints, Protocol):
         """Return the loop that serves the guest's calls."""
 
 
+class TraceSource(Protocol):
+    """Makes the recorders of a host's guests."""
+
+    def require_choice(self, instances: int) -> None:
+        """Raise UsageError if so many guests are not recorded without a choice."""
+
+    def recorder(
+        self, module: CompiledModule, name: str, index: int | None
+    ) -> GuestRecorder | None:
+        """Return the recorder of a new guest, or None."""
+
+    def close(self) -> None:
+        """Wait until all files are written."""
+
+
 class GuestLoader:
     """
     Makes the guests of one host, which keep it alive.
@@ -92,10 +107,11 @@ class GuestLoader:
         gateways: Gateways,
         threads: int,
         choices: Mapping[object, Given] | None = None,
-        recorders: Recorders | None = None,
+        recorders: TraceSource | None = None,
     ) -> None:
         self.limits = limits
-        self._recorders = recorders
+        self.recorders: TraceSource | None = recorders
+        """What makes the recorders of guests that are made from now on, or None."""
         self._threads = threads
         self._helpers = Helpers(threads)
         self._models = ModelCache(limits)
@@ -174,8 +190,8 @@ class GuestLoader:
         """
         if instances > 1:
             self._require_room_for(instances)
-        if self._recorders is not None:
-            self._recorders.require_choice(instances)
+        if self.recorders is not None:
+            self.recorders.require_choice(instances)
         engine = self.engine
         library = self.library() if library is None else library
         call_guard = CallGuard(engine.ticker)
@@ -295,14 +311,14 @@ class GuestLoader:
             stack.callback(engine.close)
             stack.callback(self._helpers.close)
             stack.callback(self._gateways.close)
-            if self._recorders is not None:
-                stack.callback(self._recorders.close)
+            if self.recorders is not None:
+                stack.callback(self.recorders.close)
 
     def _recorder(
         self, module: CompiledModule, name: str, index: int | None
     ) -> GuestRecorder | None:
         """Return what records a new guest, or None."""
-        return None if self._recorders is None else self._recorders.recorder(module, name, index)
+        return None if self.recorders is None else self.recorders.recorder(module, name, index)
 
     def _require_none_made(self) -> None:
         if any(maker() is not None for maker in list(self._makers.values())):

@@ -67,6 +67,7 @@ from arkml.sessions.session import Session
 log = SafeLogger(__name__)
 
 _clock = time.perf_counter
+_COPY_SECONDS = 5.0  # between two copies of a memory
 _FLUSH_SECONDS = 1.0  # between two blocks: what a process that dies loses
 _MOST_EVENTS = 2_000  # in a block
 _MOST_BYTES = 1 * MIB  # of writes in a block
@@ -107,7 +108,7 @@ class Trace:
     path: str | os.PathLike[str]
     guests: Sequence[int] | None = None
     limit_bytes: int = 16 * MIB
-    snapshot_seconds: float = 5.0
+    snapshot_seconds: float = _COPY_SECONDS
     files: int = 64
 
     def __post_init__(self) -> None:
@@ -191,18 +192,7 @@ class Recorders:
             number = self._numbers[path] = self._numbers.get(path, 0) + 1
         if number > 1:
             path = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        wasi = self._wasi
-        head = Head(
-            release=RELEASE,
-            module=module.digest,
-            name=name,
-            began=time.time_ns(),
-            limits=asdict(module.limits),
-            imports=[call.name for call in import_calls()],
-            game=[(each.module, each.name) for each in module.linkage.game],
-            stub_missing=self._stub_missing,
-            wasi=None if wasi is None else (list(wasi.arguments), dict(wasi.environment)),
-        )
+        head = _head(module, name, self._wasi, stub_missing=self._stub_missing)
         self._writer.start()
         file = TraceFile(self._writer, path, trace.limit_bytes, head)
         with self._lock:
@@ -232,10 +222,72 @@ class Recorders:
                 )  # fmt: skip
 
 
-class GuestRecorder:
-    """Records what enters one guest."""
+class PartRecorders:
+    """
+    Records parts of the life of a host's newest guest, each in a file of its own.
 
-    def __init__(self, file: TraceFile, module: CompiledModule, seconds: float) -> None:
+    `limit_bytes` is the size of a file, above which its oldest segments are dropped. A part ends
+    with its guest at the latest.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._writer = TraceWriter()
+        self._newest: tuple[GuestRecorder, CompiledModule, str] | None = None
+        self._recording: GuestRecorder | None = None
+
+    def require_choice(self, instances: int) -> None:
+        """Do nothing: one guest at a time is recorded."""
+
+    def recorder(self, module: CompiledModule, name: str, index: int | None) -> GuestRecorder:
+        """Return the recorder of a new guest, which records nothing yet."""
+        del index
+        recorder = GuestRecorder(None, module, _COPY_SECONDS)
+        self._newest = recorder, module, name
+        return recorder
+
+    def begin(self, path: Path) -> None:
+        """
+        Record the newest guest from its next call on, in a file. Raises UsageError.
+
+        The guest must be one of which instances can be copied.
+        """
+        assert self._newest is not None
+        self._recording, module, name = self._newest
+        head = _head(module, name, None, stub_missing=False)
+        self._writer.start()
+        self._recording.switch(TraceFile(self._writer, path, self._limit, head))
+
+    def end(self) -> None:
+        """End the part that is recorded, and wait until it is in the file."""
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.switch(None)
+            self._writer.drain()
+
+    def close(self) -> None:
+        """Wait until all files are written."""
+        self._writer.drain()
+
+
+def _head(module: CompiledModule, name: str, wasi: WasiGrant | None, *, stub_missing: bool) -> Head:
+    return Head(
+        release=RELEASE,
+        module=module.digest,
+        name=name,
+        began=time.time_ns(),
+        limits=asdict(module.limits),
+        imports=[call.name for call in import_calls()],
+        game=[(each.module, each.name) for each in module.linkage.game],
+        stub_missing=stub_missing,
+        wasi=None if wasi is None else (list(wasi.arguments), dict(wasi.environment)),
+    )
+
+
+class GuestRecorder:
+    """Records what enters one guest; nothing while it has no file."""
+
+    def __init__(self, file: TraceFile | None, module: CompiledModule, seconds: float) -> None:
         self._file = file
         self._kinds = module.state.kinds
         self._helpers = helpers(module)
@@ -250,7 +302,8 @@ class GuestRecorder:
         self._has_gap = self._has_failed = self._is_over = False
         self._flush_at = 0.0
         self._copy_at = _clock() + seconds
-        file.put(BlockKind.START, Start(0, None, b"", None, [], follows=False))
+        if file is not None:
+            file.put(BlockKind.START, Start(0, None, b"", None, [], follows=False))
 
     def memory(self, limits: Limits) -> GuestMemory:
         """Return a memory that reports what the host writes."""
@@ -291,9 +344,19 @@ class GuestRecorder:
     def ended(self) -> None:
         """Write the end of the trace. Safe in a finalizer."""
         if not self._is_over:
+            self.switch(None)
             self._is_over = True
-            self._flush()
+
+    def switch(self, file: TraceFile | None) -> None:
+        """End the file, and go on with another one, from the next call on; None records nothing."""
+        if self._is_over:
+            return
+        self._flush()
+        if self._file is not None:
             self._file.put(BlockKind.END, End("failed" if self._has_failed else "closed"))
+        self._file, self._frame = file, 0
+        self._has_gap = True  # up to the copy before that call
+        self._flush_at = 0.0
 
     def called(
         self, loop: CallLoop, function: str, arguments: Sequence[Number], data: bytes
@@ -353,7 +416,9 @@ class GuestRecorder:
     def _turn(self, instance: Instance, now: float) -> None:
         """Begin a segment with a copy of the guest if it is time, else hand over the events."""
         self._flush_at = now + min(_FLUSH_SECONDS, self._seconds)
-        if (now < self._copy_at and self._follows and not self._has_gap) or self._file.is_behind:
+        file = self._file
+        is_due = now >= self._copy_at or not self._follows or self._has_gap
+        if file is None or not is_due or file.is_behind:
             self._flush()
             return
         wasm = instance.copied()
@@ -372,7 +437,7 @@ class GuestRecorder:
             follows,
         )
         self._flush()
-        self._file.put(BlockKind.START, state, wasm.memory.nbytes)
+        file.put(BlockKind.START, state, wasm.memory.nbytes)
         self._follows, self._has_gap = True, False
         share = wasm.memory.nbytes / _USUAL_MEMORY
         took = _clock() - now
@@ -383,6 +448,8 @@ class GuestRecorder:
         """Hand the events over to the thread that writes; leave them out where that is behind."""
         events, self._events = self._events, []
         size, self._bytes = self._bytes + _EVENT_BYTES * len(events), 0
+        if self._file is None:
+            return
         if self._file.is_behind:
             self._has_gap = True
         if events and not self._has_gap:

@@ -8,18 +8,21 @@ import struct
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
 from arkml.errors import ArkmlError
 from arkml.guests.guest import SEED_EXPORT, Guest
+from arkml.guests.trace_recorder import PartRecorders
 from arkml.host import Host, loader_of
 from arkml.limits import Budget, Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.evaluation_guests import PolicyEvaluation, play_episodes
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.training.evaluation_traces import TRACE_BYTES
 from arkml.training.task_runner import (
     FleetRunner,
     GuestRunner,
@@ -48,7 +51,7 @@ class EvaluationTask(NamedTuple):
     `budgets_every_call` the time limit holds for all kinds of calls. An evaluation of `episodes`
     ends when the chosen ones have ended, or after `frames`, such as 5,000; one of more episodes
     after as many more. An episode is cut off after `max_episode_steps`.
-    `imports` is the place of functions of a game.
+    `imports` is the place of functions of a game. Evaluations may be recorded if `is_traced`.
     """
 
     name: str
@@ -59,6 +62,7 @@ class EvaluationTask(NamedTuple):
     frames: int
     max_episode_steps: int | None = None
     imports: str | None = None
+    is_traced: bool = False
 
     def message(self, module: bytes) -> EvaluatorMessage:
         """Return the message with which the process begins."""
@@ -82,18 +86,37 @@ class EpisodePlayer:
         compiled = compile_module(host, module, task.name)
         entry = find_task(compiled, task.arguments)
         budget = entry.budget(is_set=task.budgets_every_call)
+        self._traces: PartRecorders | None = None
+        if task.is_traced:
+            self._traces = loader_of(host).recorders = PartRecorders(TRACE_BYTES)
         self._runner, self._gateway = make_evaluating(
             host, compiled, entry, budget, max_episode_steps=task.max_episode_steps
         )
         self._task = task
         self._is_initialized = False
 
-    def play(self, behavior: str, version: int, episodes: int, policy: bytes) -> dict[str, Any]:
+    def play(
+        self,
+        behavior: str,
+        version: int,
+        episodes: int,
+        policy: bytes,
+        trace: str | None = None,
+    ) -> dict[str, Any]:
         """
-        Play the agents of a behavior with a version.
+        Play the agents of a behavior with a version, and record it in the file `trace`.
 
         Returns its episodes as JSON values. Raises ArkmlError.
         """
+        if trace is None or self._traces is None:
+            return self._play(behavior, version, episodes, policy)
+        self._traces.begin(Path(trace))
+        try:
+            return self._play(behavior, version, episodes, policy)
+        finally:
+            self._traces.end()
+
+    def _play(self, behavior: str, version: int, episodes: int, policy: bytes) -> dict[str, Any]:
         self._gateway.behavior = behavior
         self._gateway.offer(version, policy)
         begin = None if self._is_initialized else self._runner.initialize
@@ -174,7 +197,11 @@ def main() -> int:
             try:
                 player = player or EpisodePlayer(host, task, first.data)
                 answer = player.play(
-                    values["behavior"], int(values["version"]), int(values["episodes"]), policy
+                    values["behavior"],
+                    int(values["version"]),
+                    int(values["episodes"]),
+                    policy,
+                    values.get("trace"),
                 )
             except ArkmlError as error:
                 answer = {"error": str(error), "type": type(error).__name__}

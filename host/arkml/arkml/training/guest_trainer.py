@@ -18,6 +18,7 @@ from arkml.base.short_reprs import cut_repr
 from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import GuestError, HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
+from arkml.guests.instance import obstacle_to_copies
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits, Threads
 from arkml.policies.step_limit import StepLimit
@@ -98,6 +99,7 @@ def train(
     track: TrackerName | None = None,
     page: PageOption = None,
     imports: str | None = None,
+    trace_every: int | None = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -173,9 +175,13 @@ def train(
         page: Shows the training of an embedded hive in a browser: a port, True for any free port,
             or a function that is called with the link. The link is good for one login, and is also
             in `TrainingProgress.page`.
-
         imports: The place of the functions of the game that the guest imports, as
             "mygame:functions", for this process and those of evaluations and other workers.
+        trace_every: Records the first of so many evaluations for `replay`, in the folder `traces`
+            of the directory: their files are named by the version of the policy and the mean
+            return, the oldest of more than 20 files or 64 MiB go, and the best, the worst and the
+            latest stay. 1 records all, None none. With `max_episode_steps` a file has what the
+            first guest of its evaluation played.
 
     Returns:
         The policies, curves, counts and warnings of the training.
@@ -232,6 +238,7 @@ def train(
         track=track,
         page=page_port(page),
         imports=imports,
+        trace_every=trace_every,
     )
     return _train(data, options, progress, page if callable(page) else None)
 
@@ -286,6 +293,11 @@ class GuestTrainer(Closing):
             self._hives = hives
             self.module = compile_module(self._host, data, options.name)
             require_learner(self.module, options.settings)
+            if options.trace_every is not None and (obstacle := obstacle_to_copies(self.module)):
+                raise UsageError(
+                    f"trace_every is {options.trace_every}, and {options.name} cannot be recorded"
+                    f" from an evaluation on: {obstacle}; leave trace_every away"
+                )
             task = find_task(self.module, options.arguments, options.environment_seed)
             renewal = None
             if options.max_episode_steps is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from arkml.base.closing import Closing
 from arkml.base.loggers import SafeLogger
 from arkml.errors import GuestError, HiveError
 from arkml.runs.episode_recorder import vanishing
+from arkml.training.evaluation_traces import EvaluationTraces
 from arkml.training.evaluations import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.rating_rules import RatingRule
 from arkml.training.results import Evaluation
@@ -60,7 +62,8 @@ class PeriodicEvaluation(Closing):
     The process starts with the first evaluation. While one version is rated, the newest one waits.
     A version plays on, by a `RatingRule`, if it seems to be better than all before it, including
     `earlier()`, or to be at the `goal`. That is also the return of a successful episode, if the
-    guest does not say so itself.
+    guest does not say so itself. `traces` keeps the traces of evaluations, but not of the episodes
+    that a version plays on.
 
     Attributes:
         on_evaluation: Gets each evaluation, on a thread of this object.
@@ -74,7 +77,14 @@ class PeriodicEvaluation(Closing):
 
     """
 
-    def __init__(self, task: EvaluationTask, module: bytes, *, goal: float | None = None) -> None:
+    def __init__(
+        self,
+        task: EvaluationTask,
+        module: bytes,
+        *,
+        goal: float | None = None,
+        traces: EvaluationTraces | None = None,
+    ) -> None:
         self.rule = RatingRule(task.episodes, goal)
         self.reports: list[Future[bool]] = []
         self.on_evaluation: Callable[[Evaluation], None] = lambda _: None
@@ -84,6 +94,7 @@ class PeriodicEvaluation(Closing):
         self.warn: Callable[[str], object] = lambda _: None
         self.earlier: Callable[[], float | None] = lambda: None
         self.behavior = ""
+        self._traces = traces
         self._task = task
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
@@ -197,7 +208,7 @@ class PeriodicEvaluation(Closing):
 
     def _rate(self, wanted: _Wanted) -> dict[str, Any]:
         """Return the episodes of a version, which plays on by the rule. Raises as `_play` does."""
-        played, before = self._play(wanted, self.rule.episodes), (self._best, self.earlier())
+        played, before = self._begun(wanted), (self._best, self.earlier())
         best = max((one for one in before if one is not None), default=None)
         while more := self.rule.lacking(played["returns"], best):
             again = self._play(wanted, more)
@@ -212,8 +223,32 @@ class PeriodicEvaluation(Closing):
             self._best = own if best is None else max(best, own)
         return played
 
-    def _play(self, wanted: _Wanted, episodes: int) -> dict[str, Any]:
-        """Return the episodes of a version. Raises EvaluationFailed and OSError."""
+    def _begun(self, wanted: _Wanted) -> dict[str, Any]:
+        """Return the first episodes of a version, which may be recorded. Raises as `_play` does."""
+        traces, file = self._traces, None
+        if traces is not None:
+            file = traces.begin()
+        if traces is None or file is None:
+            return self._play(wanted, self.rule.episodes)
+        returns: list[float] = []
+        try:
+            played = self._play(wanted, self.rule.episodes, file)
+            returns = played["returns"]
+        finally:
+            with self._changed:
+                is_kept = not self._is_closed and file.is_file()
+            if is_kept:
+                traces.keep(file, wanted.version, returns)
+            else:
+                file.unlink(missing_ok=True)
+        return played
+
+    def _play(self, wanted: _Wanted, episodes: int, trace: Path | None = None) -> dict[str, Any]:
+        """
+        Return the episodes of a version, recorded in the file `trace`.
+
+        Raises EvaluationFailed and OSError.
+        """
         process, is_new = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -221,6 +256,8 @@ class PeriodicEvaluation(Closing):
             if is_new:
                 write_message(process.stdin, self._task.message(self._module))
             values = {"behavior": self.behavior, "version": wanted.version, "episodes": episodes}
+            if trace is not None:
+                values["trace"] = str(trace.resolve())
             message = EvaluatorMessage(values, wanted.policy)
             write_message(process.stdin, message)
             line = process.stdout.readline()

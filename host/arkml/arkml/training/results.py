@@ -269,9 +269,10 @@ class TrainingResult:
     `seconds`, `late_frames` of them too late for `fps` (None without it); the learner learned from
     `rows` in `updates` gradient steps and published `versions`. `metrics` are the last values by
     their TensorBoard names, such as "eval/mean_reward" of the last evaluation. `files` are the
-    paths in `directory` by "onnx", "crvo", "last" and "curve"; a file that could not be written is
-    missing. `warnings` are sentences for people, and `errors` are exceptions, the gravest first;
-    both are usually empty. `workers` are the rollout workers, empty without `actors`. `statistics`
+    paths in `directory` by "onnx", "crvo", "last" and "curve", and of the folder of "traces"; a
+    file that could not be written is missing. `warnings` are sentences for people, and `errors` are
+    exceptions, the gravest first; both are usually empty. `workers` are the rollout workers, empty
+    without `actors`. `statistics`
     are the counts of the guests of this host; its `refusals` has refused pushes and submits.
     `learner_ends` learners ended by themselves and were replaced; `learner_end` is the reason of
     the last end.

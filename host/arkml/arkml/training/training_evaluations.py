@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from arkml.base.closing import Closing
 from arkml.runtime.module.description import ModuleKind
+from arkml.training.evaluation_traces import EvaluationTraces
 from arkml.training.evaluations import EvaluationTask
 from arkml.training.outcome import held_policy
 from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
@@ -60,6 +61,9 @@ class TrainingEvaluations(Closing):
         self._monitor: RunMonitor | None = None
         self._is_over: Callable[[], bool] = lambda: False
         self._has_failed = False
+        self._traces: EvaluationTraces | None = None
+        if options.trace_every is not None:
+            self._traces = EvaluationTraces(options.directory, options.trace_every)
         self._played = PeriodicEvaluation(
             EvaluationTask(
                 options.name,
@@ -70,9 +74,11 @@ class TrainingEvaluations(Closing):
                 frames_of(options.evaluate_episodes),
                 options.max_episode_steps,
                 options.imports,
+                is_traced=self._traces is not None,
             ),
             data,
             goal=goal,
+            traces=self._traces,
         )
 
     @property
@@ -88,7 +94,13 @@ class TrainingEvaluations(Closing):
         return self._played.reports
 
     def begin(self, monitor: RunMonitor, is_over: Callable[[], bool]) -> None:
-        """Report to a monitor from now on; `is_over` says whether the training is to end."""
+        """
+        Report to a monitor from now on; `is_over` says whether the training is to end.
+
+        Raises UsageError if the folder of traces cannot be made.
+        """
+        if self._traces is not None:
+            self._traces.make_folder()
         self._monitor, self._is_over = monitor, is_over
         played, pace = self._played, self._pace
         played.on_evaluation = self._take
@@ -103,6 +115,8 @@ class TrainingEvaluations(Closing):
             pace.give_up()
             if self._options.goal.mean_return is not None:
                 self._warn_once(f"{self._obstacle}: episodes of training decide; {_WHATEVER}")
+            if self._options.trace_every is not None:
+                self._warn_once(f"{self._obstacle}: none is recorded; {_WHATEVER}")
 
     def use_module(self, module: bytes) -> None:
         """Play with another module from the next evaluation on."""

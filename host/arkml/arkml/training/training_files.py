@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.output_files import write_file
 from arkml.errors import UsageError
+from arkml.training.evaluation_traces import FOLDER
 from arkml.training.pictures import as_png, can_draw, new_figure, note_empty
 from arkml.training.results import Series
 
@@ -26,8 +27,8 @@ def write_files(
     """
     Write the policies, such as `walker.onnx` for the `stem` "walker", and the learning curve.
 
-    The curve needs matplotlib. Returns the paths by "onnx", "crvo", "last" and "curve", and an
-    error for each that cannot be written.
+    The curve needs matplotlib. Returns the paths by "onnx", "crvo", "last" and "curve", with the
+    folder of traces by "traces", and an error for each that cannot be written.
     """
     written: dict[str, Path] = {}
     errors: list[UsageError] = []
@@ -53,6 +54,8 @@ def write_files(
         title = f"{outcome.info.name} ({options.name})"
         draw = partial(draw_curve, title, outcome.training, outcome.evaluations)
         write("curve", options.directory / CURVE, draw)
+    if options.trace_every is not None and (traces := options.directory / FOLDER).is_dir():
+        written["traces"] = traces
     return written, errors
 
 

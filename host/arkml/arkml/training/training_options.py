@@ -109,6 +109,7 @@ class TrainingOptions:
         imports: Place of the functions of the game that the guest imports.
         page: Port of the page of an embedded hive, 0 for any free port, None for no page.
         watch: File of the module, which is reloaded whenever it has changed, or None.
+        trace_every: Number of evaluations of which the first is recorded in a trace, None for none.
 
     """
 
@@ -139,6 +140,7 @@ class TrainingOptions:
     imports: str | None = None
     page: int | None = None
     watch: Path | None = None
+    trace_every: int | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for an invalid value, such as an `fps` of 0, or an invalid address."""
@@ -153,6 +155,13 @@ class TrainingOptions:
         keep_whole(self, "evaluate_episodes", MAX_EPISODES)
         if self.max_episode_steps is not None:
             keep_whole(self, "max_episode_steps")
+        if self.trace_every is not None:
+            keep_whole(self, "trace_every")
+            if self.eval_every is None:
+                raise UsageError(
+                    f"trace_every is {self.trace_every}, and there are no evaluations to record:"
+                    " set eval_every (--eval-every), or leave trace_every away"
+                )
         if not isinstance(self.imports, str | None):
             raise UsageError(
                 f"imports is {cut_repr(self.imports)}: evaluations and other workers of a training"

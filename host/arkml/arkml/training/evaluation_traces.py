@@ -1,0 +1,93 @@
+"""The traces of evaluations that a training keeps in its directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from arkml.base.output_files import make_directory
+from arkml.limits import MIB
+
+FOLDER = "traces"
+"""The folder of the traces in the directory of a training."""
+
+MOST_BYTES = 64 * MIB
+"""Bytes of all traces, above which the oldest go."""
+
+TRACE_BYTES = 8 * MIB
+"""Bytes of one trace, above which its oldest part goes."""
+
+MOST_FILES = 20
+_PLAYING = "playing.trace"
+_NAME = re.compile(r"version-(\d{1,18})_return(-?\d{1,300}(?:\.\d{1,9})?)\.trace")
+
+
+class KeptTrace(NamedTuple):
+    """The trace of a rated version, as the name of its file says."""
+
+    version: int
+    mean_return: float
+    path: Path
+
+
+class EvaluationTraces:
+    """
+    Keeps the trace of the first of `every` evaluations, named by its version and its mean return.
+
+    There are `MOST_FILES` files of `MOST_BYTES` at most: the oldest go, but the best, the worst and
+    the latest stay. An earlier training in the directory counts, too.
+    """
+
+    def __init__(self, directory: Path, every: int) -> None:
+        self.folder: Path = directory / FOLDER
+        """The folder of the files."""
+        self._every = every
+        self._count = 0
+
+    def make_folder(self) -> None:
+        """Make the folder. Raises UsageError."""
+        make_directory("directory", self.folder)
+
+    def begin(self) -> Path | None:
+        """Return the file for the next evaluation, None if that is not recorded."""
+        self._count += 1
+        return None if (self._count - 1) % self._every else self.folder / _PLAYING
+
+    def keep(self, playing: Path, version: int, returns: Sequence[float]) -> None:
+        """
+        Name the file of an evaluation that has ended, and remove what is too much.
+
+        Without returns, as of a guest that failed, it is named by its version alone. Raises
+        OSError.
+        """
+        rated = f"_return{sum(returns) / len(returns):.4f}" if returns else "_unrated"
+        playing.replace(self.folder / f"version-{version}{rated}.trace")
+        self._drop_oldest()
+
+    def kept(self) -> list[KeptTrace]:
+        """Return the traces of rated versions, the oldest first."""
+        found = [(_NAME.fullmatch(path.name), path) for path in self._files()]
+        return [KeptTrace(int(name[1]), float(name[2]), path) for name, path in found if name]
+
+    def _files(self) -> list[Path]:
+        """Return all files, the oldest first."""
+        files = [path for path in self.folder.glob("version-*.trace") if path.is_file()]
+        return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+    def _drop_oldest(self) -> None:
+        files, rated = self._files(), self.kept()
+        stay = {files[-1]}
+        for choose in (min, max):
+            if rated:
+                stay.add(choose(rated, key=lambda one: one.mean_return).path)
+        sizes = {path: path.stat().st_size for path in files}
+        for path in files:
+            if len(sizes) <= MOST_FILES and sum(sizes.values()) <= MOST_BYTES:
+                return
+            if path not in stay:
+                with suppress(FileNotFoundError):
+                    path.unlink()
+                del sizes[path]
