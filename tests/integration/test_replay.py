@@ -564,6 +564,57 @@ def test_a_file_stays_below_its_limit_and_keeps_the_last_segments(make_host, pat
         assert len(next(iter([replay.to(31)])).submits) == 1
 
 
+def test_what_is_left_out_at_the_limit_is_no_difference(make_host, path):
+    host = make_host(trace=often(path, limit_bytes=100_000))
+    guest = host.load(COUNTING)
+    guest.update()
+    for _ in range(6):
+        noise = NOISE.bytes(20_000)  # does not compress
+        guest.write_memory(1000, noise)
+    guest.update()
+    guest.update()
+    host.close()
+
+    assert path.stat().st_size <= 100_000
+    with Replay(path, COUNTING) as replay:
+        assert [frame.frame for frame in replay] == [2, 3]
+        assert replay.read_memory(1000, 20_000) == noise
+
+
+def test_a_call_without_end_is_cut_off_at_the_limit(make_host, path):
+    host = make_host(trace=Trace(path, limit_bytes=30_000), imports={("env", "fill"): fill_noise})
+    guest = host.load(FILLING)
+    with pytest.raises(GuestTrap):
+        guest.call("fill_for_ever", 20_000)
+    host.close()
+
+    assert path.stat().st_size <= 30_000
+    with Replay(path, FILLING) as replay:
+        (frame,) = replay
+        assert frame.stopped == "the trace ends within frame 1"
+
+
+FILLING = module(
+    function(
+        "fill_for_ever",
+        """(loop $on
+          (call $fill (i32.const 64))
+          (local.set 0 (i32.sub (local.get 0) (i32.const 1)))
+          (br_if $on (local.get 0)))
+        unreachable""",
+        "(param i32)",
+    ),
+    imports=['(import "env" "fill" (func $fill (param i32)))'],
+)
+
+
+def fill_noise(memory: Memory, pointer: int) -> None:
+    memory.write(pointer, NOISE.bytes(16))
+
+
+NOISE = np.random.default_rng(1)
+
+
 def test_a_disk_that_is_behind_costs_a_gap_and_no_frame(make_host, path, monkeypatch):
     host = make_host(trace=often(path))
     guest = host.load(COUNTING)

@@ -106,6 +106,8 @@ class TraceFile:
         self._waiting -= size
         if self._is_lost:
             return
+        if kind is BlockKind.START and self._is_full:
+            content.follows = False  # the events before it were left out
         try:
             self._append(kind, _block(kind, content))
         except OSError as error:
