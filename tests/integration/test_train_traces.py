@@ -11,6 +11,7 @@ from tests.integration.test_train_evaluations import COIN, QUICK, REACH
 import arkml as library
 from arkml import Replay
 from arkml.errors import UsageError
+from arkml.hive.protocol.replay_messages import ReplayDocument
 from arkml.training import evaluation_traces
 from arkml.training.evaluation_traces import EvaluationTraces
 
@@ -43,6 +44,19 @@ def test_evaluations_of_a_training_replay_equal(tmp_path):
         assert np.isfinite(rewards).all()
         if len(evaluation.returns) == 10:  # a version that seems to be the best plays on
             assert one.mean_return == pytest.approx(evaluation.mean_return, abs=1e-3)
+
+
+def test_the_run_keeps_replays_for_its_page(tmp_path):
+    library.train(
+        REACH, frames=120, eval_every=60, trace_every=1, settings={**QUICK, "sync": True},
+        directory=tmp_path,
+    )  # fmt: skip
+
+    kept = {path.stem: path.read_bytes() for path in tmp_path.rglob("*.replay")}
+    assert set(kept) == {"best", "worst", "latest"}
+    document = ReplayDocument.unpack(kept["latest"].partition(b"\n")[2])
+    assert document.last >= 50
+    assert document.frames
 
 
 def test_the_command_line_says_where_traces_lie(tmp_path):

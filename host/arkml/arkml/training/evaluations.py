@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,13 +14,14 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
-from arkml.errors import ArkmlError
+from arkml.errors import ArkmlError, TraceRefused
 from arkml.guests.guest import SEED_EXPORT, Guest
 from arkml.guests.trace_recorder import PartRecorders
 from arkml.host import Host, loader_of
 from arkml.limits import Budget, Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.step_limit import StepLimit
+from arkml.replays.documents import document_of
 from arkml.runs.evaluation_guests import PolicyEvaluation, play_episodes
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.training.evaluation_traces import TRACE_BYTES
@@ -92,7 +94,7 @@ class EpisodePlayer:
         self._runner, self._gateway = make_evaluating(
             host, compiled, entry, budget, max_episode_steps=task.max_episode_steps
         )
-        self._task = task
+        self._task, self._module = task, module
         self._is_initialized = False
 
     def play(
@@ -106,15 +108,21 @@ class EpisodePlayer:
         """
         Play the agents of a behavior with a version, and record it in the file `trace`.
 
-        Returns its episodes as JSON values. Raises ArkmlError.
+        Returns its episodes as JSON values, with the document of its "replay" for the page of the
+        run, packed and in base64, if it was recorded. Raises ArkmlError.
         """
         if trace is None or self._traces is None:
             return self._play(behavior, version, episodes, policy)
         self._traces.begin(Path(trace))
         try:
-            return self._play(behavior, version, episodes, policy)
+            played = self._play(behavior, version, episodes, policy)
         finally:
             self._traces.end()
+        try:
+            document = document_of(trace, self._module)
+        except TraceRefused:  # the disk was too slow, or is full, which fails no evaluation
+            return played
+        return played | {"replay": b64encode(document.pack()).decode()}
 
     def _play(self, behavior: str, version: int, episodes: int, policy: bytes) -> dict[str, Any]:
         self._gateway.behavior = behavior

@@ -130,7 +130,7 @@ def gather(
     run: RunInfo,
     subject: Guest | Fleet,
     monitor: RunMonitor,
-    reports: Sequence[Future[bool]] = (),
+    reports: Sequence[Future[Any]] = (),
     is_hurried: Callable[[], bool] = lambda: False,
     *,
     wants_update: bool = False,

@@ -18,6 +18,7 @@ import numpy as np
 from arkml.base.closing import Closing
 from arkml.base.loggers import SafeLogger
 from arkml.errors import GuestError, HiveError
+from arkml.hive.protocol.replay_messages import KeptReplay, ReplayReport
 from arkml.runs.episode_recorder import vanishing
 from arkml.training.evaluation_traces import EvaluationTraces
 from arkml.training.evaluations import EvaluationTask, EvaluatorMessage, write_message
@@ -86,7 +87,7 @@ class PeriodicEvaluation(Closing):
         traces: EvaluationTraces | None = None,
     ) -> None:
         self.rule = RatingRule(task.episodes, goal)
-        self.reports: list[Future[bool]] = []
+        self.reports: list[Future[Any]] = []
         self.on_evaluation: Callable[[Evaluation], None] = lambda _: None
         self.on_lost: Callable[[Evaluation], None] = lambda _: None
         self.on_failure: Callable[[Exception], None] | None = None
@@ -314,8 +315,14 @@ class PeriodicEvaluation(Closing):
             run = None
         evaluation = self._evaluation(wanted.version, None if run is None else run.rows, played)
         with self._changed:  # told to all or, once this is closed, to none
-            if not self._is_closed:
-                self._tell(evaluation, wanted.client, run)
+            if self._is_closed:
+                return
+            self._tell(evaluation, wanted.client, run)
+            if run is not None and "replay" in played:
+                report = ReplayReport(wanted.version, evaluation.mean_return, played["replay"])
+                kept = wanted.client.keep_replay(run.id, report)
+                kept.add_done_callback(_tell_unkept)
+                self.reports.append(kept)
 
     def _tell(self, evaluation: Evaluation, client: HiveClient, run: RunInfo | None) -> None:
         self.on_evaluation(evaluation)
@@ -342,6 +349,12 @@ class PeriodicEvaluation(Closing):
             tuple(played["lengths"]),
             None if successes is None else tuple(successes),
         )
+
+
+def _tell_unkept(kept: Future[list[KeptReplay]]) -> None:
+    """Log why the hive keeps no replay, as one of an earlier release does."""
+    if not kept.cancelled() and (error := kept.exception()) is not None:
+        _log.warning("the page of the run has no replay of an evaluation: %s", error)
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arkml.base.closing import Closing
 from arkml.runtime.module.description import ModuleKind
@@ -89,7 +89,7 @@ class TrainingEvaluations(Closing):
         return self._options.eval_every is not None
 
     @property
-    def reports(self) -> Sequence[Future[bool]]:
+    def reports(self) -> Sequence[Future[Any]]:
         """Reports that the hive has not answered yet."""
         return self._played.reports
 
