@@ -35,7 +35,7 @@ TABLE = {
     "guest": "a.wasm", "name": "a", "frames": 10, "rows": 160, "updates": 80, "versions": 2,
     "seconds": 2.0, "fps": None, "mean_return": {"first": None}, "evaluations": [],
     "workers": [], "policy": {"which": "now", "onnx": "a.onnx", "crvo": None}, "curve": "a.png",
-    "play": None, "metrics": {}, "health": [], "refusals": {},
+    "traces": None, "play": None, "metrics": {}, "health": [], "refusals": {},
 }  # fmt: skip
 """The result of a training, as a table shows it."""
 
