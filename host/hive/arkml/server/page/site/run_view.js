@@ -37,7 +37,7 @@ export class RunView {
   /** Build the view anew for other runs, lay out other metrics, and bring all up to date. */
   update() {
     const who = this.app.who?.role;
-    const of = JSON.stringify([this.runs().map((run) => run.id), who]);
+    const of = JSON.stringify([this.runs().map((run) => run.id), who, this.app.store.hasLoaded]);
     const names = JSON.stringify([this.app.view.metric, [...this.#names()].sort()]);
     if (of !== this.of) this.#build();
     if (of !== this.of || names !== this.shown) this.#layOut();
@@ -91,7 +91,8 @@ export class RunView {
     this.panels = [];
     this.rest = this.#panelParts(runs);
     const parts = [this.#header(runs), this.trouble, this.refusal, this.figures, this.legend, toolbarOf(app), this.body];
-    const gone = element("p", { className: "empty" }, "This run is not there (any more). ", back());
+    const missing = app.store.hasLoaded ? "This run is not there (any more). " : "Loading … ";
+    const gone = element("p", { className: "empty" }, missing, back());
     this.element.replaceChildren(...(runs.length ? parts : [gone]));
     this.#showLegend();
     this.#loadDetails();
@@ -110,12 +111,12 @@ export class RunView {
       this.sessions = sessionsOf(app, runs[0], charts);
       this.panels.push(this.sessions);
     }
+    this.replays = null;
     if (runs.length === 1) {
-      const panel = replaysOf(runs[0], (isThere) => setShown(part, isThere));
-      const part = folded("replays", "Evaluated episodes", panel.element);
-      part.hidden = true;
+      const panel = replaysOf(runs[0], (isThere) => setShown(this.replays, isThere));
+      this.replays = folded("replays", "Evaluated episodes", panel.element);
+      this.replays.hidden = true;
       this.panels.push(panel);
-      parts.push(part);
     }
     for (const [id, title, make, isFolded] of [
       ["events", "Events", eventsOf, false],
@@ -156,6 +157,7 @@ export class RunView {
       replaceIfOther(grid, figures);
       shown.push(part);
     }
+    if (this.replays && !search) shown.splice(1, 0, this.replays); // below the curves of returns
     replaceIfOther(this.body, search ? shown : [...shown, ...this.rest]);
     this.charts.sweep();
   }
