@@ -12,18 +12,7 @@ from tools.arcade.__main__ import games
 from arkml import GuestEnv
 
 pytestmark = pytest.mark.arcade
-SLOW = {
-    "bipedal_walker",
-    "bipedal_walker_hardcore",
-    "boids",
-    "convert",
-    "gpudrive",
-    "nmmo3",
-    "school",
-    "snake",
-    "target",
-    "tower_climb",
-}
+SLOW = {"nmmo3", "school", "tower_climb"}
 """Games whose frames take long: ten seeds instead of a hundred."""
 
 
