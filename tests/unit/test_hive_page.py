@@ -1,12 +1,17 @@
 """The parts of the hive's page that need no browser; `make test-browser` has the rest."""
 
+import shutil
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.documented_metrics import documented
 from tests.node import run_module
 
 import arkml.server.page
+from arkml import page_scripts
+from arkml.server.page.site_files import SHARED
 
 SITE = Path(arkml.server.page.__file__).parent / "site"
 PROGRAM = Path(__file__).parent / "hive_page.mjs"
@@ -16,12 +21,22 @@ VIEW = {
 }  # fmt: skip
 
 
+@cache
+def served():
+    """A folder with the files of the page as it is served; it goes with the object."""
+    folder = TemporaryDirectory()
+    shutil.copytree(SITE, folder.name, dirs_exist_ok=True)
+    shutil.copytree(page_scripts.FOLDER, Path(folder.name, SHARED))
+    return folder
+
+
 def asked(*question):
-    return run_module(PROGRAM, {"folder": f"{SITE.as_uri()}/", "questions": [question]})[0]
+    return all_asked(question)[0]
 
 
 def all_asked(*questions):
-    return run_module(PROGRAM, {"folder": f"{SITE.as_uri()}/", "questions": questions})
+    folder = Path(served().name).as_uri()
+    return run_module(PROGRAM, {"folder": f"{folder}/", "questions": questions})
 
 
 def test_plotly_gets_no_markup_from_a_name():

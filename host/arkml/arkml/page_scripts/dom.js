@@ -1,4 +1,4 @@
-// Elements of the page. Texts of guests and people become text, never HTML.
+// Elements of a page. Texts of guests, runs and people become text, never HTML.
 
 /** Return the element of the page with an id. */
 export function byId(id) {
@@ -10,7 +10,7 @@ export function element(tag, { className = "", ...properties } = {}, ...children
   const made = document.createElement(tag);
   if (className) made.className = className;
   for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("aria-") || name === "role" || name === "for") made.setAttribute(name, value);
+    if (/^(aria-|data-|role$|for$|scope$)/.test(name)) made.setAttribute(name, value);
     else made[name] = value;
   }
   made.append(...children);

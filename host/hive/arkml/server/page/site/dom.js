@@ -1,31 +1,8 @@
-// Elements of the page. Texts of runs and people become text, never HTML.
+// Elements of the page, with those that all pages share. Texts become text, never HTML.
 
-/** Return the element of the page with an id. */
-export function byId(id) {
-  return document.getElementById(id);
-}
+import { byId, element, setShown, setText } from "./shared/dom.js";
 
-/** Return a new element with properties, classes and children; texts are children, too. */
-export function element(tag, { className = "", ...properties } = {}, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  for (const [name, value] of Object.entries(properties)) {
-    if (/^(aria-|data-|role$|for$|scope$)/.test(name)) made.setAttribute(name, value);
-    else made[name] = value;
-  }
-  made.append(...children);
-  return made;
-}
-
-/** Set the text of an element if it differs, so that nothing is drawn or read aloud again. */
-export function setText(target, text) {
-  if (target.textContent !== text) target.textContent = text;
-}
-
-/** Show or hide an element. */
-export function setShown(target, isShown) {
-  if (target.hidden === isShown) target.hidden = !isShown;
-}
+export { byId, element, setShown, setText };
 
 /** Return a table of rows of cells, which are texts or elements; numbers stand on the right. */
 export function table(header, rows, className = "") {
