@@ -392,6 +392,31 @@ def add_command(
     app.command(name, help=described, epilog=epilog, context_settings=whole)(command)
 
 
+def add_group(app: typer.Typer, name: str, summary: str, *, epilog: str) -> typer.Typer:
+    """
+    Add a command of commands, such as `arkml state`, and return it for them to be added.
+
+    Args:
+        app: The application that gets the group.
+        name: The word that calls it.
+        summary: Its help text.
+        epilog: Examples below the help text.
+
+    Example:
+        state = add_group(app, "state", "Save guests.", epilog=epilog("arkml state show a.state"))
+
+    """
+    group = typer.Typer(
+        name=name,
+        help=summary,
+        rich_markup_mode="markdown",
+        no_args_is_help=True,
+        epilog=epilog,
+    )
+    app.add_typer(group)
+    return group
+
+
 def _parameters(options: Any) -> Iterator[inspect.Parameter]:
     """Yield a parameter for each field of a dataclass, and of the dataclasses among its fields."""
     hints = get_type_hints(options, include_extras=True)

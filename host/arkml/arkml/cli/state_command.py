@@ -55,11 +55,10 @@ class ShowOptions:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of `arkml state`."""
-    state = typer.Typer(
-        name="state",
-        help="Save a guest or a fleet between two frames, go on from the file, look into it.",
-        rich_markup_mode="markdown",
-        no_args_is_help=True,
+    state = options.add_group(
+        app,
+        "state",
+        "Save a guest or a fleet between two frames, go on from the file, look into it.",
         epilog=options.epilog(
             "arkml state save orc.state orc.wasm --frames 600",
             "arkml state load orc.state orc.wasm --frames 600",
@@ -70,7 +69,6 @@ def register(app: typer.Typer) -> None:
     add(state, "save", StateRunOptions, save, epilog=_SAVE, takes_numbers=True)
     add(state, "load", StateRunOptions, load, epilog=_LOAD, takes_numbers=True)
     add(state, "show", ShowOptions, show, epilog=_SHOW)
-    app.add_typer(state)
 
 
 def save(options: StateRunOptions) -> int:

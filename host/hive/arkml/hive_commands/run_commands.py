@@ -50,11 +50,10 @@ OutFile = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of `arkml hive`."""
-    hive = typer.Typer(
-        name="hive",
-        help="Serve a hive, or manage the runs of one.",
-        rich_markup_mode="markdown",
-        no_args_is_help=True,
+    hive = options.add_group(
+        app,
+        "hive",
+        "Serve a hive, or manage the runs of one.",
         epilog=options.epilog(
             "arkml hive serve --data runs",
             "arkml hive list",
@@ -65,7 +64,6 @@ def register(app: typer.Typer) -> None:
     for command in (serve, list_, show, stop, metrics, snapshot, export, rm, backup, restore):
         hive.command(command.__name__.rstrip("_"))(command)
     tokens.register(hive)
-    app.add_typer(hive)
 
 
 def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:

@@ -32,11 +32,10 @@ Data = Annotated[
 
 def register(hive: typer.Typer) -> None:
     """Add the commands of `arkml hive token`."""
-    token = typer.Typer(
-        name="token",
-        help="Make, list and revoke the tokens of a hive, which it reads while it serves.",
-        rich_markup_mode="markdown",
-        no_args_is_help=True,
+    token = options.add_group(
+        hive,
+        "token",
+        "Make, list and revoke the tokens of a hive, which it reads while it serves.",
         epilog=options.epilog(
             "arkml hive token new --data runs --name alice --role act --expires 90d",
             "arkml hive token list --data runs",
@@ -45,7 +44,6 @@ def register(hive: typer.Typer) -> None:
     )
     for command in (new, list_, revoke):
         token.command(command.__name__.rstrip("_"))(command)
-    hive.add_typer(token)
 
 
 def new(

@@ -42,11 +42,10 @@ Last = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of `arkml trials`."""
-    trials = typer.Typer(
-        name="trials",
-        help="Serve trials by Cogment's protocol, and look at those that were played.",
-        rich_markup_mode="markdown",
-        no_args_is_help=True,
+    trials = options.add_group(
+        app,
+        "trials",
+        "Serve trials by Cogment's protocol, and look at those that were played.",
         epilog=options.epilog(
             "arkml trials serve --params params.yaml",
             "arkml trials list",
@@ -64,7 +63,6 @@ def register(app: typer.Typer) -> None:
     export.register(trials)
     spec_command.register(trials)
     trials.command("rm")(rm)
-    app.add_typer(trials)
 
 
 def list_(
