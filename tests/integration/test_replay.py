@@ -19,6 +19,7 @@ from tests.integration.guest_text import (
     wasi,
 )
 from tests.integration.test_fleet_arrays import PLAYER
+from tests.integration.test_saved_memory import packed_of
 from tests.unit import policy_models as build
 from tests.unit.policy_models import node, port, weight
 
@@ -528,7 +529,7 @@ def test_a_memory_that_differs_is_named(make_host, path):
     def alter(start):
         memory = bytearray(bytes(SavedMemory.unpacked(PackedMemory(*start[1]))))
         memory[300] = 0x21
-        start[1] = SavedMemory.of(bytes(memory)).packed()
+        start[1] = packed_of(bytes(memory))
 
     changed(path, alter, BlockKind.START, 3)
     with Replay(path, COUNTING) as replay, pytest.raises(ReplayDiffers) as caught:

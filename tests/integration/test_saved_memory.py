@@ -5,6 +5,7 @@ import mmap
 import random
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from tests.integration.guest_text import GUESTS
 
@@ -13,7 +14,7 @@ from arkml.errors import ArkmlError
 from arkml.guests.guest import calls_of
 from arkml.runtime import native, saved_memory
 from arkml.runtime.memory import PAGE
-from arkml.runtime.saved_memory import MemoryCopies, SavedMemory, load_memories
+from arkml.runtime.saved_memory import MemoryCopies, PackedMemory, SavedMemory, load_memories
 from arkml.runtime.wasi.linking import WasiGrant
 
 SYSTEM_PAGE = mmap.PAGESIZE
@@ -36,6 +37,13 @@ def memory(pages=4):
     room = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     view = (ctypes.c_char * len(room)).from_buffer(room)
     return view, ctypes.addressof(view), len(room)
+
+
+def packed_of(content, page=SYSTEM_PAGE):
+    """A memory as a file has it that was written where pages have that size."""
+    pages = np.frombuffer(content, np.uint8).reshape(-1, page)
+    held = pages.any(axis=1)
+    return PackedMemory(len(content), page, held.tobytes(), pages[held].tobytes())
 
 
 @pytest.mark.usefixtures("library")
@@ -62,7 +70,7 @@ def test_a_copy_is_the_memory_wherever_it_was_written(seed):
     for (base, size), copy in zip(places, made, strict=True):
         start = draw.randrange(size)
         ctypes.memset(base + start, 0xFF, min(2 * PAGE, size - start))
-        again = SavedMemory.of(bytes(copy))
+        again = SavedMemory.unpacked(packed_of(bytes(copy)))
         assert bytes(again) == bytes(copy)
         load_memories([(base, draw.choice([copy, again]))])
     assert [view.raw for view in views] == before
@@ -75,7 +83,7 @@ def test_a_copy_has_the_pages_that_hold_something(library):
 
     if library == "native":
         assert copy.nbytes < 4 * SYSTEM_PAGE  # /proc says which
-    assert SavedMemory.of(bytes(copy)).nbytes == SYSTEM_PAGE + size // SYSTEM_PAGE
+    assert SavedMemory.unpacked(packed_of(bytes(copy))).nbytes == SYSTEM_PAGE + size // SYSTEM_PAGE
 
 
 @pytest.mark.parametrize("page", [4_096, 8_192, 65_536])
@@ -84,7 +92,7 @@ def test_a_copy_of_another_system_has_the_same_bytes(page, system, monkeypatch):
     content = bytearray(4 * PAGE)
     content[5] = content[3 * page] = content[-1] = 7
     monkeypatch.setattr(saved_memory, "_SYSTEM_PAGE", page)
-    packed = SavedMemory.of(bytes(content)).packed()
+    packed = SavedMemory.unpacked(packed_of(bytes(content), page)).packed()
     monkeypatch.setattr(saved_memory, "_SYSTEM_PAGE", system)
     again = SavedMemory.unpacked(packed)
 

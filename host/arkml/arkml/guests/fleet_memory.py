@@ -207,7 +207,7 @@ class _Plan:
         open_ = [not instance.is_closed for instance in instances]
         for index, instance in enumerate(instances):
             if open_[index]:
-                self._bases[index], self._sizes[index] = instance.extent()
+                self._bases[index], self._sizes[index] = instance.memory_place
         self.traced = [index for index, instance in enumerate(instances) if instance.is_traced]
         """Indices of the guests whose traces are told what is written."""
         largest = int(self._sizes.max(initial=0))
@@ -296,7 +296,7 @@ class _Plan:
         outside = ends > self._sizes[live]
         if outside.any():  # a memory may have grown since the last look
             for index in live[outside].tolist():
-                _, self._sizes[index] = calls_of(self._target.guests[index]).instance.extent()
+                _, self._sizes[index] = calls_of(self._target.guests[index]).instance.memory_place
             outside = ends > self._sizes[live]
         self._places[live] = np.where(outside, 0, self._bases[live] + addresses)
         if not size:

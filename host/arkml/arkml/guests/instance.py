@@ -580,7 +580,7 @@ class Instance(Unique):
 
     @property
     def memory_place(self) -> Place:
-        """Where the memory lies, and its bytes, also of a guest that has failed."""
+        """Where the memory lies, and its bytes, none once it is freed."""
         return self._sandbox.memory_place
 
     def suspended_memory(self) -> GuestMemory:
@@ -647,10 +647,6 @@ class Instance(Unique):
                 f"a part of the view of {self.name} is left behind its block, as a slice or an"
                 " array: copy what is to stay, as bytes(view[64:72])"
             )
-
-    def extent(self) -> tuple[Address, int]:
-        """Return the machine address of the memory and its present size in bytes."""
-        return self._sandbox.base, self._sandbox.pages * PAGE
 
     def exported(self, name: str) -> tuple[Address, Any]:
         """Return the context of the Store and an export, a wasmtime_extern_t, as C takes them."""

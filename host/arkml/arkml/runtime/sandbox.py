@@ -219,8 +219,8 @@ class Sandbox:
 
     @property
     def memory_place(self) -> Place:
-        """Where the guest's memory lies, and its bytes."""
-        return self._native_memory.base, self._native_memory.pages() * PAGE
+        """Where the guest's memory lies, and its bytes, none once it is freed."""
+        return self.base, self.pages * PAGE
 
     def copied(self) -> WasmState:
         """Return a copy of the memory and of the globals that can change."""

@@ -58,14 +58,6 @@ class SavedMemory:
         self._owner = owner  # what lies at these addresses
 
     @classmethod
-    def of(cls, content: bytes) -> Self:
-        """Return a copy of a memory with this content, of whole pages of wasm."""
-        pages = np.frombuffer(content, np.uint8).reshape(-1, _SYSTEM_PAGE)
-        held = np.any(pages.view(np.uint64), axis=1)
-        kept = pages[held]
-        return cls(len(content), _address(held), _address(kept), len(kept), (held, kept))
-
-    @classmethod
     def unpacked(cls, packed: PackedMemory) -> Self:
         """Return the copy that a file has. Raises ValueError for one that contradicts itself."""
         size, page, held, content = packed
