@@ -17,7 +17,8 @@ from arkml.runs.learner_settings import LearnerSettings, doubts
 
 def test_the_keywords_are_the_fields_that_a_host_may_set():
     keywords, fields = get_type_hints(LearnerSettings), get_type_hints(Settings)
-    for name in ("features", "actions", "branches", "max_episode_steps", "other", "refusal"):
+    of_the_guest = ("features", "actions", "branches", "parts")
+    for name in (*of_the_guest, "max_episode_steps", "other", "refusal"):
         del fields[name]
 
     assert keywords == fields

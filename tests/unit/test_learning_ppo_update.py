@@ -17,7 +17,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.networks import RecurrentUnit
 from arkml.learning.ppo_batches import draw_minibatches, has_choice
-from arkml.learning.ppo_state import PpoState, RolloutRows, Weights, first_state, rates_of
+from arkml.learning.ppo_state import PpoState, RolloutRows, RowForm, Weights, first_state, rates_of
 from arkml.learning.ppo_update import (
     branch_log_probs,
     evaluate,
@@ -72,7 +72,7 @@ def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
     memories = normal(count, of.memory)
     begins = random.random(count) < 0.2
     begins[::STEPS] = True
-    log_probs, _ = EVALUATE(of.branches, state.weights, features, actions, allowed, memories)
+    log_probs, _ = EVALUATE(RowForm.of(of), state.weights, features, actions, allowed, memories)
     log_probs = np.asarray(log_probs) + moved * normal(count)
     targets = 2 + 3 * normal(count), normal(count)
     chooses = has_choice(of, allowed)
@@ -97,7 +97,7 @@ def made_updates(of, state, rows, batches, epochs=1):
     rows = RolloutRows(*(filled(column, MOST_ROWS, 7) for column in rows))
     count = np.int32(len(batches))
     batches = filled(batches, MOST_BATCHES, 5)
-    made = MAKE_UPDATES(of.branches, state, rows, batches.copy(), count, np.int32(epochs), rates)
+    made = MAKE_UPDATES(RowForm.of(of), state, rows, batches.copy(), count, np.int32(epochs), rates)
     return jax.block_until_ready(made)
 
 
@@ -118,6 +118,7 @@ def doubled(weights):
         weights.log_std.astype(np.float64),
         network(weights.critic),
         memory(weights.memory),
+        [],
     )
 
 
@@ -227,7 +228,9 @@ def test_the_loss_and_its_gradient_are_those_of_numpy(continuous, branches, memo
     made, rates = made_state(of), rates_of(of, 0)
     rows = made_rows(of, made)
     counts = np.ones(ROWS, bool)
-    (loss, parts), gradients = GRADIENT(made.weights, branches, in_sequences(rows), counts, rates)
+    (loss, parts), gradients = GRADIENT(
+        made.weights, RowForm.of(of), in_sequences(rows), counts, rates
+    )
     weights = doubled(made.weights)
     numpy = lambda: loss_64(branches, weights, rows, rates)  # noqa: E731
 
@@ -253,7 +256,8 @@ def test_what_counts_is_the_divergence_of_rows_with_a_choice():
     rows.allowed[30:34, 2:] = np.eye(3, dtype=bool)[rows.actions[30:34, 1].astype(int)]
     rows = rows._replace(chooses=has_choice(of, rows.allowed))
     counts = np.arange(ROWS) < 38
-    (_, parts), _ = GRADIENT(made.weights, (2, 3), in_sequences(rows), in_order(counts), rates)
+    taken = in_sequences(rows), in_order(counts)
+    (_, parts), _ = GRADIENT(made.weights, RowForm.of(of), *taken, rates)
     change = score_64((2, 3), doubled(made.weights), rows)[0] - rows.log_probs
     divergences = (np.exp(change) - 1 - change)[counts]
 
@@ -276,7 +280,9 @@ def test_rows_that_only_fill_a_minibatch_change_nothing():
     rows = made_rows(of, made)
     rows.features[25:], rows.advantages[25:], rows.returns[25:] = 9.0, 1e6, -1e6
     counts = np.arange(ROWS) < 25
-    loss, parts = losses_of(made.weights, of.branches, in_sequences(rows), in_order(counts), rates)
+    loss, parts = losses_of(
+        made.weights, RowForm.of(of), in_sequences(rows), in_order(counts), rates
+    )
     counted = RolloutRows(*(column[:25] for column in rows))
     expected = loss_64(of.branches, doubled(made.weights), counted, rates)
 
@@ -288,7 +294,7 @@ def test_gradients_are_clipped_by_their_norm():
     of = made_settings(max_gradient_norm=1e-9)
     made = made_state(of)
     rows = in_sequences(made_rows(of, made))
-    after, _ = UPDATE(of.branches, made, rows, np.ones(ROWS, bool), rates_of(of, 0))
+    after, _ = UPDATE(RowForm.of(of), made, rows, np.ones(ROWS, bool), rates_of(of, 0))
     norm = np.sqrt(sum(np.square(leaf / 0.1).sum() for leaf in jax.tree.leaves(after.first)))
 
     assert norm == pytest.approx(1e-9, rel=1e-2)

@@ -21,7 +21,7 @@ from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.wasm_types import PAGE, MemoryType
 from arkml.sessions.branches import DeclaredBranches
-from arkml.sessions.declarations import names_of
+from arkml.sessions.declarations import parts_of
 
 OF_GAME = "from the game"
 """What the host has for a function that the embedder's game gives."""
@@ -44,7 +44,7 @@ class DeclaredReport:
 
     name: str
     observations: tuple[str, ...]
-    """The parts of an observation, in the order of the row, with their shapes."""
+    """The parts of an observation, in the order of the row, with their kinds and shapes."""
     continuous: int | None
     branches: tuple[int, ...]
     is_partial: bool
@@ -116,10 +116,7 @@ def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | 
     reports = (
         DeclaredReport(
             name,
-            tuple(
-                f"{part} {list(shown.shape)}"
-                for part, shown in zip(names_of(one.observations), one.observations, strict=True)
-            ),
+            tuple(map(str, parts_of(one.observations))),
             one.actions.continuous,
             tuple(one.actions.discrete),
             one.partial,

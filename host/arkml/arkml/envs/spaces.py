@@ -54,7 +54,10 @@ iterate.register(PartsSpace, iterate.dispatch(spaces.Dict))  # a Tuple takes kno
 
 def observation_space(spec: Spec) -> Space:
     """
-    Return a Box of float32, or a Dict of Boxes if an observation has several parts.
+    Return a Box, or a Dict of Boxes if an observation has several parts.
+
+    Images are of uint8, all other parts of float32. Entities have as many rows as there may be at
+    most, behind a Box of the number that is there; rows of zeros stand for the others.
 
     The parts are in the order of the guest's row, so that a flattened observation equals the row.
     """
@@ -82,11 +85,14 @@ def action_space(spec: Spec) -> Space:
 
 
 def observations_of(spec: Spec, features: Floats) -> Any:
-    """Return features, float32, [n, num_features], as observations: [n, *shape], or by part."""
-    if len(spec.observations) == 1:
-        shape = spec.observations[0].shape
-        return features if len(shape) == 1 else features.reshape(len(features), *shape)
+    """
+    Return features, float32, [n, num_features], as observations: [n, *shape], or by part.
+
+    See `Spec.parts`.
+    """
     parts = spec.parts(features)
+    if len(parts) == 1:
+        return parts[0]
     names = (part.name for part in spec.observations)
     return dict(zip(names, parts, strict=True))
 
@@ -94,7 +100,7 @@ def observations_of(spec: Spec, features: Floats) -> Any:
 def observation_of(spec: Spec, features: Floats) -> Any:
     """Return the observation of one agent from its features, float32, [num_features]."""
     if len(spec.observations) == 1:
-        return features.reshape(spec.observations[0].shape)
+        return spec.observations[0].reshape(features[None])[0]
     return {name: part[0] for name, part in observations_of(spec, features[None]).items()}
 
 
@@ -253,6 +259,6 @@ def _numbers(values: npt.ArrayLike, shape: Sequence[int], who: str) -> Floats:
 
 
 def _box(part: ObservationPart) -> Space:
-    low = np.array(part.low, np.float32).reshape(part.shape)
-    high = np.array(part.high, np.float32).reshape(part.shape)
-    return spaces.Box(low, high, dtype=np.float32)
+    low = np.array(part.low, part.dtype).reshape(part.shape)
+    high = np.array(part.high, part.dtype).reshape(part.shape)
+    return spaces.Box(low, high, dtype=part.dtype.type)

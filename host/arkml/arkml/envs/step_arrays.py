@@ -61,14 +61,14 @@ class StepArrays(NamedTuple):
         """
         parts = spec.observations
         if len(parts) == 1:
-            _require("observations", self.observations, (count, *parts[0].shape), _FLOAT)
+            _require("observations", self.observations, (count, *parts[0].shape), parts[0].dtype)
         else:
             names = {part.name for part in parts}
             if not isinstance(self.observations, dict) or set(self.observations) != names:
                 raise UsageError(f"out.observations is a dict of the parts {sorted(names)}")
             for part in parts:
                 name, shape = f"observations[{part.name!r}]", (count, *part.shape)
-                _require(name, self.observations[part.name], shape, _FLOAT)
+                _require(name, self.observations[part.name], shape, part.dtype)
         shape = (count,)
         _require("rewards", self.rewards, shape, _FLOAT)
         for name, array in zip(self._fields[2:], self[2:], strict=True):

@@ -17,6 +17,7 @@ from arkml.base.terminal import harmless
 from arkml.batches import Floats
 from arkml.errors import Frame, GuestError, InvalidSpec, ReplayDiffers, UsageError
 from arkml.guests.trace_player import ReplayedSubmit
+from arkml.hive.protocol.parts import count_name
 from arkml.hive.protocol.replay_messages import (
     MAX_SHOWN_FRAMES,
     ReplayDocument,
@@ -47,7 +48,7 @@ from arkml.sessions.declarations import (
     fitting,
     given_document,
     listed,
-    names_of,
+    parts_of,
 )
 
 _MOST_NUMBERS = 500_000  # of all frames: some 6 MB of JSON
@@ -414,10 +415,12 @@ def _declared(
     name: str, declared: BehaviorDeclared, num_features: int, num_actions: int, where: str
 ) -> ShownBehavior:
     """Return the meaning of rows by a declaration that fits them. Raises InvalidSpec."""
-    parts = [
-        ShownPart(shown, list(part.shape), *_bounds(part.low, part.high, part.size, where))
-        for shown, part in zip(names_of(declared.observations), declared.observations, strict=True)
-    ]
+    parts = []
+    for part, one in zip(parts_of(declared.observations), declared.observations, strict=True):
+        if part.kind == "entities":
+            parts.append(ShownPart(count_name(part.name), [1], [0.0], [float(part.shape[0])]))
+        bounds = _bounds(*one.bounds, part.size, where)
+        parts.append(ShownPart(part.name, list(part.shape), *bounds))
     if not parts:
         open_bounds: list[float | None] = [None] * num_features
         parts = [ShownPart("obs_0", [num_features], open_bounds, open_bounds)]

@@ -339,7 +339,7 @@ def settings_of(
     asked |= {**own, **overrides}
     if branches is not None:
         rows = request.experiment, settings.features, settings.actions, own.get("spec")
-        settings = replace(settings, branches=branches.of(*rows))
+        settings = replace(settings, branches=branches.of(*rows), parts=branches.seen_parts(*rows))
         if branches.is_partial(*rows) and asked.get("algorithm", "auto") in ("auto", "ppo"):
             asked = {"memory": PARTIAL_MEMORY, **asked}
     changed = settings.changed(asked)

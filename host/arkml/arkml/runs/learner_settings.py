@@ -8,7 +8,8 @@ from arkml.base.short_reprs import cut_repr
 from arkml.hive.protocol.settings import Settings
 
 _LARGEST = 1 << 32
-_WIDTHS = ("features", "actions", "branches")  # compared with the guest's when a run starts
+# Compared with the guest's when a run starts.
+_WIDTHS = ("features", "actions", "branches", "parts")
 
 
 class LearnerSettings(TypedDict, total=False):
@@ -23,6 +24,7 @@ class LearnerSettings(TypedDict, total=False):
     pace: Literal["auto", "efficient", "throughput"]
     hidden: int
     layers: int
+    encoder: Literal["small", "large"]
     memory: int
     alpha: float | Literal["auto"]
     target_entropy: float

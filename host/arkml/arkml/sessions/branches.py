@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from arkml.errors import InvalidSettings, InvalidSpec, NotTrainable
+from arkml.hive.protocol.parts import Part, are_flat, fields_of
 from arkml.hive.protocol.settings import guest_settings
 from arkml.policies.ports import Parts
 from arkml.sessions.declarations import (
@@ -16,7 +17,7 @@ from arkml.sessions.declarations import (
     behaviors_in,
     fitting,
     listed,
-    names_of,
+    parts_of,
     require_declared,
 )
 from arkml.sessions.run_request import TrainingRequest
@@ -92,6 +93,14 @@ class DeclaredBranches:
         """Return whether a behavior declares that its rows do not show all. As `of`."""
         declared = self._declared(name, num_features, num_actions, own)
         return declared is not None and declared.partial
+
+    def seen_parts(
+        self, name: str, num_features: int, num_actions: int, own: object = None
+    ) -> tuple[Part, ...]:
+        """Return the parts of a behavior's rows, none if all of them are vectors. As `of`."""
+        declared = self._declared(name, num_features, num_actions, own)
+        parts = () if declared is None else parts_of(declared.observations)
+        return () if are_flat(parts) else parts
 
     def _declared(
         self, name: str, num_features: int, num_actions: int, own: object
@@ -180,12 +189,14 @@ class DeclaredBranches:
         """
         Return the parts of the observations of rows with these widths, such as (("map", 64),).
 
+        Entities have their number before them, as a part of its own.
+
         Returns none if the guest declares none, or if behaviors of these widths have different
         parts.
         """
         fit = fitting(self.behaviors or self._of_runs, num_features, num_actions).values()
         found = {
-            tuple((name, part.size) for name, part in zip(names_of(parts), parts, strict=True))
+            tuple((field.name, field.size) for field in fields_of(parts_of(parts)))
             for parts in (one.observations for one in fit)
         }
         return found.pop() if len(found) == 1 else ()

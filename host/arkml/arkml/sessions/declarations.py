@@ -17,6 +17,7 @@ from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSpec
+from arkml.hive.protocol.parts import WHITE, Kind, Part, parts_fault
 from arkml.hive.protocol.settings import MAX_CHOICES
 
 ANY = "*"
@@ -51,14 +52,30 @@ class PartDeclared(_Strict, frozen=True):
 
     shape: Annotated[list[_Count], msgspec.Meta(min_length=1, max_length=8)]
     name: _Name | None = None
-    low: Bound = -math.inf
-    high: Bound = math.inf
+    kind: Kind = "vector"
+    categories: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
+    low: Bound | None = None
+    high: Bound | None = None
     type: Literal["default", "goal"] = "default"
 
     @property
-    def size(self) -> int:
+    def width(self) -> int:
         """The number of features."""
-        return math.prod(self.shape)
+        return self.part("").width
+
+    @property
+    def bounds(self) -> tuple[Bound, Bound]:
+        """The declared bounds of the values, or those that follow from the kind."""
+        low, high = -math.inf, math.inf
+        if self.kind == "image":
+            low, high = 0.0, WHITE
+        elif self.categories:
+            low, high = 0.0, self.categories - 1.0
+        return low if self.low is None else self.low, high if self.high is None else self.high
+
+    def part(self, name: str) -> Part:
+        """Return the part that this is, under its name."""
+        return Part(name, tuple(self.shape), self.kind, self.categories or 0)
 
 
 class ActionsDeclared(_Strict, frozen=True):
@@ -108,7 +125,7 @@ class BehaviorDeclared(_Strict, frozen=True):
     @property
     def num_features(self) -> int | None:
         """The number of features of all parts, None without parts."""
-        return sum(part.size for part in self.observations) if self.observations else None
+        return sum(part.width for part in self.observations) if self.observations else None
 
     def require_fit(self, where: str, num_features: int, num_actions: int) -> None:
         """Raise InvalidSpec, which begins with `where`, if it contradicts the widths of a row."""
@@ -249,11 +266,6 @@ def bounds_of(
     return bounds[0], bounds[1]
 
 
-def names_of(parts: Sequence[PartDeclared]) -> list[str]:
-    """Return the name of each part; the third part, for example, is `obs_2` without a name."""
-    return [part.name or f"obs_{place}" for place, part in enumerate(parts)]
-
-
 def _contents(path: Path) -> bytes:
     try:
         return read_file(path)
@@ -274,12 +286,17 @@ def _require_once(pairs: list[tuple[str, Any]]) -> None:
         keys.add(key)
 
 
-def _require_parts(parts: Sequence[PartDeclared], where: str) -> None:
-    names = names_of(parts)
-    if len(set(names)) < len(names):
-        raise InvalidSpec(f"{where}: two observations have one name")
-    for name, part in zip(names, parts, strict=True):
-        bounds_of(part.low, part.high, part.size, f"{where}, observation {name!r}")
+def parts_of(declared: Sequence[PartDeclared]) -> tuple[Part, ...]:
+    """Return the parts of a row under their names; the third is `obs_2` without one of its own."""
+    return tuple(part.part(part.name or f"obs_{place}") for place, part in enumerate(declared))
+
+
+def _require_parts(declared: Sequence[PartDeclared], where: str) -> None:
+    parts = parts_of(declared)
+    if fault := parts_fault(parts):
+        raise InvalidSpec(f"{where}: {fault}")
+    for part, one in zip(parts, declared, strict=True):
+        bounds_of(*one.bounds, part.size, f"{where}, observation {part.name!r}")
 
 
 def _converted(value: object, kind: type[Any], where: str) -> Any:

@@ -23,6 +23,7 @@ from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Count, WireStruct
 from arkml.learning.algorithm import Diverged, State
+from arkml.learning.encoders import count_numbers, encoded_width
 from arkml.learning.row_memory import available_memory
 
 log = SafeLogger(__name__)
@@ -178,6 +179,10 @@ class Checkpoints:
 
 def shaping_settings(settings: Settings) -> dict[str, Any]:
     """Return the settings that decide the shapes of a learner's tensors, as JSON values."""
+    later: dict[str, Any] = {"memory": settings.memory}  # left out by those that do without
+    if settings.parts:
+        later |= {"parts": [part.as_json() for part in settings.parts]}
+        later |= {"encoder": settings.encoder}
     return {
         "learner": settings.learner,
         "features": settings.features,
@@ -185,7 +190,7 @@ def shaping_settings(settings: Settings) -> dict[str, Any]:
         "branches": list(settings.branches),
         "hidden": settings.hidden,
         "layers": settings.layers,
-    } | ({"memory": settings.memory} if settings.memory else {})
+    } | {name: value for name, value in later.items() if value}
 
 
 def read_checkpoint(path: Path, settings: Settings | None = None) -> Checkpoint:
@@ -357,8 +362,9 @@ def _most_tensor_bytes(settings: Settings) -> int | None:
         return None
     outputs = 2 * settings.actions + sum(settings.branches)
     hidden = [settings.hidden] * settings.layers
-    widths = [settings.features + settings.actions, *hidden, outputs]
+    widths = [encoded_width(settings) + settings.actions, *hidden, outputs]
     network = sum((before + 1) * after for before, after in pairwise(widths))
+    network += count_numbers(settings)
     return 4 * _OWN_NETWORKS[settings.learner] * network + _MOST_OTHERS
 
 

@@ -52,8 +52,7 @@ class ChoiceGraph:
         self._index = graph.integers("choice_index", index)
         self._exists = graph.constant("choice_exists", places < sizes)
         self._axis = graph.integers("choice_axis", [2])
-        for name, value in _CONSTANTS.items():
-            graph.constant(name, value)
+        self._number = {name: graph.constant(name, value) for name, value in _CONSTANTS.items()}
 
     def choices(self, logits: str, ranks: str) -> str:
         """Add the choice of each branch, float32, [N, branches], by logits and epsilon `ranks`."""
@@ -62,7 +61,7 @@ class ChoiceGraph:
         scores = self._scores(logits, allowed)
         likeliest = graph.node("ArgMax", [scores], axis=2, keepdims=0)
         drawn = self._drawn(scores, allowed, ranks)
-        is_zero = graph.node("Equal", [ranks, "zero"])
+        is_zero = graph.node("Equal", [ranks, self._number["zero"]])
         chosen = graph.node("Where", [is_zero, likeliest, drawn])
         return graph.node("Cast", [chosen], to=1)
 
@@ -70,10 +69,10 @@ class ChoiceGraph:
         """Add 1 for each allowed choice, or for every one if a branch allows none; else 0."""
         graph = self._graph
         masks = graph.node("Gather", ["action_masks", self._index], axis=1)
-        open_ = graph.node("Greater", [masks, "half"])
+        open_ = graph.node("Greater", [masks, self._number["half"]])
         given = graph.node("Mul", [graph.node("Cast", [open_], to=1), self._exists])
         any_ = graph.node("ReduceMax", [given], axes=[2], keepdims=1)
-        none = graph.node("Sub", ["one", any_])
+        none = graph.node("Sub", [self._number["one"], any_])
         return graph.node("Max", [given, graph.node("Mul", [none, self._exists])])
 
     def _scores(self, logits: str, allowed: str) -> str:
@@ -81,10 +80,11 @@ class ChoiceGraph:
         graph = self._graph
         wide = graph.node("Gather", [logits, self._index], axis=1)
         is_number = graph.node("Equal", [wide, wide])
-        numbers = graph.node("Where", [is_number, wide, "zero"])
-        bounded = graph.node("Clip", [numbers, "smallest_logit", "largest_logit"])
-        is_allowed = graph.node("Greater", [allowed, "half"])
-        return graph.node("Where", [is_allowed, bounded, "impossible"])
+        numbers = graph.node("Where", [is_number, wide, self._number["zero"]])
+        bounds = [self._number[name] for name in ("smallest_logit", "largest_logit")]
+        bounded = graph.node("Clip", [numbers, *bounds])
+        is_allowed = graph.node("Greater", [allowed, self._number["half"]])
+        return graph.node("Where", [is_allowed, bounded, self._number["impossible"]])
 
     def _drawn(self, scores: str, allowed: str, ranks: str) -> str:
         """Add the choice at the quantile of epsilon, int64, [N, branches]."""
@@ -93,14 +93,14 @@ class ChoiceGraph:
         shares = graph.node("Mul", [graph.node("Softmax", [scores], axis=2), allowed])
         sums = self._sums(shares)
         total = graph.node("ReduceMax", [graph.node("Mul", [sums, allowed])], axes=[2])
-        normal = graph.node("Mul", [ranks, "root_half"])
-        double = graph.node("Add", [graph.node("Erf", [normal]), "one"])
-        quantile = graph.node("Mul", [double, "half"])
-        below = graph.node("Min", [quantile, "below_one"])
+        normal = graph.node("Mul", [ranks, self._number["root_half"]])
+        double = graph.node("Add", [graph.node("Erf", [normal]), self._number["one"]])
+        quantile = graph.node("Mul", [double, self._number["half"]])
+        below = graph.node("Min", [quantile, self._number["below_one"]])
         level = graph.node("Mul", [graph.node("Unsqueeze", [below, self._axis]), total])
         is_over = graph.node("Cast", [graph.node("Greater", [sums, level])], to=1)
         # 2 for an allowed choice over the level, 1 for any other allowed one, 0 for the rest.
-        rated = graph.node("Mul", [allowed, graph.node("Add", [is_over, "one"])])
+        rated = graph.node("Mul", [allowed, graph.node("Add", [is_over, self._number["one"]])])
         return graph.node("ArgMax", [rated], axis=2, keepdims=0)
 
     def _sums(self, shares: str) -> str:

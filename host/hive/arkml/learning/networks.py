@@ -96,7 +96,7 @@ class RecurrentUnit(NamedTuple):
     (arXiv:2303.06349).
 
     Attributes:
-        encoder: The layer, with a ReLU, by which the unit sees features: [F, hidden].
+        encoder: The layer, with a ReLU, by which the unit sees its inputs: [inputs, hidden].
         gates: The layer whose sigmoids are the gates: [hidden, memory / 2].
         taken: The layer whose hyperbolic tangents are taken in: [hidden, memory].
         angles: In radians, float32, [memory / 2].
@@ -109,9 +109,11 @@ class RecurrentUnit(NamedTuple):
     angles: Any
 
 
-def make_memory(random: np.random.Generator, settings: Settings) -> RecurrentUnit | list[Any]:
+def make_memory(
+    random: np.random.Generator, settings: Settings, inputs: int
+) -> RecurrentUnit | list[Any]:
     """
-    Return the memory of a run, an empty list for none.
+    Return the memory of a run with so many inputs, an empty list for none.
 
     The numbers are forgotten after so many steps as MEMORY_STEPS says, evenly by the logarithm
     (chrono initialization, arXiv:1804.11188). Their angles lie evenly between 0 and pi: what was
@@ -126,7 +128,7 @@ def make_memory(random: np.random.Generator, settings: Settings) -> RecurrentUni
     turns = np.arange(half) % _STILL > 0
     places = np.cumsum(turns) - random.random(half)
     angles = np.where(turns, np.pi * places / max(1, turns.sum()), 0.0)
-    (encoder,) = orthogonal_network(random, [settings.features, hidden], HIDDEN_GAIN)
+    (encoder,) = orthogonal_network(random, [inputs, hidden], HIDDEN_GAIN)
     return RecurrentUnit(
         encoder,
         Layer(_orthogonal(random, hidden, half, _GATE_GAIN), -np.log(steps)),

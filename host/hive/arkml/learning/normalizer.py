@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
+from arkml.hive.protocol.parts import Part
+from arkml.learning.feature_moments import FeatureMoments
 from arkml.learning.robust_moments import RESOLUTION, REWARD_REACH, RobustMoments, columns_of
 
 CLIP = 10.0
@@ -33,9 +35,6 @@ coarse beside the differences between actions: a pendulum takes half as many row
 
 REWARD_CLIP = 1_000.0
 """Bound of scaled rewards of one or more steps: a hundred deviations of discounted returns."""
-
-FEATURE_REACH = 30.0
-"""Deviations from the mean from which on a feature is an outlier."""
 
 _INVERSES = (2e-38, 1e37)  # float32 without subnormal numbers, which some devices take for 0
 
@@ -100,15 +99,17 @@ class Normalizer:
 
     `current` is the scaling that the policy and the updates use; only `adopt` changes it. It begins
     as the identity, with bounded rewards; without `active` it stays that, and rewards unbounded.
+    Features whose bounds a kind of part tells, such as the values of an image, are divided by these
+    from the beginning.
     """
 
-    def __init__(self, features: int, *, active: bool) -> None:
-        self.current = Scaling.identity(features)
+    def __init__(self, features: int, parts: Sequence[Part] = (), *, active: bool) -> None:
+        self._features = FeatureMoments(features, parts)
+        inverse = np.where(self._features.is_known, 1.0 / self._features.largest, 1.0)
+        self.current = Scaling(np.zeros(features, np.float32), inverse.astype(np.float32))
         if active:
             self.current = replace(self.current, reward_bound=REWARD_CLIP)
         self._active = active
-        self._features = RobustMoments(features, FEATURE_REACH)
-        self._is_whole = np.ones(features, bool)  # the features of which all values were
         self._returns = RobustMoments(1, REWARD_REACH)
 
     def observe(self, features: Floats, returns: Doubles) -> None:
@@ -121,18 +122,17 @@ class Normalizer:
             return
         self._features.add(features)
         self._returns.add(returns[:, None])
-        asked = np.flatnonzero(self._is_whole)
-        values = features[:, asked]
-        self._is_whole[asked] = (values == np.rint(values)).all(axis=0)
 
     def adopt(self) -> None:
         """Set `current` by the statistics so far. Call it when a policy is published."""
         if not self._active or self._features.count < 2:
             return
-        mean = self._features.mean
-        deviation = np.hypot(self._features.deviation, RESOLUTION * mean)
-        least = np.where(self._is_whole, LEAST_OF_WHOLE, 0.0)
-        inverse = 1.0 / np.where(deviation > 0.0, np.maximum(deviation, least), 1.0)
+        seen = self._features
+        mean = seen.mean
+        deviation = np.hypot(seen.deviation, RESOLUTION * mean)
+        least = np.where(seen.is_whole, LEAST_OF_WHOLE, 0.0)
+        divisor = np.where(deviation > 0.0, np.maximum(deviation, least), 1.0)
+        inverse = 1.0 / np.where(seen.is_known, seen.largest, divisor)
         spread = float(self._returns.deviation[0])
         self.current = Scaling(
             mean.astype(np.float32),
@@ -143,11 +143,8 @@ class Normalizer:
 
     def as_json(self) -> dict[str, Any]:
         """Return the whole state as JSON values."""
-        return {
-            "features": self._features.as_json(),
-            "returns": self._returns.as_json(),
-            "whole": self._is_whole.tolist(),
-        } | self.current.as_json()
+        returns = {"returns": self._returns.as_json()}
+        return self._features.as_json() | returns | self.current.as_json()
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """
@@ -158,11 +155,6 @@ class Normalizer:
         bound = REWARD_CLIP if self._active else math.inf
         width = len(self.current.mean)
         scaling = Scaling.from_json(values, width, bound)
-        # Checkpoints of earlier releases do not tell.
-        is_whole = np.array(values.get("whole", [False] * width), bool)
-        if is_whole.shape != (width,):
-            raise ValueError(f"{len(is_whole)} features are whole or not: expected {width}")
-        self._features.restore(values["features"])
+        self._features.restore(values)
         self._returns.restore(values["returns"])
-        self._is_whole = is_whole
         self.current = scaling

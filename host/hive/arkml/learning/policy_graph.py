@@ -21,9 +21,16 @@ ort = import_onnxruntime()
 TOLERANCE = 1e-5
 """Largest error of an exported model: absolute for numbers up to 1, relative above."""
 
+INNER = "/"
+"""What the names of tensors begin with that are neither inputs nor outputs."""
+
 _OPSET = 15  # the newest that Unity's runtimes before Sentis 2.6 take
 _IR_VERSION = 8
 _ROWS = 16
+
+
+Shapes = Mapping[str, int | tuple[int, ...]]
+"""The widths of inputs, or their shapes, without the rows."""
 
 
 class ExportWrong(HiveError):
@@ -36,8 +43,8 @@ class PolicyWeights(Protocol):
     def tensors(self) -> Tensors:
         """Return the weights that the graph reads, float32, by name."""
 
-    def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Add the nodes, and return the widths of inputs and of outputs by name."""
+    def build(self, graph: PolicyGraph) -> tuple[Shapes, Mapping[str, int]]:
+        """Add the nodes, and return the shapes of inputs and the widths of outputs by name."""
 
     def check(self, model: bytes) -> None:
         """Compare the answers of a model with the networks'. Raises ExportWrong."""
@@ -54,8 +61,9 @@ class PolicyTemplate:
     def filled(self, tensors: Tensors) -> bytes:
         """Return the file of a policy of these weights, unchecked."""
         for one in self._model.graph.initializer:
-            if one.name in tensors:
-                one.raw_data = np.asarray(tensors[one.name], "<f4").tobytes()
+            name = one.name.removeprefix(INNER)
+            if name in tensors:
+                one.raw_data = np.asarray(tensors[name], "<f4").tobytes()
         data: bytes = self._model.SerializeToString()
         return data
 
@@ -68,6 +76,8 @@ def to_onnx(weights: PolicyWeights) -> bytes:
 class PolicyGraph:
     """
     An ONNX graph under construction; its methods return names of tensors.
+
+    Those of inputs and outputs are whole; all others begin with INNER, as no name of a part does.
 
     `weights` are the weights that it takes as nodes read them, under their names.
     """
@@ -108,7 +118,7 @@ class PolicyGraph:
             The name of the output.
 
         """
-        name = name or f"{kind.lower()}_{len(self._nodes)}"
+        name = name or f"{INNER}{kind.lower()}_{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
@@ -193,21 +203,22 @@ class PolicyGraph:
             return tuple(source if width else "" for width in widths)
         place = len(self._nodes)
         sizes = self.integers(f"widths_{place}", wide)
-        names = [f"split_{place}_{part}" if width else "" for part, width in enumerate(widths)]
+        first = f"{INNER}split_{place}"
+        names = [f"{first}_{part}" if width else "" for part, width in enumerate(widths)]
         used = [name for name in names if name]
         self._nodes.append(helper.make_node("Split", [source, sizes], used, axis=1))
         return tuple(names)
 
-    def model(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Any:
+    def model(self, inputs: Shapes, outputs: Mapping[str, int]) -> Any:
         """
         Return the model as `onnx.ModelProto`, checked.
 
-        inputs, outputs: widths of float32, [N, width], by name.
+        inputs: widths of float32, [N, width], or shapes, [N, *shape], by name. outputs: widths.
         """
         graph = helper.make_graph(
             self._nodes,
             "policy",
-            [_port(name, width) for name, width in inputs.items()],
+            [_port(name, shape) for name, shape in inputs.items()],
             [_port(name, width) for name, width in outputs.items()],
             self._initializers,
         )
@@ -220,8 +231,10 @@ class PolicyGraph:
         return model
 
     def _add(self, name: str, values: Any) -> str:
-        self._initializers.append(numpy_helper.from_array(values, name))
-        return name
+        inner = INNER + name
+        if inner not in {one.name for one in self._initializers}:
+            self._initializers.append(numpy_helper.from_array(values, inner))
+        return inner
 
 
 def tensors_of(scaling: Scaling, networks: Mapping[str, Sequence[Layer]]) -> Tensors:
@@ -297,5 +310,6 @@ def require_close(name: str, actual: Floats, expected: Floats, largest: float) -
         )
 
 
-def _port(name: str, width: int) -> Any:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", width])
+def _port(name: str, shape: int | tuple[int, ...]) -> Any:
+    own = (shape,) if isinstance(shape, int) else shape
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", *own])

@@ -13,14 +13,18 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
+from arkml.hive.protocol.parts import fields_of
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
+from arkml.learning.encoder_graph import add_encoders, encoder_tensors, sample_rows, split_rows
+from arkml.learning.encoders import PLAIN, Views, encoded
 from arkml.learning.networks import RecurrentUnit, answer, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import (
     PolicyGraph,
+    Shapes,
     layer_tensors,
     require_close,
     run,
@@ -39,7 +43,15 @@ from arkml.learning.ppo_batches import (
     spread_of_returns,
 )
 from arkml.learning.ppo_plan import is_for_throughput
-from arkml.learning.ppo_state import Intake, RolloutRows, SavedPpo, Weights, first_state, rates_of
+from arkml.learning.ppo_state import (
+    Intake,
+    RolloutRows,
+    RowForm,
+    SavedPpo,
+    Weights,
+    first_state,
+    rates_of,
+)
 from arkml.learning.rollout_buffer import Rollout, RolloutBuffer, RolloutPace
 from arkml.learning.tensors import Tensors
 
@@ -81,7 +93,8 @@ class PpoWeights:
     """
     The weights of a policy of PPO and its normalization, copies that never change.
 
-    Both networks take the normalized features, with a ReLU between layers and none after the last.
+    Both networks take the normalized features, or what encoders see of them, with a ReLU between
+    layers and none after the last.
 
     Attributes:
         scaling: The scaling of features and rewards.
@@ -91,6 +104,8 @@ class PpoWeights:
         memory: What both remember, which their second layers take, None without.
         log_std: The logarithms of the deviations of the continuous actions: float32, [C].
         branches: The number of choices of each branch.
+        views: The parts of a row.
+        encoders: The encoders of these parts.
 
     """
 
@@ -100,6 +115,8 @@ class PpoWeights:
     log_std: Floats
     branches: tuple[int, ...]
     memory: RecurrentUnit | None = None
+    views: Views = PLAIN
+    encoders: tuple[Any, ...] = ()
 
     @property
     def memory_size(self) -> int:
@@ -117,7 +134,7 @@ class PpoWeights:
 
         observations: float32, [n, F]. memories: float32, [n, memory], before these rows.
         """
-        inputs = self.scaling.features(observations)
+        inputs = self._seen(observations)
         after = memories if self.memory is None else remembered(self.memory, inputs, memories)
         outputs, values = (answer(one, inputs, after) for one in (self.actor, self.critic))
         mean, logits = np.split(outputs, [len(self.log_std)], axis=1)
@@ -130,26 +147,33 @@ class PpoWeights:
             for name in ("encoder", "gates", "taken"):
                 tensors |= layer_tensors(name, getattr(self.memory, name))
             tensors |= {"cosine": np.cos(self.memory.angles), "sine": np.sin(self.memory.angles)}
+        tensors |= encoder_tensors(self.views, self.encoders, self.scaling)
         return tensors | {"deviation": np.exp(self.log_std)}
 
-    def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    def build(self, graph: PolicyGraph) -> tuple[Shapes, Mapping[str, int]]:
         """
         Add the nodes of the policy, with its normalization.
 
-        Inputs, float32: `observations`, [N, F]; `epsilon`, [N, A], standard normal numbers or
-        zeros; with branches `action_masks`, [N, choices of all branches], 1 for a choice that is
-        allowed and 0 for any other; and with memory `h_in`, [N, memory], the `h_out` of the
-        agent's row before, zeros where an episode begins. Outputs, float32: `raw_actions`, [N, A],
-        continuous actions mean + deviation * epsilon and then the number of the choice in each
-        branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1]; `values`, [N, 1], in
-        the guest's units of reward; and `h_out`.
+        Inputs, float32: `observations`, [N, F], or one for each part of a row by its name, [N,
+        *shape], with the number of entities as NAME_count, [N, 1]; `epsilon`, [N, A], standard
+        normal numbers or zeros; with branches `action_masks`, [N, choices of all branches], 1 for a
+        choice that is allowed and 0 for any other; and with memory `h_in`, [N, memory], the `h_out`
+        of the agent's row before, zeros where an episode begins. Outputs, float32: `raw_actions`,
+        [N, A], continuous actions mean + deviation * epsilon and then the number of the choice in
+        each branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1]; `values`, [N,
+        1], in the guest's units of reward; and `h_out`.
 
         The choice of a branch is the first whose cumulative probability is above the normal
         distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed
         choices have a probability; a branch without an allowed choice allows all of them.
         """
         continuous, branches = len(self.log_std), self.branches
-        inputs = graph.normalized("observations")
+        views = self.views
+        inputs = (
+            add_encoders(graph, views, self.encoders)
+            if views.parts
+            else graph.normalized("observations")
+        )
         after = graph.remembered(inputs, "h_in", "h_out") if self.memory else ""
         outputs = graph.layers(inputs, "actor", beside=after)
         mean, logits = graph.columns(outputs, (continuous, sum(branches)))
@@ -166,13 +190,16 @@ class PpoWeights:
         graph.node("Concat", raw, "raw_actions", axis=1)
         graph.node("Concat", clipped, "actions", axis=1)
         graph.values(graph.layers(inputs, "critic", beside=after))
-        widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
+        shapes: dict[str, int | tuple[int, ...]] = {"observations": len(self.scaling.mean)}
+        if views.parts:
+            shapes = {field.name: field.shape for field in fields_of(views.parts)}
+        shapes["epsilon"] = self.actions
         given = {"actions": self.actions, "raw_actions": self.actions, "values": 1}
         if branches:
-            widths["action_masks"] = sum(branches)
+            shapes["action_masks"] = sum(branches)
         if self.memory:
-            widths["h_in"] = given["h_out"] = self.memory_size
-        return widths, given
+            shapes["h_in"] = given["h_out"] = self.memory_size
+        return shapes, given
 
     def check(self, model: bytes, reference: ReferenceHeads | None = None) -> None:
         """
@@ -183,11 +210,12 @@ class PpoWeights:
         """
         continuous = len(self.log_std)
         observations, epsilon = samples(self.scaling, self.actions)
+        observations = sample_rows(self.views, observations)
         shape = (len(observations), self.memory_size)
         memories = np.asarray(np.random.default_rng(2).uniform(-1.0, 1.0, shape), np.float32)
         heads = (reference or self.heads)(observations, memories)
-        inputs = {"observations": observations, "epsilon": epsilon}
-        scaled = self.scaling.features(observations)
+        inputs = split_rows(self.views, observations) | {"epsilon": epsilon}
+        scaled = self._seen(observations)
         masks = np.ones((len(observations), sum(self.branches)), np.float32)
         if self.branches:
             masks[2:] = np.random.default_rng(1).random(masks[2:].shape) < 0.5
@@ -212,6 +240,12 @@ class PpoWeights:
             masks,
             epsilon[:, continuous:],
         )
+
+    def _seen(self, observations: Floats) -> Floats:
+        """Return what the networks take of observations, float32, [n, F]: float32, [n, inputs]."""
+        scaled = self.scaling.features(observations)
+        seen: Floats = encoded(np, self.views, self.encoders, scaled)
+        return seen
 
     def _magnitude(self, network: Sequence[Layer], inputs: Floats) -> float:
         """Return the scale of rounding errors of a network, and of memories within 1 of 0."""
@@ -326,6 +360,8 @@ class Ppo(CompiledAlgorithm):
             weights.log_std,
             self._settings.branches,
             weights.memory or None,
+            Views.of(self._settings),
+            tuple(weights.encoders),
         )
 
     def published(self, version: int) -> None:
@@ -433,13 +469,13 @@ class Ppo(CompiledAlgorithm):
         chunk = _empty_rows(settings, self._chunk)
         taken = (chunk.features, chunk.actions, chunk.allowed, chunk.memories)
         evaluated = (state.weights, *taken)
-        branches, wide = settings.branches, self._is_wide
+        form, wide = RowForm.of(settings), self._is_wide
         return (
-            self.compiled(partial(_load, "evaluate", branches), *evaluated, wide=wide),
-            self.compiled(partial(_load, "take_in", branches), *evaluated[:2], wide=wide)
+            self.compiled(partial(_load, "evaluate", form), *evaluated, wide=wide),
+            self.compiled(partial(_load, "take_in", form), *evaluated[:2], wide=wide)
             if settings.memory
             else None,
-            self.compiled(partial(_load, "make_updates", branches), *arguments, wide=wide),
+            self.compiled(partial(_load, "make_updates", form), *arguments, wide=wide),
         )
 
     def _adapt(self, divergence: float) -> None:
@@ -599,10 +635,10 @@ class Ppo(CompiledAlgorithm):
         return tagged
 
 
-def _load(name: str, branches: tuple[int, ...]) -> Any:
+def _load(name: str, form: RowForm) -> Any:
     from arkml.learning import ppo_update
 
-    return partial(getattr(ppo_update, name), branches)
+    return partial(getattr(ppo_update, name), form)
 
 
 def _empty_rows(settings: Settings, rows: int) -> RolloutRows:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.encoders import PLAIN, Views, encoded_width, make_encoders
 from arkml.learning.networks import (
     HIDDEN_GAIN,
     Network,
@@ -27,13 +28,31 @@ class Weights(NamedTuple):
     The outputs of `actor` are the means of the continuous actions, then the logits of the branches
     side by side. log_std: [continuous], the same at every row. `critic` has one output, in units of
     scaled rewards. The second layers of both take what `memory` remembers beside the outputs of the
-    first; it is an empty list without memory.
+    first; it is an empty list without memory. `encoders` are those of the parts of a row, whose
+    results the others take; none for a row of plain numbers.
     """
 
     actor: Any
     log_std: Any
     critic: Any
     memory: Any
+    encoders: Any
+
+
+class RowForm(NamedTuple):
+    """
+    The form of rows, an argument of compiled functions that decides what they compute.
+
+    branches: the number of choices of each branch. views: the parts of a row.
+    """
+
+    branches: tuple[int, ...] = ()
+    views: Views = PLAIN
+
+    @classmethod
+    def of(cls, settings: Settings) -> RowForm:
+        """Return the form of the rows of a run."""
+        return cls(settings.branches, Views.of(settings))
 
 
 class PpoState(NamedTuple):
@@ -123,17 +142,18 @@ def first_state(settings: Settings) -> PpoState:
         _network(random, settings, outputs, _ACTOR_GAIN),
         np.zeros(settings.continuous, np.float32),
         _network(random, settings, 1, _CRITIC_GAIN),
-        make_memory(random, settings),
+        make_memory(random, settings, encoded_width(settings)),
+        make_encoders(random, settings),
     )
     return PpoState(weights, *no_moments(weights), np.int32(0))
 
 
 def _network(random: np.random.Generator, settings: Settings, outputs: int, gain: float) -> Network:
     """Return a network whose second layer has the memory among its inputs."""
-    hidden = [settings.hidden] * settings.layers
+    hidden, inputs = [settings.hidden] * settings.layers, encoded_width(settings)
     if not settings.memory:
-        return orthogonal_network(random, [settings.features, *hidden, outputs], gain)
-    (first,) = orthogonal_network(random, [settings.features, settings.hidden], HIDDEN_GAIN)
+        return orthogonal_network(random, [inputs, *hidden, outputs], gain)
+    (first,) = orthogonal_network(random, [inputs, settings.hidden], HIDDEN_GAIN)
     rest = [settings.hidden + settings.memory, *hidden[1:], outputs]
     return [first, *orthogonal_network(random, rest, gain)]
 

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import optax
 
 from arkml.learning.algorithm import Layer
+from arkml.learning.encoders import encoded
 from arkml.learning.networks import AdamMoments, RecurrentUnit
-from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, Weights
+from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, RowForm, Weights
 from arkml.learning.updates import Updated, forward, repeat, step
 
 MASKED = -1e9
@@ -48,7 +49,7 @@ class PpoLosses(NamedTuple):
 
 
 def evaluate(
-    branches: tuple[int, ...],
+    form: RowForm,
     weights: Weights,
     features: Any,
     actions: Any,
@@ -57,24 +58,23 @@ def evaluate(
 ) -> tuple[Any, Any]:
     """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
     outputs, values = heads(
-        weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
+        form, weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
     )
-    log_probs, _ = score(branches, weights.log_std, outputs, actions, allowed)
+    log_probs, _ = score(form.branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
 
 
-def take_in(branches: tuple[int, ...], weights: Weights, features: Any) -> Intake:
+def take_in(form: RowForm, weights: Weights, features: Any) -> Intake:
     """
     Return what each row does to memories, whatever is remembered.
 
     Rows of any version are computed beside others thus.
     """
-    del branches
-    return _intake(weights.memory, features)
+    return _intake(weights.memory, encoded(jnp, form.views, weights.encoders, features))
 
 
 def make_updates(
-    branches: tuple[int, ...],
+    form: RowForm,
     state: PpoState,
     rows: RolloutRows,
     minibatches: Any,
@@ -86,7 +86,7 @@ def make_updates(
     Make an update from each of the first `count` minibatches.
 
     Args:
-        branches: The number of choices of each branch.
+        form: The form of the rows.
         state: The state before.
         rows: The rows of the rollout.
         minibatches: Indices of rows, -1 for padding: int32, [at least count, sequences, steps].
@@ -104,7 +104,7 @@ def make_updates(
         chosen = chosen._replace(
             memories=rows.memories[in_sequences], begins=rows.begins[in_sequences]
         )
-        state, losses = update(branches, state, chosen, places >= 0, rates)
+        state, losses = update(form, state, chosen, places >= 0, rates)
         is_last = number >= count - count // epochs
         losses = losses._replace(last_kl=jnp.where(is_last, epochs * losses.last_kl, 0.0))
         return state, losses, ()
@@ -113,12 +113,10 @@ def make_updates(
 
 
 def update(
-    branches: tuple[int, ...], state: PpoState, rows: RolloutRows, counts: Any, rates: PpoRates
+    form: RowForm, state: PpoState, rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[PpoState, PpoLosses]:
     """Make one update from a minibatch. Arguments as in `losses_of`."""
-    gradients, losses = jax.grad(losses_of, has_aux=True)(
-        state.weights, branches, rows, counts, rates
-    )
+    gradients, losses = jax.grad(losses_of, has_aux=True)(state.weights, form, rows, counts, rates)
     norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradients)))
     shrink = jnp.minimum(1.0, rates.max_gradient_norm / (norm + _NORM_EPSILON))
     gradients = jax.tree.map(lambda leaf: leaf * shrink, gradients)
@@ -130,14 +128,14 @@ def update(
 
 
 def losses_of(
-    weights: Weights, branches: tuple[int, ...], rows: RolloutRows, counts: Any, rates: PpoRates
+    weights: Weights, form: RowForm, rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[Any, PpoLosses]:
     """
     Return the loss of a minibatch, and its parts; the norm of gradients among them is 0 here.
 
     Args:
         weights: The networks.
-        branches: The number of choices of each branch.
+        form: The form of the rows.
         rows: The rows of the minibatch, by the steps of sequences: of memories and beginnings the
             first two axes are steps and sequences.
         counts: False for padding: bool, [B].
@@ -149,8 +147,10 @@ def losses_of(
     def mean(values: Any, of: Any = choosing) -> Any:
         return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
-    outputs, values = heads(weights, rows.features, partial(_in_sequences, rows))
-    log_probs, entropies = score(branches, weights.log_std, outputs, rows.actions, rows.allowed)
+    outputs, values = heads(form, weights, rows.features, partial(_in_sequences, rows))
+    log_probs, entropies = score(
+        form.branches, weights.log_std, outputs, rows.actions, rows.allowed
+    )
     change = log_probs - rows.log_probs
     ratio = jnp.exp(change)
     clipped = jnp.clip(ratio, 1.0 - rates.clip_range, 1.0 + rates.clip_range)
@@ -166,7 +166,9 @@ def losses_of(
     )
 
 
-def heads(weights: Weights, features: Any, remember: Callable[[Intake], Any]) -> tuple[Any, Any]:
+def heads(
+    form: RowForm, weights: Weights, features: Any, remember: Callable[[Intake], Any]
+) -> tuple[Any, Any]:
     """
     Return the outputs of the actor, [n, outputs], and values, [n].
 
@@ -174,12 +176,13 @@ def heads(weights: Weights, features: Any, remember: Callable[[Intake], Any]) ->
     after each row, [n, memory / 2], by what rows do to memories.
     """
     networks = (weights.actor, weights.critic)
+    seen = encoded(jnp, form.views, weights.encoders, features)
     if not weights.memory:
-        outputs, values = (forward(network, features) for network in networks)
+        outputs, values = (forward(network, seen) for network in networks)
     else:
-        after = remember(_intake(weights.memory, features))
+        after = remember(_intake(weights.memory, seen))
         outputs, values = (
-            forward(rest, jnp.concatenate([jax.nn.relu(linear(first, features)), *after], -1))
+            forward(rest, jnp.concatenate([jax.nn.relu(linear(first, seen)), *after], -1))
             for first, *rest in networks
         )
     return outputs, values[:, 0]

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from arkml.base.files import sync_directory, write_atomic
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
+from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.runs import DOCUMENT_NAME, MAX_NAMES, Best, RunInfo, RunRequest, Status
 from arkml.server.creators import Creator
 from arkml.server.hive_files import read_object
@@ -127,6 +129,17 @@ class Document:
         if tuple(branches) != own:
             raise HiveRefused(f"run {self.id} has {_listed(own)}, not {_listed(branches)}", 409)
 
+    def check_parts(self, parts: Sequence[Part]) -> None:
+        """Raise HiveRefused, which names the part, if the run has other parts of rows."""
+        own = self.request.settings.parts
+        for known, wanted in zip_longest(own, parts):
+            if known != wanted:
+                raise HiveRefused(
+                    f"run {self.id} was started with {_part(known)}, and now there is"
+                    f" {_part(wanted)}: start another run",
+                    409,
+                )
+
     def select_new_names(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         """Return the metric names that the run can add, and the reason for each refused one."""
         known = set(self.names)
@@ -217,6 +230,10 @@ def _checked_given(given: object) -> int:
     if type(given) is not int or not 0 <= given <= _MAX_SESSIONS:
         raise ValueError(f"{given!r} is not a number of sessions")
     return given
+
+
+def _part(part: Part | None) -> str:
+    return "no such part" if part is None else f"the part {part}"
 
 
 def _listed(branches: Sequence[int]) -> str:

@@ -299,6 +299,7 @@ class Hive:
                 settings = request.settings
                 run.document.check_widths(settings.features, settings.actions, 409)
                 run.document.check_branches(settings.branches)
+                run.document.check_parts(settings.parts)
                 run.lifecycle.require_time()
                 is_new = False
             elif request.on_conflict is OnConflict.JOIN and (newer := self._newer_one(request)):

@@ -7,6 +7,7 @@ from typing import Any
 
 from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
+from arkml.hive.protocol.parts import count_name
 from arkml.hive.protocol.settings import guest_settings
 from arkml.sessions.declarations import (
     ANY,
@@ -22,7 +23,7 @@ from arkml.sessions.declarations import (
     fitting,
     given_document,
     listed,
-    names_of,
+    parts_of,
     require_declared,
 )
 
@@ -147,8 +148,15 @@ def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actio
 
 
 def _parts(declared: BehaviorDeclared) -> tuple[ObservationPart, ...]:
-    parts = []
-    for name, part in zip(names_of(declared.observations), declared.observations, strict=True):
-        low, high = bounds_of(part.low, part.high, part.size, name)
-        parts.append(ObservationPart(name, tuple(part.shape), low, high, part.type == "goal"))
-    return tuple(parts)
+    shown = []
+    for part, one in zip(parts_of(declared.observations), declared.observations, strict=True):
+        if part.kind == "entities":
+            most = float(part.shape[0])
+            shown.append(ObservationPart(count_name(part.name), (1,), (0.0,), (most,)))
+        bounds = bounds_of(*one.bounds, part.size, part.name)
+        shown.append(
+            ObservationPart(
+                part.name, part.shape, *bounds, one.type == "goal", part.kind, part.categories
+            )
+        )
+    return tuple(shown)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.arrays import every
 from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
+from arkml.hive.protocol.parts import WHITE, Kind
 
 Bounds = tuple[float, ...]
 """Bounds, one for each value."""
 
+Values = npt.NDArray[Any]
+"""Values of a part of an observation: float32, or uint8 of an image."""
+
 _WHOLE = "obs_0"
+_FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,9 @@ class ObservationPart:
         low: Lower bound of each value.
         high: Upper bound of each value.
         is_goal: True for an observation of the type "goal".
+        kind: "vector", "entities", "grid" or "image". The number of entities that are there is a
+            part of its own, right before them.
+        categories: Of a grid of whole numbers: each is below this; else 0.
 
     """
 
@@ -39,17 +49,29 @@ class ObservationPart:
     low: Bounds
     high: Bounds
     is_goal: bool = False
+    kind: Kind = "vector"
+    categories: int = 0
 
     @property
     def size(self) -> int:
         """The number of features."""
         return math.prod(self.shape)
 
-    def reshape(self, observations: Floats) -> Floats:
-        """Return features, float32, [n, size], in the shape of this part: float32, [n, *shape]."""
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its values: uint8 of an image, else float32."""
+        return _BYTE if self.kind == "image" else _FLOAT
+
+    def reshape(self, observations: Floats) -> Values:
+        """
+        Return features, float32, [n, size], in shape and type of this part: [n, *shape].
+
+        Values of an image are rounded, and clipped to those from 0 to 255.
+        """
         if len(self.shape) == 1:  # it is as it should be
             return observations
-        return observations.reshape(len(observations), *self.shape)
+        values = observations.reshape(len(observations), *self.shape)
+        return _bytes_of(values) if self.kind == "image" else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +182,33 @@ class Spec:
         whole = ObservationPart(_WHOLE, (num_features,), *without)
         return Spec((whole,), Actions(num_actions, *ones))
 
-    def parts(self, observations: Floats) -> list[Floats]:
-        """Return features, float32, [n, num_features], by part, each [n, *shape]."""
+    def parts(self, observations: Floats) -> list[Values]:
+        """
+        Return features, float32, [n, num_features], by part, each [n, *shape].
+
+        Entities that are not there are zeros.
+        """
         if len(self.observations) == 1:
             return [self.observations[0].reshape(observations)]
         ends = np.cumsum([part.size for part in self.observations])[:-1]
         columns = np.split(observations, ends, axis=1)
-        by_part = zip(self.observations, columns, strict=True)
-        return [part.reshape(values) for part, values in by_part]
+        shaped: list[Values] = []
+        for place, part in enumerate(self.observations):
+            values = part.reshape(columns[place])
+            if part.kind == "entities":
+                values = _present(values, columns[place - 1])
+            shaped.append(values)
+        return shaped
+
+
+def _present(entities: Values, counts: Floats) -> Values:
+    """Return entities, [n, most, features], with zeros behind the first of them, [n, 1]."""
+    is_there = np.arange(entities.shape[1]) < counts
+    if is_there.all():
+        return entities
+    return np.where(is_there[:, :, None], entities, np.float32(0.0))
+
+
+def _bytes_of(values: Floats) -> Values:
+    with np.errstate(invalid="ignore"):  # NaN becomes any value
+        return np.rint(np.clip(values, 0.0, WHITE)).astype(np.uint8)

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-import msgspec
 from msgspec import Meta, field
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import ArkmlError, InvalidSettings
+from arkml.hive.protocol.parts import MOST_FEATURES, Part, are_flat, parts_fault
 from arkml.hive.protocol.wire import MAX_COUNT, WireStruct
 
 KEY = "arkml"
@@ -20,6 +20,8 @@ Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[str, ...] = get_args(Device)
 
 Pace = Literal["auto", "efficient", "throughput"]
+
+EncoderSize = Literal["small", "large"]
 
 MAX_SETTINGS_BYTES = 64 << 10
 """The most bytes that the settings of a run may take as JSON."""
@@ -45,10 +47,11 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         features: Number of features of a row.
         actions: Number of continuous actions, plus one for each branch.
         branches: Number of choices of each branch.
-        algorithm: Name of a learner, such as "sac"; "auto" is "ppo" with branches or memory and
-            "sac" without.
+        algorithm: Name of a learner, such as "sac"; "auto" is "ppo" with branches, memory or parts
+            and "sac" without.
         pace: What PPO learns for: from few rows ("efficient"), or from many in little time
             ("throughput"); "auto" decides by the number of agents.
+        encoder: The size of the networks by which PPO sees entities, grids and images.
         memory: Numbers that each agent remembers, by PPO.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
@@ -64,17 +67,19 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         sync: True runs in lockstep with one host.
         max_episode_steps: Steps after which the hosts cut episodes off, 0 for no limit; hosts set
             it.
+        parts: The parts of a row, if one of them is no vector; none for a row of plain numbers.
         other: Keys of a configuration that are not settings.
 
     """
 
-    features: Annotated[int, Meta(ge=1, le=1 << 16)]
+    features: Annotated[int, Meta(ge=1, le=MOST_FEATURES)]
     actions: Annotated[int, Meta(ge=1, le=1 << 12)]
     branches: tuple[Annotated[int, Meta(ge=1, le=1 << 12)], ...] = ()
     algorithm: Annotated[str, Meta(min_length=1, max_length=64)] = "auto"
     pace: Pace = "auto"
     hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
+    encoder: EncoderSize = "small"
     memory: Annotated[int, Meta(ge=0, le=1_024, multiple_of=2)] = 0
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     target_entropy: Annotated[float, Meta(ge=-20.0, le=0.6)] = 0.0
@@ -104,6 +109,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     device: Device = "auto"
     sync: bool = False
     max_episode_steps: Annotated[int, Meta(ge=0, le=MAX_COUNT)] = 0
+    parts: Annotated[tuple[Part, ...], Meta(max_length=256)] = ()
     other: dict[str, Any] = field(default_factory=dict)
 
     refusal: ClassVar[type[ArkmlError]] = InvalidSettings
@@ -113,7 +119,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         Raise InvalidSettings for values that do not go together.
 
         The replay buffer has to hold the rows that learning begins with, the actions have to
-        contain the branches, and SAC takes none.
+        contain the branches, the parts have to make up a row, and SAC takes none of both.
         """
         if self.memory_min_size > self.memory_max_size:
             raise InvalidSettings(
@@ -140,12 +146,31 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
                 f'memory is {self.memory}, and algorithm is "sac", which learns without: use "ppo"'
             )
 
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if not self.parts:
+            return
+        fault, width = parts_fault(self.parts), sum(part.width for part in self.parts)
+        if not fault and width != self.features:
+            fault = f"they have {width} features, and the guest has {self.features}"
+        if not fault and are_flat(self.parts):
+            fault = "all of them are vectors, which needs no parts"
+        if fault:
+            raise InvalidSettings(f"parts: {fault}")
+        if self.learner == "sac":
+            part = next(part for part in self.parts if part.kind != "vector")
+            raise InvalidSettings(
+                f'algorithm is "sac", which takes plain numbers, and the guest declares {part.name}'
+                f' as {part.kind}: use "ppo"'
+            )
+
     @property
     def learner(self) -> str:
         """The name of the learner, with "auto" resolved."""
         if self.algorithm != "auto":
             return self.algorithm
-        return "ppo" if self.branches or self.memory else "sac"
+        return "ppo" if self.branches or self.memory or self.parts else "sac"
 
     @property
     def continuous(self) -> int:
@@ -157,7 +182,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         Return settings with other values, as a person or a guest wrote them.
 
         Unknown keys are kept in `other`. Raises InvalidSettings, also for keys of earlier versions
-        and for a change of `features` or `actions`, which the guest determines.
+        and for a change of what the guest determines: `features`, `actions`, `branches`, `parts`.
         """
         if not isinstance(values, Mapping):
             raise InvalidSettings(f'"{KEY}" is {cut_repr(values)}: it takes an object of settings')
@@ -167,7 +192,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
                     f"{name} is not used any more: write updates_per_row, the updates for each row"
                     " (8 rows per update are 0.125)"
                 )
-        widths = ("features", "actions", "branches")
+        widths = ("features", "actions", "branches", "parts")
         for name in widths:
             decided, value = getattr(self, name), values.get(name)
             if name in values and (tuple(value) if isinstance(value, list) else value) != decided:
@@ -176,7 +201,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         known = set(self.__struct_fields__) - {*widths, "max_episode_steps", "other"}
         settings = {name: value for name, value in values.items() if name in known}
         rest = {n: v for n, v in values.items() if n not in known and n not in widths}
-        before = msgspec.structs.asdict(self)
+        before = self.as_json()
         return Settings.from_json(before | settings | {"other": {**self.other, **rest}})
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Decision
+from arkml.envs.core.specs import ObservationPart, Spec, Values
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     BehaviorName,
@@ -18,6 +20,7 @@ from arkml.envs.llapi.base_env import (
     ObservationType,
     TerminalSteps,
 )
+from arkml.hive.protocol.parts import WHITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,7 @@ def behavior_spec(behavior: Behavior) -> BehaviorSpec:
     """Return the ML-Agents spec of a behavior."""
     seen = [
         ObservationSpec(
-            part.shape,
-            (DimensionProperty.NONE,) * len(part.shape),
+            *_form(part),
             ObservationType.GOAL_SIGNAL if part.is_goal else ObservationType.DEFAULT,
             part.name,
         )
@@ -52,24 +54,59 @@ def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps
     observations, rewards, agents = decision.observations, decision.rewards, decision.agents
     if not len(over):
         masks = list(decision.masks) or None
-        parts = declared.parts(observations)
+        parts = _shown(declared, observations)
         return DecisionSteps(parts, rewards, agents, masks, *_groups(len(agents))), met.none_ended
     live = (~ended).nonzero()[0]
     deciding = DecisionSteps(
-        declared.parts(observations.take(live, 0)),
+        _shown(declared, observations.take(live, 0)),
         rewards[live],
         agents[live],
         [masks.take(live, 0) for masks in decision.masks] or None if len(live) else None,
         *_groups(len(live)),
     )
     terminal = TerminalSteps(
-        declared.parts(observations.take(over, 0)),
+        _shown(declared, observations.take(over, 0)),
         rewards[over],
         decision.truncated[over],
         agents[over],
         *_groups(len(over)),
     )
     return deciding, terminal
+
+
+def _form(part: ObservationPart) -> tuple[tuple[int, ...], tuple[DimensionProperty, ...]]:
+    """
+    Return the shape of a part in ML-Agents, and the properties of its dimensions.
+
+    Grids and images have their channels first, as in its releases from 20 on, and entities are of a
+    variable number, where rows of zeros stand for those that are not there.
+    """
+    if part.kind == "entities":
+        return part.shape, (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
+    if part.kind in ("grid", "image"):
+        height, width, *channels = part.shape
+        along = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
+        first = part.categories or channels[0]
+        return (first, height, width), (DimensionProperty.NONE, along, along)
+    return part.shape, (DimensionProperty.NONE,) * len(part.shape)
+
+
+def _shown(spec: Spec, observations: Floats) -> list[Floats]:
+    """Return observations, float32, [n, num_features], by part in the shapes of `_form`."""
+    return [
+        _as_shown(part, values)
+        for part, values in zip(spec.observations, spec.parts(observations), strict=True)
+    ]
+
+
+def _as_shown(part: ObservationPart, values: Values) -> Floats:
+    if part.kind == "image":  # as its compressed observations, from 0 to 1
+        values = values * np.float32(1.0 / WHITE)
+    elif part.categories:
+        values = (values[..., None] == np.arange(part.categories)).astype(np.float32)
+    if part.kind in ("grid", "image"):
+        values = np.ascontiguousarray(np.moveaxis(values, -1, 1))
+    return values
 
 
 def _groups(count: int) -> tuple[Any, Any]:

@@ -1,0 +1,150 @@
+"""The parts of an observation, and what a learner makes of each by its kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
+
+from arkml.hive.protocol.wire import WireStruct
+
+Kind = Literal["vector", "entities", "grid", "image"]
+
+MOST_FEATURES = 1 << 16
+"""The most features of a row."""
+
+WHITE = 255.0
+"""The largest value of an image."""
+
+_MOST_ENTITIES = 1_024  # attention compares each with all others
+_RANKS = {"entities": (2, "[most, features]"), "image": (3, "[height, width, channels]")}
+_CELLS = "[height, width]"
+
+RESERVED = frozenset(
+    ("action_masks", "actions", "epsilon", "h_in", "h_out", "raw_actions", "values")
+)
+"""Names that inputs and outputs of a policy have beside its parts."""
+
+_INNER = "/"  # what the names of other tensors begin with
+
+
+class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
+    """
+    Consecutive features of a row that belong together.
+
+    Attributes:
+        name: The name, unique among the parts of a row.
+        shape: Its shape in C order: of entities the most of them and the features of each; of a
+            grid height, width and channels; of an image the same.
+        kind: "vector" for numbers in any order; "entities" for things of one kind, whose order
+            means nothing; "grid" for cells; "image" for values from 0 to 255.
+        categories: Each cell of the grid, [height, width], is a whole number below this; 0 for a
+            grid of other numbers.
+
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    shape: Annotated[tuple[Annotated[int, Meta(ge=1, le=MOST_FEATURES)], ...], Meta(min_length=1)]
+    kind: Kind = "vector"
+    categories: Annotated[int, Meta(ge=0, le=256)] = 0
+
+    def __str__(self) -> str:
+        """Return name, kind and shape, such as "tiles entities [20, 6]"."""
+        kind = "" if self.kind == "vector" else f"{self.kind} "
+        of = f" of {self.categories} categories" if self.categories else ""
+        return f"{self.name} {kind}{list(self.shape)}{of}"
+
+    @property
+    def size(self) -> int:
+        """The product of the shape."""
+        return math.prod(self.shape)
+
+    @property
+    def width(self) -> int:
+        """The features that it takes: its values, and before those of entities their number."""
+        return self.size + (self.kind == "entities")
+
+    @property
+    def fault(self) -> str:
+        """The sentence that refuses its shape, or empty."""
+        if self.width > MOST_FEATURES:
+            shown = " x ".join(map(str, self.shape))
+            return f"it has {shown} values, and a row has {MOST_FEATURES:,} features at most"
+        if self.categories and self.kind != "grid":
+            return f'categories is {self.categories}: only a part of the kind "grid" has some'
+        rank, form = _RANKS.get(self.kind, (len(self.shape), ""))
+        if self.kind == "grid":
+            rank, form = (2, _CELLS) if self.categories else (3, _RANKS["image"][1])
+        if len(self.shape) != rank:
+            return f"the kind {self.kind!r} has a shape {form}, not {list(self.shape)}"
+        if self.kind == "entities" and self.shape[0] > _MOST_ENTITIES:
+            return f"it has {self.shape[0]} entities, and may have {_MOST_ENTITIES}"
+        return ""
+
+
+class Field(NamedTuple):
+    """
+    What one input of a policy takes of a row.
+
+    Attributes:
+        name: The name of the part, with "_count" for the number of its entities.
+        shape: The shape of the values of one row.
+        start: The first of its features.
+        part: The part.
+        is_count: True for the number of entities.
+
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    part: Part
+    is_count: bool = False
+
+    @property
+    def size(self) -> int:
+        """The product of the shape."""
+        return math.prod(self.shape)
+
+    @property
+    def columns(self) -> slice:
+        """Its features in a row."""
+        return slice(self.start, self.start + self.size)
+
+
+def count_name(name: str) -> str:
+    """Return the name of the number of entities that a part of this name has."""
+    return f"{name}_count"
+
+
+def fields_of(parts: Iterable[Part]) -> list[Field]:
+    """Return the fields of rows with these parts, in the order of the row."""
+    fields, start = [], 0
+    for part in parts:
+        if part.kind == "entities":
+            fields.append(Field(count_name(part.name), (1,), start, part, is_count=True))
+            start += 1
+        fields.append(Field(part.name, part.shape, start, part))
+        start += part.size
+    return fields
+
+
+def are_flat(parts: Iterable[Part]) -> bool:
+    """Return whether all parts are vectors, which a learner takes as the row that they are."""
+    return all(part.kind == "vector" for part in parts)
+
+
+def parts_fault(parts: Sequence[Part]) -> str:
+    """Return the sentence that refuses parts, or empty."""
+    for part in parts:
+        if part.fault:
+            return f"observation {part.name!r}: {part.fault}"
+    names = [field.name for field in fields_of(parts)]
+    if len(set(names)) < len(names):
+        return "two observations have one name"
+    taken = [name for name in names if name in RESERVED or name.startswith(_INNER)]
+    if taken and not are_flat(parts):
+        return f"observation {taken[0]!r} has a name that a policy has for something else"
+    return ""

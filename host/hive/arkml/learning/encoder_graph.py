@@ -1,0 +1,198 @@
+"""Encoders of entities, grids and images as nodes of ONNX, with an input for each part of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from arkml.batches import Floats
+from arkml.hive.protocol.parts import WHITE, Field, fields_of
+from arkml.learning.encoders import (
+    ABSENT,
+    EntityEncoder,
+    MapEncoder,
+    Views,
+    convolutions,
+    heads_of,
+    middles,
+)
+from arkml.learning.normalizer import CLIP, Scaling
+from arkml.learning.policy_graph import PolicyGraph, layer_tensors
+from arkml.learning.tensors import Tensors
+
+_IMAGE_FIRST, _IMAGE_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
+
+
+def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -> str:
+    """
+    Add what `encoders.encoded` computes, by the weights of `encoder_tensors`.
+
+    Its inputs are the fields of the parts under their names, float32, [N, *shape]. Returns the name
+    of the output: float32, [N, encoded_width].
+    """
+    plain = []
+    for field in views.plain:
+        flat = graph.node("Flatten", [field.name], axis=1)
+        plain.append(_normalized(graph, field, flat))
+    seen = [_joined(graph, plain)] if plain else []
+    beside = seen[0] if seen else ""
+    for field, encoder in zip(views.encoded, encoders, strict=True):
+        if isinstance(encoder, EntityEncoder):
+            seen.append(_attended(graph, field, encoder, beside))
+        else:
+            seen.append(_mapped(graph, views, field))
+    return _joined(graph, seen)
+
+
+def encoder_tensors(views: Views, encoders: Sequence[object], scaling: Scaling) -> Tensors:
+    """Return the weights that `add_encoders` reads, with the scaling of each field."""
+    tensors: Tensors = {}
+    for field in fields_of(views.parts):
+        per = field.size if field in views.plain else field.shape[-1]
+        if not field.part.categories or field in views.plain:
+            columns = slice(field.start, field.start + per)
+            tensors[f"{_name(field)}_mean"] = scaling.mean[columns]
+            tensors[f"{_name(field)}_inverse"] = scaling.inverse[columns]
+    for field, encoder in zip(views.encoded, encoders, strict=True):
+        name = _name(field)
+        if isinstance(encoder, EntityEncoder):
+            width = field.shape[1]
+            tensors[f"{name}_seen_own"] = encoder.seen.weight[:width]
+            tensors[f"{name}_seen_shared"] = encoder.seen.weight[width:]
+            tensors[f"{name}_seen_bias"] = encoder.seen.bias
+            for part in EntityEncoder._fields[1:]:
+                tensors |= layer_tensors(f"{name}_{part}", getattr(encoder, part))
+        elif isinstance(encoder, MapEncoder):
+            layers = zip(convolutions(views, field.part), encoder.convolutions, strict=True)
+            for number, ((window, _, filters), layer) in enumerate(layers):
+                by_place = layer.weight.reshape(window, window, -1, filters)
+                tensors[f"{name}_{number}_weight"] = by_place.transpose(3, 2, 0, 1)
+                tensors[f"{name}_{number}_bias"] = layer.bias
+            tensors |= layer_tensors(f"{name}_last", encoder.last)
+    return tensors
+
+
+def split_rows(views: Views, observations: Floats) -> dict[str, Floats]:
+    """Return the inputs of a policy by name, of observations: float32, [n, F]."""
+    if not views.parts:
+        return {"observations": observations}
+    return {
+        field.name: observations[:, field.columns].reshape(-1, *field.shape)
+        for field in fields_of(views.parts)
+    }
+
+
+def sample_rows(views: Views, observations: Floats) -> Floats:
+    """
+    Return observations, float32, [n, F], whose numbers fit the kinds of their parts.
+
+    Counts of entities go from none to all; categories and values of images are in their bounds.
+    """
+    rows = observations.copy()
+    for field in fields_of(views.parts):
+        values = rows[:, field.columns]
+        if field.is_count:
+            values[:, 0] = np.linspace(0, field.part.shape[0], len(rows)).round()
+        elif field.part.categories:
+            values[...] = np.abs(values * 1e3).round() % field.part.categories
+        elif field.part.kind == "image":
+            values[...] = np.abs(values).round() % (WHITE + 1)
+    return rows
+
+
+def _name(field: Field) -> str:
+    """Return what the names of the weights of a field begin with."""
+    return f"from_{field.start}"
+
+
+def _normalized(graph: PolicyGraph, field: Field, values: str) -> str:
+    """Add the normalization of the last dimension of values."""
+    name = _name(field)
+    shifted = graph.node("Sub", [values, graph.weight(f"{name}_mean")])
+    scaled = graph.node("Mul", [shifted, graph.weight(f"{name}_inverse")])
+    low, high = (0.0, 1.0) if field.part.kind == "image" else (-CLIP, CLIP)
+    bounds = [graph.constant(f"low_{low:g}", low), graph.constant(f"high_{high:g}", high)]
+    return graph.node("Clip", [scaled, *bounds])
+
+
+def _joined(graph: PolicyGraph, sources: Sequence[str]) -> str:
+    return sources[0] if len(sources) == 1 else graph.node("Concat", sources, axis=1)
+
+
+def _linear(graph: PolicyGraph, source: str, name: str) -> str:
+    """Add a linear layer of the last dimension, whatever the others are."""
+    product = graph.node("MatMul", [source, graph.weight(f"{name}_weight")])
+    return graph.node("Add", [product, graph.weight(f"{name}_bias")])
+
+
+def _attended(graph: PolicyGraph, field: Field, encoder: EntityEncoder, beside: str) -> str:
+    name, (most, _) = _name(field), field.shape
+    hidden, heads = len(encoder.asks.bias), heads_of(encoder)
+    one = graph.integers("second", [1])
+    own = graph.node(
+        "MatMul", [_normalized(graph, field, field.name), graph.weight(f"{name}_seen_own")]
+    )
+    shared = graph.node(
+        "Gemm", [beside, graph.weight(f"{name}_seen_shared"), graph.weight(f"{name}_seen_bias")]
+    )
+    shared = graph.node("Unsqueeze", [shared, one])
+    seen = graph.node("Relu", [graph.node("Add", [own, shared])])
+    is_there = graph.node(
+        "Less", [graph.constant(f"{name}_middles", middles(most)), _count(graph, field)]
+    )
+
+    by_head = graph.integers(f"{name}_by_head", [0, most, heads, hidden // heads])
+    asks, answers, gives = (
+        graph.node(
+            "Transpose",
+            [graph.node("Reshape", [_linear(graph, seen, f"{name}_{part}"), by_head])],
+            perm=order,
+        )
+        for part, order in (
+            ("asks", [0, 2, 1, 3]),
+            ("answers", [0, 2, 3, 1]),
+            ("gives", [0, 2, 1, 3]),
+        )
+    )
+    scale = graph.constant(f"{name}_scale", (hidden // heads) ** -0.5)
+    scores = graph.node("Mul", [graph.node("MatMul", [asks, answers]), scale])
+    to_all = graph.node("Unsqueeze", [is_there, graph.integers("second_and_third", [1, 2])])
+    scores = graph.node("Where", [to_all, scores, graph.constant("absent", ABSENT)])
+    found = graph.node("MatMul", [graph.node("Softmax", [scores], axis=-1), gives])
+    found = graph.node("Transpose", [found], perm=[0, 2, 1, 3])
+    found = graph.node("Reshape", [found, graph.integers(f"{name}_joined", [0, most, hidden])])
+    seen = graph.node("Add", [seen, _linear(graph, found, f"{name}_taken")])
+    inner = graph.node("Relu", [_linear(graph, seen, f"{name}_inner")])
+    seen = graph.node("Add", [seen, _linear(graph, inner, f"{name}_outer")])
+    there = graph.node("Cast", [is_there], to=1)
+    there = graph.node("Unsqueeze", [there, graph.integers("third", [2])])
+    total = graph.node("ReduceSum", [graph.node("Mul", [seen, there]), one], keepdims=0)
+    count = graph.node("ReduceSum", [there, one], keepdims=0)
+    return graph.node("Div", [total, graph.node("Max", [count, graph.constant("one", 1.0)])])
+
+
+def _count(graph: PolicyGraph, field: Field) -> str:
+    """Add the number of entities that are there, as a share of the most: float32, [N, 1]."""
+    count = next(one for one in fields_of([field.part]) if one.is_count)
+    return _normalized(graph, count._replace(start=field.start - 1), count.name)
+
+
+def _mapped(graph: PolicyGraph, views: Views, field: Field) -> str:
+    name, part = _name(field), field.part
+    if part.categories:
+        numbers = graph.constant(f"{name}_numbers", np.arange(part.categories, dtype=np.float32))
+        cells = graph.node("Round", [field.name])
+        cells = graph.node("Unsqueeze", [cells, graph.integers("fourth", [3])])
+        values = graph.node("Cast", [graph.node("Equal", [cells, numbers])], to=1)
+    else:
+        values = _normalized(graph, field, field.name)
+    values = graph.node("Transpose", [values], perm=_IMAGE_FIRST)
+    for number, (window, step, _) in enumerate(convolutions(views, part)):
+        weights = [graph.weight(f"{name}_{number}_{kind}") for kind in ("weight", "bias")]
+        values = graph.node(
+            "Conv", [values, *weights], kernel_shape=[window] * 2, strides=[step] * 2
+        )
+        values = graph.node("Relu", [values])
+    values = graph.node("Transpose", [values], perm=_IMAGE_LAST)
+    return graph.node("Relu", [graph.linear(graph.node("Flatten", [values]), f"{name}_last")])

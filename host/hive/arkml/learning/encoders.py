@@ -1,0 +1,279 @@
+"""
+Encoders of entities, grids and images: what networks see of rows that have such parts.
+
+A part becomes `hidden` numbers, beside the features of all vectors. Actor, critic and memory take
+the same ones. Each function is given numpy or jax.numpy, and computes the same with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from arkml.batches import Floats
+from arkml.hive.protocol.parts import Field, Part, fields_of
+from arkml.hive.protocol.settings import EncoderSize, Settings
+from arkml.learning.algorithm import Layer
+from arkml.learning.networks import HIDDEN_GAIN, orthogonal_network
+
+_HEADS = 4  # of attention, or as many as share its numbers evenly
+
+ABSENT = -1e9
+"""Score of an entity that is not there: its share of attention is exactly 0 in float32."""
+
+_SCORE_GAIN = 1.0
+_ADDED_GAIN = 0.1  # what is added to an entity at first, beside itself
+
+
+class Convolution(NamedTuple):
+    """A layer of a small network over cells: its window and its step are squares."""
+
+    window: int
+    step: int
+    filters: int
+
+
+_CELLS = {
+    "small": (Convolution(3, 1, 16),),
+    "large": (Convolution(3, 1, 32), Convolution(3, 1, 64)),
+}
+_PIXELS = {  # those of Mnih et al. 2013 and 2015
+    "small": (Convolution(8, 4, 16), Convolution(4, 2, 32)),
+    "large": (Convolution(8, 4, 32), Convolution(4, 2, 64), Convolution(3, 1, 64)),
+}
+
+
+class Views(NamedTuple):
+    """
+    What encoders see: the parts of a row, and the size of their networks.
+
+    It is an argument of compiled functions that decides what they compute.
+    """
+
+    parts: tuple[Part, ...] = ()
+    size: EncoderSize = "small"
+
+    @classmethod
+    def of(cls, settings: Settings) -> Views:
+        """Return the views of a run."""
+        return cls(settings.parts, settings.encoder)
+
+    @property
+    def plain(self) -> list[Field]:
+        """The fields that are seen as they are: vectors, and the numbers of entities."""
+        return [f for f in fields_of(self.parts) if f.is_count or f.part.kind == "vector"]
+
+    @property
+    def encoded(self) -> list[Field]:
+        """The fields that have an encoder."""
+        return [f for f in fields_of(self.parts) if not (f.is_count or f.part.kind == "vector")]
+
+
+PLAIN = Views()
+"""Rows of plain numbers."""
+
+
+class EntityEncoder(NamedTuple):
+    """
+    Attention among entities, and the mean of those that are there.
+
+    Attributes:
+        seen: The layer, with a ReLU, by which an entity is seen, beside the plain features of its
+            row: [features + plain, hidden].
+        asks, answers, gives: The layers of attention: [hidden, hidden] each.
+        taken: The layer of what attention adds: [hidden, hidden].
+        inner, outer: The layers, with a ReLU between them, of what is added then.
+
+    """
+
+    seen: Layer
+    asks: Layer
+    answers: Layer
+    gives: Layer
+    taken: Layer
+    inner: Layer
+    outer: Layer
+
+
+class MapEncoder(NamedTuple):
+    """Convolutions over a grid or an image, each with a ReLU, and a layer of all their outputs."""
+
+    convolutions: list[Layer]
+    last: Layer
+
+
+def make_encoders(random: np.random.Generator, settings: Settings) -> list[Any]:
+    """Return the encoders of a run, in the order of its parts; none for plain rows."""
+    made: list[Any] = []
+    for field, forms in _all_forms(settings):
+        layers = [
+            orthogonal_network(random, [inputs, outputs], gain)[0]
+            for inputs, outputs, gain in forms
+        ]
+        if field.part.kind == "entities":
+            made.append(EntityEncoder(*layers))
+        else:
+            made.append(MapEncoder(layers[:-1], layers[-1]))
+    return made
+
+
+def count_numbers(settings: Settings) -> int:
+    """Return how many numbers the encoders of a run have."""
+    every = (form for _, forms in _all_forms(settings) for form in forms)
+    return sum((form.inputs + 1) * form.outputs for form in every)
+
+
+def encoded_width(settings: Settings) -> int:
+    """Return the number of inputs of actor, critic and memory."""
+    if not settings.parts:
+        return settings.features
+    views = Views.of(settings)
+    plain = sum(field.size for field in views.plain)
+    return plain + settings.hidden * len(views.encoded)
+
+
+def encoded(xp: Any, views: Views, encoders: Sequence[Any], features: Any) -> Any:
+    """
+    Return what networks see of rows: float32, [n, encoded_width].
+
+    Args:
+        xp: numpy, or jax.numpy.
+        views: The parts of a row.
+        encoders: The result of `make_encoders`, trained or not.
+        features: Normalized: float32, [n, F].
+
+    """
+    if not views.parts:
+        return features
+    plain = [features[:, field.columns] for field in views.plain]
+    beside = xp.concatenate(plain, -1) if plain else features[:, :0]
+    seen = [beside]
+    for field, encoder in zip(views.encoded, encoders, strict=True):
+        values = features[:, field.columns].reshape(-1, *field.shape)
+        if field.part.kind == "entities":
+            count = features[:, field.start - 1]
+            seen.append(_attended(xp, encoder, values, count, beside))
+        else:
+            seen.append(_mapped(xp, views, field.part, encoder, values))
+    return xp.concatenate(seen, -1)
+
+
+def convolutions(views: Views, part: Part) -> list[Convolution]:
+    """Return the convolutions over a part, whose windows fit into what they are over."""
+    height, width = part.shape[:2]
+    fitted = []
+    for window, step, filters in (_PIXELS if part.kind == "image" else _CELLS)[views.size]:
+        side = min(window, height, width)
+        one = Convolution(side, min(step, side), filters)
+        height, width = ((length - side) // one.step + 1 for length in (height, width))
+        fitted.append(one)
+    return fitted
+
+
+def _all_forms(settings: Settings) -> Iterator[tuple[Field, list[_Form]]]:
+    views = Views.of(settings)
+    plain = sum(field.size for field in views.plain)
+    for field in views.encoded:
+        yield field, _forms(views, field, plain, settings.hidden)
+
+
+class _Form(NamedTuple):
+    """The numbers of inputs and outputs of a layer, and the scale of its weights."""
+
+    inputs: int
+    outputs: int
+    gain: float
+
+
+def _forms(views: Views, field: Field, plain: int, hidden: int) -> list[_Form]:
+    """Return the layers of the encoder of a field, beside so many plain features."""
+    if field.part.kind == "entities":
+        gains = (_SCORE_GAIN, _SCORE_GAIN, _SCORE_GAIN, _ADDED_GAIN, HIDDEN_GAIN, _ADDED_GAIN)
+        first = _Form(field.shape[1] + plain, hidden, HIDDEN_GAIN)
+        return [first, *(_Form(hidden, hidden, gain) for gain in gains)]
+    forms, channels = [], field.part.categories or field.shape[2]
+    height, width = field.shape[:2]
+    for window, step, filters in convolutions(views, field.part):
+        forms.append(_Form(window * window * channels, filters, HIDDEN_GAIN))
+        height, width = ((length - window) // step + 1 for length in (height, width))
+        channels = filters
+    return [*forms, _Form(height * width * channels, hidden, HIDDEN_GAIN)]
+
+
+def _attended(xp: Any, encoder: EntityEncoder, entities: Any, count: Any, beside: Any) -> Any:
+    """
+    Return what is seen of entities, [n, hidden].
+
+    Args:
+        xp: numpy, or jax.numpy.
+        encoder: The encoder.
+        entities: Normalized, [n, most, features].
+        count: How many are there, as a share of the most: [n].
+        beside: The plain features, [n, plain].
+
+    """
+    rows, most, width = entities.shape
+    is_there = middles(most) < count[:, None]
+    own, shared = encoder.seen.weight[:width], encoder.seen.weight[width:]
+    seen = xp.maximum(entities @ own + (beside @ shared + encoder.seen.bias)[:, None], 0.0)
+    asks, answers, gives = (
+        _linear(layer, seen).reshape(rows, most, heads_of(encoder), -1).transpose(0, 2, 1, 3)
+        for layer in (encoder.asks, encoder.answers, encoder.gives)
+    )
+    scores = asks @ answers.transpose(0, 1, 3, 2) * np.float32(asks.shape[-1] ** -0.5)
+    scores = xp.where(is_there[:, None, None, :], scores, np.float32(ABSENT))
+    shares = xp.exp(scores - scores.max(-1, keepdims=True))
+    shares = shares / shares.sum(-1, keepdims=True)
+    found = (shares @ gives).transpose(0, 2, 1, 3).reshape(rows, most, -1)
+    seen = seen + _linear(encoder.taken, found)
+    seen = seen + _linear(encoder.outer, xp.maximum(_linear(encoder.inner, seen), 0.0))
+    there = is_there[:, :, None].astype(np.float32)
+    return (seen * there).sum(1) / xp.maximum(there.sum(1), 1.0)
+
+
+def heads_of(encoder: EntityEncoder) -> int:
+    """Return the number of heads of the attention of an encoder."""
+    return math.gcd(_HEADS, len(encoder.asks.bias))
+
+
+def middles(most: int) -> Floats:
+    """Return for each entity what is between the shares of the most without it and with it."""
+    return (np.arange(most, dtype=np.float32) + np.float32(0.5)) / np.float32(most)
+
+
+def _mapped(xp: Any, views: Views, part: Part, encoder: MapEncoder, values: Any) -> Any:
+    """Return what is seen of a grid or an image, [n, hidden]. values: [n, height, width, ...]."""
+    if part.categories:
+        numbers = xp.arange(part.categories, dtype=np.float32)
+        cells = xp.round(values * np.float32(part.categories))
+        values = (cells[..., None] == numbers).astype(np.float32)
+    elif part.kind == "image":
+        values = xp.clip(values, 0.0, 1.0)
+    for (window, step, _), layer in zip(
+        convolutions(views, part), encoder.convolutions, strict=True
+    ):
+        values = xp.maximum(_linear(layer, _windows(xp, values, window, step)), 0.0)
+    return xp.maximum(_linear(encoder.last, values.reshape(len(values), -1)), 0.0)
+
+
+def _windows(xp: Any, values: Any, window: int, step: int) -> Any:
+    """
+    Return the windows over maps side by side: [n, height', width', window * window * channels].
+
+    A product with these is a convolution, whose gradient is a product again: on a processor that
+    is faster than the gradient of XLA's convolutions.
+    """
+    height, width = ((length - window) // step * step + 1 for length in values.shape[1:3])
+    shifted = [
+        values[:, down : down + height : step, across : across + width : step]
+        for down in range(window)
+        for across in range(window)
+    ]
+    return xp.concatenate(shifted, -1)
+
+
+def _linear(layer: Layer, inputs: Floats) -> Any:
+    return inputs @ layer.weight + layer.bias
