@@ -11,7 +11,7 @@ import numpy as np
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, PolicyModel, State
 from arkml.learning.checkpoint_files import CheckpointDamaged
-from arkml.learning.jax_engine import CompiledAhead, find_device
+from arkml.learning.jax_engine import CompiledAhead, find_device, nothing
 from arkml.learning.networks import learning_rate
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights
@@ -26,12 +26,14 @@ class CompiledAlgorithm(ABC):
 
     A subclass has its rows, its pace and `train`, which calls functions of `compiled` with the
     state and sets it by `advance`. `n_opts` counts updates, including those before a restart.
+    `at_work` is called while a long call of `train` goes on, so that it is not taken to hang.
     """
 
     def __init__(self, settings: Settings, normalizer: Normalizer, first: Any) -> None:
         """Begin with the state `first`. Raises InvalidSettings if there is no such device."""
         self.device = find_device(settings.device)
         self.n_opts = 0
+        self.at_work: Callable[[], None] = nothing
         self._settings = settings
         self._normalizer = normalizer
         self._random = np.random.default_rng(settings.seed)
@@ -52,7 +54,7 @@ class CompiledAlgorithm(ABC):
                 of functions that are not wide cannot be used any more then.
 
         """
-        made = CompiledAhead(load, examples, self.device, wide=wide)
+        made = CompiledAhead(load, examples, self.device, wide=wide, at_work=lambda: self.at_work())
         self._compiled.append(made)
         return made
 

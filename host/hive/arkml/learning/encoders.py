@@ -1,14 +1,14 @@
 """
 Encoders of entities, grids and images: what networks see of rows that have such parts.
 
-A part becomes `hidden` numbers, beside the features of all vectors. Actor, critic and memory take
-the same ones. Each function is given numpy or jax.numpy, and computes the same with both.
+A part becomes some numbers, beside the features of all vectors. Actor, critic and memory take the
+same ones. Arrays are those of numpy or of JAX, with which the same is computed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,21 @@ ABSENT = -1e9
 
 _SCORE_GAIN = 1.0
 _ADDED_GAIN = 0.1  # what is added to an entity at first, beside itself
+
+
+class Arrays(NamedTuple):
+    """
+    A library of arrays.
+
+    Attributes:
+        xp: numpy or jax.numpy.
+        convolve: Returns maps, [n, height', width', filters], of others, [n, height, width,
+            channels], by a weight, [window * window * channels, filters], a window and a step.
+
+    """
+
+    xp: Any
+    convolve: Callable[[Any, Any, int, int], Any]
 
 
 class Convolution(NamedTuple):
@@ -82,9 +97,9 @@ class EntityEncoder(NamedTuple):
 
     Attributes:
         seen: The layer, with a ReLU, by which an entity is seen, beside the plain features of its
-            row: [features + plain, hidden].
-        asks, answers, gives: The layers of attention: [hidden, hidden] each.
-        taken: The layer of what attention adds: [hidden, hidden].
+            row: [features + plain, width].
+        asks, answers, gives: The layers of attention: [width, width] each.
+        taken: The layer of what attention adds: [width, width].
         inner, outer: The layers, with a ReLU between them, of what is added then.
 
     """
@@ -132,15 +147,15 @@ def encoded_width(settings: Settings) -> int:
         return settings.features
     views = Views.of(settings)
     plain = sum(field.size for field in views.plain)
-    return plain + settings.hidden * len(views.encoded)
+    return plain + sum(forms[-1].outputs for _, forms in _all_forms(settings))
 
 
-def encoded(xp: Any, views: Views, encoders: Sequence[Any], features: Any) -> Any:
+def encoded(arrays: Arrays, views: Views, encoders: Sequence[Any], features: Any) -> Any:
     """
     Return what networks see of rows: float32, [n, encoded_width].
 
     Args:
-        xp: numpy, or jax.numpy.
+        arrays: The library of the arrays.
         views: The parts of a row.
         encoders: The result of `make_encoders`, trained or not.
         features: Normalized: float32, [n, F].
@@ -148,6 +163,7 @@ def encoded(xp: Any, views: Views, encoders: Sequence[Any], features: Any) -> An
     """
     if not views.parts:
         return features
+    xp = arrays.xp
     plain = [features[:, field.columns] for field in views.plain]
     beside = xp.concatenate(plain, -1) if plain else features[:, :0]
     seen = [beside]
@@ -157,7 +173,7 @@ def encoded(xp: Any, views: Views, encoders: Sequence[Any], features: Any) -> An
             count = features[:, field.start - 1]
             seen.append(_attended(xp, encoder, values, count, beside))
         else:
-            seen.append(_mapped(xp, views, field.part, encoder, values))
+            seen.append(_mapped(arrays, views, field.part, encoder, values))
     return xp.concatenate(seen, -1)
 
 
@@ -192,8 +208,10 @@ def _forms(views: Views, field: Field, plain: int, hidden: int) -> list[_Form]:
     """Return the layers of the encoder of a field, beside so many plain features."""
     if field.part.kind == "entities":
         gains = (_SCORE_GAIN, _SCORE_GAIN, _SCORE_GAIN, _ADDED_GAIN, HIDDEN_GAIN, _ADDED_GAIN)
-        first = _Form(field.shape[1] + plain, hidden, HIDDEN_GAIN)
-        return [first, *(_Form(hidden, hidden, gain) for gain in gains)]
+        # Most of the time of an update goes into these, once for each entity.
+        width = hidden if views.size == "large" else max(1, hidden // 2)
+        first = _Form(field.shape[1] + plain, width, HIDDEN_GAIN)
+        return [first, *(_Form(width, width, gain) for gain in gains)]
     forms, channels = [], field.part.categories or field.shape[2]
     height, width = field.shape[:2]
     for window, step, filters in convolutions(views, field.part):
@@ -205,7 +223,7 @@ def _forms(views: Views, field: Field, plain: int, hidden: int) -> list[_Form]:
 
 def _attended(xp: Any, encoder: EntityEncoder, entities: Any, count: Any, beside: Any) -> Any:
     """
-    Return what is seen of entities, [n, hidden].
+    Return what is seen of entities, [n, width].
 
     Args:
         xp: numpy, or jax.numpy.
@@ -244,35 +262,36 @@ def middles(most: int) -> Floats:
     return (np.arange(most, dtype=np.float32) + np.float32(0.5)) / np.float32(most)
 
 
-def _mapped(xp: Any, views: Views, part: Part, encoder: MapEncoder, values: Any) -> Any:
+def _mapped(arrays: Arrays, views: Views, part: Part, encoder: MapEncoder, values: Any) -> Any:
     """Return what is seen of a grid or an image, [n, hidden]. values: [n, height, width, ...]."""
+    xp = arrays.xp
     if part.categories:
         numbers = xp.arange(part.categories, dtype=np.float32)
         cells = xp.round(values * np.float32(part.categories))
-        values = (cells[..., None] == numbers).astype(np.float32)
+        values = (cells[..., None] == numbers).astype(values.dtype)
     elif part.kind == "image":
         values = xp.clip(values, 0.0, 1.0)
     for (window, step, _), layer in zip(
         convolutions(views, part), encoder.convolutions, strict=True
     ):
-        values = xp.maximum(_linear(layer, _windows(xp, values, window, step)), 0.0)
+        values = arrays.convolve(values, layer.weight, window, step) + layer.bias
+        values = xp.maximum(values, 0.0)
     return xp.maximum(_linear(encoder.last, values.reshape(len(values), -1)), 0.0)
 
 
-def _windows(xp: Any, values: Any, window: int, step: int) -> Any:
-    """
-    Return the windows over maps side by side: [n, height', width', window * window * channels].
-
-    A product with these is a convolution, whose gradient is a product again: on a processor that
-    is faster than the gradient of XLA's convolutions.
-    """
-    height, width = ((length - window) // step * step + 1 for length in values.shape[1:3])
+def _convolved(maps: Floats, weight: Floats, window: int, step: int) -> Floats:
+    """Return a convolution in numpy, as a product with all windows; see `Arrays.convolve`."""
+    height, width = ((length - window) // step * step + 1 for length in maps.shape[1:3])
     shifted = [
-        values[:, down : down + height : step, across : across + width : step]
+        maps[:, down : down + height : step, across : across + width : step]
         for down in range(window)
         for across in range(window)
     ]
-    return xp.concatenate(shifted, -1)
+    made: Floats = np.concatenate(shifted, -1) @ weight
+    return made
+
+
+NUMPY = Arrays(np, _convolved)
 
 
 def _linear(layer: Layer, inputs: Floats) -> Any:

@@ -9,7 +9,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import cache
 from importlib.metadata import entry_points
 from threading import Lock, Thread
@@ -21,6 +21,7 @@ from arkml.learning.compilation_cache import open_cache
 _configuring = Lock()
 _THREADS = "PJRT_NPROC"
 _widest = 0
+_SIGN_EVERY = 1.0  # seconds
 _REASON = 200  # characters of JAX's own reason
 _PLUGINS = "jax_plugins"
 """The package in which JAX finds its devices beside the processor, and a group of entry points."""
@@ -73,6 +74,10 @@ def find_device(device: str) -> str:
     return "cpu"
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class CompiledAhead:
     """
     A function that a thread compiles for one shape of arguments, on one device.
@@ -80,6 +85,7 @@ class CompiledAhead:
     `load` imports and returns the function; `shapes` are examples of its arguments, numpy arrays in
     tuples and lists. The thread starts with `begin` or the first call; calls wait for it, and raise
     the error of a compilation that fails. One that is `wide` computes on all threads of `widen`.
+    `at_work` is called every second while a call waits for it.
     """
 
     def __init__(
@@ -89,7 +95,9 @@ class CompiledAhead:
         device: str,
         *,
         wide: bool = False,
+        at_work: Callable[[], None] = nothing,
     ) -> None:
+        self._at_work = at_work
         self._compiled: Future[Callable[..., Any]] = Future()
         self._arguments = (load, shapes, device, wide)
         self._has_begun = False
@@ -103,6 +111,8 @@ class CompiledAhead:
     def __call__(self, *arguments: Any) -> Any:
         """Call the function, and return its results once they are computed, as arrays of JAX."""
         self.begin()
+        while not wait([self._compiled], timeout=_SIGN_EVERY).done:
+            self._at_work()
         function = self._compiled.result()
         return _jax().block_until_ready(function(*arguments))
 

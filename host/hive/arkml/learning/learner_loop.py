@@ -12,6 +12,7 @@ from arkml.base.learning_loop import LearningLoop, take_turn
 from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.segments import Place
+from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter
 from arkml.learning.server_connection import ServerConnection
@@ -71,7 +72,10 @@ class Trainer(LearningLoop):
         """
         self._reporter.send_hello()
         self._publish(adopt=False)
-        self._learner.algorithm.prepare()
+        algorithm = self._learner.algorithm
+        if isinstance(algorithm, CompiledAlgorithm):
+            algorithm.at_work = self._reporter.begin_turn
+        algorithm.prepare()
         messages = list(waiting)
         while True:
             self._reporter.begin_turn()

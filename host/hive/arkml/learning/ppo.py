@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.encoder_graph import add_encoders, encoder_tensors, sample_rows, split_rows
-from arkml.learning.encoders import PLAIN, Views, encoded
+from arkml.learning.encoders import NUMPY, PLAIN, Views, encoded
 from arkml.learning.networks import RecurrentUnit, answer, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import (
@@ -45,6 +46,7 @@ from arkml.learning.ppo_batches import (
 from arkml.learning.ppo_plan import is_for_throughput
 from arkml.learning.ppo_state import (
     Intake,
+    PpoRates,
     RolloutRows,
     RowForm,
     SavedPpo,
@@ -62,8 +64,13 @@ Places = npt.NDArray[np.int64]
 
 _RATE_STEP, _LEAST_SHARE = 1.5, 0.01  # of the learning rate
 
+CALL_SECONDS = 5.0
+"""Seconds of the updates of one call, where all of a rollout take longer."""
+
 _CHUNK = 8_192
-"""Rows of one call that evaluates."""
+"""Rows of one call that evaluates, if they have no more than _CHUNK_NUMBERS features."""
+
+_CHUNK_NUMBERS = 1 << 24
 
 
 class Heads(NamedTuple):
@@ -244,7 +251,7 @@ class PpoWeights:
     def _seen(self, observations: Floats) -> Floats:
         """Return what the networks take of observations, float32, [n, F]: float32, [n, inputs]."""
         scaled = self.scaling.features(observations)
-        seen: Floats = encoded(np, self.views, self.encoders, scaled)
+        seen: Floats = encoded(NUMPY, self.views, self.encoders, scaled)
         return seen
 
     def _magnitude(self, network: Sequence[Layer], inputs: Floats) -> float:
@@ -322,12 +329,9 @@ class Ppo(CompiledAlgorithm):
             steps=sequence_steps(settings),
         )
         rates = rates_of(settings, self.n_opts, self._rate_share)
-        outcome = self._make_updates(
-            self._state,
+        outcome = self._updated(
             RolloutRows(*(_padded(column, self.buffer.most) for column in rows)),
-            _padded(minibatches, self._most_minibatches),
-            np.int32(len(minibatches)),
-            np.int32(settings.epochs),
+            minibatches,
             rates,
         )
         try:
@@ -445,7 +449,8 @@ class Ppo(CompiledAlgorithm):
     def _size(self, settings: Settings) -> None:
         """Take settings, and the shapes of rollouts that follow from them."""
         self._settings = settings
-        self._chunk = min(_CHUNK, 2 * self.buffer.most)
+        fitting = max(1, _CHUNK_NUMBERS // settings.features)
+        self._chunk = min(_CHUNK, fitting, 2 * self.buffer.most)
         per_epoch = count_minibatches(
             self.buffer.most, settings.batch_size, steps=sequence_steps(settings)
         )
@@ -477,6 +482,38 @@ class Ppo(CompiledAlgorithm):
             else None,
             self.compiled(partial(_load, "make_updates", form), *arguments, wide=wide),
         )
+
+    def _updated(self, rows: RolloutRows, minibatches: Any, rates: PpoRates) -> Any:
+        """
+        Make an update from each minibatch.
+
+        All of them are one call or, where updates take long, several of about CALL_SECONDS, none of
+        which has minibatches of two epochs.
+        """
+        epochs = self._settings.epochs
+        each, calls = self.pace.update_seconds, []
+        if not each and self._settings.parts:  # nothing is known yet but that it may take long
+            each = CALL_SECONDS
+        is_long = each * len(minibatches) > CALL_SECONDS
+        state, done, per_epoch = self._state, 0, len(minibatches) // epochs
+        while done < len(minibatches):
+            left = per_epoch - done % per_epoch
+            count = min(left, max(1, int(CALL_SECONDS / each))) if is_long else len(minibatches)
+            part, began = minibatches[done : done + count], time.monotonic()
+            outcome = self._make_updates(
+                state,
+                rows,
+                _padded(part, self._most_minibatches),
+                np.int32(count),
+                np.int32(1 if is_long else epochs),
+                rates,
+            )
+            each = (time.monotonic() - began) / count
+            is_last = done + count > len(minibatches) - per_epoch
+            calls.append((count, is_last, outcome))
+            state, done = outcome.state, done + count
+            self.at_work()
+        return outcome if len(calls) == 1 else _joined(calls)
 
     def _adapt(self, divergence: float) -> None:
         """
@@ -593,6 +630,7 @@ class Ppo(CompiledAlgorithm):
         for part in chunks(len(features), self._chunk):
             rows = features[part]
             outcome = self._gates(actor.weights, _padded(rows, self._chunk))
+            self.at_work()
             for column, each in zip(intake, outcome, strict=True):
                 column[part] = np.asarray(each)[: len(rows)]
         return intake
@@ -615,6 +653,7 @@ class Ppo(CompiledAlgorithm):
             if count < self._chunk or len(actions) < part.stop:
                 columns = (_padded(column, self._chunk) for column in columns)
             scored = self._evaluate(actor.weights, *columns)
+            self.at_work()
             log_probs[part], values[part] = (np.asarray(each)[:count] for each in scored)
         return log_probs, values
 
@@ -633,6 +672,24 @@ class Ppo(CompiledAlgorithm):
         if len(self._weights.log_std):
             tagged["train/std"] = float(np.exp(self._weights.log_std).mean())
         return tagged
+
+
+def _joined(calls: Sequence[tuple[int, bool, Any]]) -> Any:
+    """
+    Return several calls as one.
+
+    calls: the number of updates of each, whether it was of the last epoch, and its outcome.
+    """
+    counts = np.array([count for count, *_ in calls], np.float64)
+    of_last = counts * [is_last for _, is_last, _ in calls]
+    outcomes = [outcome for *_, outcome in calls]
+    columns = np.array([[float(one) for one in outcome.losses] for outcome in outcomes]).T
+    losses = outcomes[-1].losses
+    means = type(losses)(*(np.average(column, weights=counts) for column in columns))
+    divergences = columns[losses._fields.index("last_kl")]
+    means = means._replace(last_kl=np.average(divergences, weights=of_last))
+    is_finite = all(bool(outcome.is_finite) for outcome in outcomes)
+    return outcomes[-1]._replace(losses=means, is_finite=is_finite)
 
 
 def _load(name: str, form: RowForm) -> Any:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from arkml.learning.algorithm import Layer
-from arkml.learning.encoders import encoded
+from arkml.learning.encoders import Arrays, encoded
 from arkml.learning.networks import AdamMoments, RecurrentUnit
 from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, RowForm, Weights
 from arkml.learning.updates import Updated, forward, repeat, step
@@ -27,6 +27,17 @@ MASKED = -1e9
 _ADAM = optax.scale_by_adam(eps=1e-5)  # as in stable-baselines3's PPO
 _NORM_EPSILON = 1e-6  # added to the norm of gradients, as in torch
 _LOG_OF_2_PI = 1.8378770664093453
+
+
+def _convolve(maps: Any, weight: Any, window: int, step: int) -> Any:
+    square = weight.reshape(window, window, -1, weight.shape[-1])
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        maps, square, (step, step), "VALID", dimension_numbers=layout
+    )
+
+
+_JAX = Arrays(jnp, _convolve)
 
 
 class PpoLosses(NamedTuple):
@@ -70,7 +81,7 @@ def take_in(form: RowForm, weights: Weights, features: Any) -> Intake:
 
     Rows of any version are computed beside others thus.
     """
-    return _intake(weights.memory, encoded(jnp, form.views, weights.encoders, features))
+    return _intake(weights.memory, encoded(_JAX, form.views, weights.encoders, features))
 
 
 def make_updates(
@@ -176,7 +187,7 @@ def heads(
     after each row, [n, memory / 2], by what rows do to memories.
     """
     networks = (weights.actor, weights.critic)
-    seen = encoded(jnp, form.views, weights.encoders, features)
+    seen = encoded(_JAX, form.views, weights.encoders, features)
     if not weights.memory:
         outputs, values = (forward(network, seen) for network in networks)
     else:
