@@ -47,7 +47,7 @@
 
 #include "ark_core.h"
 #include "ark_ml.h"
-#include "spec.h"
+#include "arkml_spec.h"
 
 static uint64_t *arcade_random; /* the generator of the copy that is stepped */
 
@@ -134,8 +134,8 @@ static const int arcade_branches[] = {GAME_BRANCHES};
 #pragma push_macro("false")
 #undef true
 #undef false
-ARCADE_DECLARE({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": ARCADE_SPACE,
-                                          "partial": ARCADE_PARTIAL}}});
+SPEC_TEXT({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": ARCADE_SPACE,
+                                     "partial": ARCADE_PARTIAL}}});
 #pragma pop_macro("true")
 #pragma pop_macro("false")
 #endif

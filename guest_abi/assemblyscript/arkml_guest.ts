@@ -128,8 +128,9 @@ function fail(what: string, code: u32): void {
 
 function writeWidth(model: StaticArray<u8>, places: StaticArray<i32>, width: u32): void {
   store<u32>(changetype<usize>(model) + places[0], width);
-  model[places[1]] = <u8>(width | 0x80); // a varint of two bytes: up to 16,383
-  model[places[1] + 1] = <u8>((width >> 7) & 0x7f);
+  model[places[1]] = <u8>(width | 0x80); // a varint of three bytes: a row has at most 65,536
+  model[places[1] + 1] = <u8>((width >> 7) | 0x80);
+  model[places[1] + 2] = <u8>((width >> 14) & 0x7f);
 }
 
 // Without a run the game is played with zeros, or with the host's policy.

@@ -28,12 +28,11 @@
 #include "ark_core.h"
 #include "ark_idle_policy.h"
 #include "ark_ml.h"
+#include "arkml_spec.h"
 
 #define LENGTH(array) ((uint32_t)(sizeof(array) / sizeof(array)[0]))
 /* A string literal as the two arguments of an import. */
 #define TEXT(literal) ((const uint8_t *)(literal)), ((uint32_t)sizeof(literal) - 1)
-/* Declares the meaning of rows: puts a file of JSON into the module, where the host looks for it. */
-#define SPEC(file) __asm__(".section .custom_section.arkml.spec,\"\",@\n.incbin \"" file "\"\n")
 /* Reports the message and location to the host, and traps. */
 #define PANIC(message, length) \
     do { \
@@ -122,6 +121,36 @@ static inline double turned_sine(double x, uint32_t quarters) {
 /* Exact to a few units in the last place while |x| is below a million. */
 static inline double sine(double x) { return turned_sine(x, 0); }
 static inline double cosine(double x) { return turned_sine(x, 1); }
+
+/*
+ * The part of a row that a guest declares with the kind "entities": the number of those that are
+ * there, then room for `capacity` of them, of `width` features each.
+ */
+typedef struct {
+    float *part;
+    uint32_t capacity, width;
+} Entities;
+
+/* Begin the part without an entity: all of its 1 + capacity * width numbers become zeros. */
+static inline Entities entities(float *part, uint32_t capacity, uint32_t width) {
+    for (uint32_t i = 0; i < 1 + capacity * width; i++) {
+        part[i] = 0.0f;
+    }
+    return (Entities){part, capacity, width};
+}
+
+/* Add an entity of `width` features, or leave it out and return false if there is no room. */
+static inline bool add_entity(Entities *to, const float *features) {
+    uint32_t count = (uint32_t)to->part[0];
+    if (count == to->capacity) {
+        return false;
+    }
+    for (uint32_t i = 0; i < to->width; i++) {
+        to->part[1 + count * to->width + i] = features[i];
+    }
+    to->part[0] += 1.0f;
+    return true;
+}
 
 #ifndef DECLARATIONS
 
@@ -313,8 +342,9 @@ static void write_width(uint8_t *model, const uint8_t places[2], uint32_t width)
     for (uint32_t i = 0; i < 4; i++) {
         model[places[0] + i] = (uint8_t)(width >> 8 * i);
     }
-    model[places[1]] = (uint8_t)(width | 0x80); /* a varint of two bytes: up to 16,383 */
-    model[places[1] + 1] = (uint8_t)(width >> 7 & 0x7f);
+    model[places[1]] = (uint8_t)(width | 0x80); /* a varint of three bytes */
+    model[places[1] + 1] = (uint8_t)(width >> 7 | 0x80);
+    model[places[1] + 2] = (uint8_t)(width >> 14 & 0x7f);
 }
 
 /* The policy of the game, or one that answers zeros. */
@@ -410,7 +440,7 @@ static uint32_t metadata_of(const Agent *agent, ArkMetricV1 *metadata) {
 }
 
 static ArkErrorCode push(const Agent *agent) {
-    float features[MAX_FEATURES];
+    static float features[MAX_FEATURES]; /* a picture would fill the stack */
     ArkMetricV1 metadata[MAX_MASKS];
     uint32_t width = GAME.features, count = metadata_of(agent, metadata);
     GAME.observe(agent, features);
@@ -437,7 +467,8 @@ static bool demonstrate(void) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < DEMONSTRATIONS; i++) {
         Agent *agent = &shown[i];
-        float features[MAX_FEATURES], actions[MAX_ACTIONS] = {0};
+        static float features[MAX_FEATURES];
+        float actions[MAX_ACTIONS] = {0};
         if (!has_begun) {
             spawn(agent);
         }

@@ -66,6 +66,41 @@ pub fn within(action: f32) -> f64 {
     f64::from(action).max(-1.0).min(1.0)
 }
 
+/// The part of a row that a guest declares with the kind "entities": the number of those that are
+/// there, then room for some of them, of `WIDTH` features each.
+pub struct Entities<'a, const WIDTH: usize> {
+    count: &'a mut f32,
+    free: std::slice::ChunksExactMut<'a, f32>,
+}
+
+impl<'a, const WIDTH: usize> Entities<'a, WIDTH> {
+    /// Begin the part without an entity: all of it becomes zeros.
+    ///
+    /// Panics unless it has the length 1 + entities * `WIDTH`.
+    pub fn new(part: &'a mut [f32]) -> Self {
+        let length = part.len();
+        part.fill(0.0);
+        match part.split_first_mut() {
+            Some((count, rest)) if rest.len() % WIDTH == 0 => {
+                Entities { count, free: rest.chunks_exact_mut(WIDTH) }
+            }
+            _ => panic!("{length} features are not 1 and some entities of {WIDTH}"),
+        }
+    }
+
+    /// Add an entity, or leave it out and return false if there is no room.
+    pub fn add(&mut self, features: [f32; WIDTH]) -> bool {
+        match self.free.next() {
+            Some(place) => {
+                place.copy_from_slice(&features);
+                *self.count += 1.0;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
 /// Write a line to the log of the host.
 pub fn log(level: LogLevel, text: &str) {
     unsafe { core_v3::log(level.0, text.as_ptr(), text.len() as u32) };
@@ -352,14 +387,15 @@ impl<G: Game<F, A>, const F: usize, const A: usize> World<G, F, A> {
     }
 }
 
-/// Return the model of a policy that answers zeros to rows of these widths, up to 16,383.
+/// Return the model of a policy that answers zeros to rows of these widths, up to 65,536.
 fn idle_policy(features: usize, actions: usize) -> [u8; ark_idle_policy::MODEL.len()] {
     let mut model = ark_idle_policy::MODEL;
     let widths = [(ark_idle_policy::FEATURES, features), (ark_idle_policy::ACTIONS, actions)];
     for ([number, varint], width) in widths {
         model[number..number + 4].copy_from_slice(&(width as u32).to_le_bytes());
         model[varint] = (width | 0x80) as u8;
-        model[varint + 1] = (width >> 7 & 0x7f) as u8;
+        model[varint + 1] = (width >> 7 | 0x80) as u8;
+        model[varint + 2] = (width >> 14 & 0x7f) as u8;
     }
     model
 }
@@ -367,11 +403,11 @@ fn idle_policy(features: usize, actions: usize) -> [u8; ark_idle_policy::MODEL.l
 /// Export what the host calls:
 /// `guest!(Npc, features = 2, actions = 1, agents = 16, spec = "spec.json");`.
 ///
-/// The file declares the meaning of rows, in JSON; the host looks for it in the module.
+/// The file declares the meaning of rows, in JSON; the host looks for it in the module. In its
+/// place, `spec_text = br#"{"behaviors": ...}"#` has the JSON itself.
 #[macro_export]
 macro_rules! guest {
-    ($game:ty, features = $features:literal, actions = $actions:literal, agents = $agents:literal,
-     spec = $spec:literal) => {
+    (@ $game:ty, $features:literal, $actions:literal, $agents:literal, $spec:expr) => {
         static mut WORLD: $crate::World<$game, $features, $actions> = $crate::World::new();
 
         fn world() -> &'static mut $crate::World<$game, $features, $actions> {
@@ -384,7 +420,7 @@ macro_rules! guest {
         #[cfg(target_arch = "wasm32")]
         #[link_section = "arkml.spec"]
         #[used]
-        static SPEC: [u8; include_bytes!($spec).len()] = *include_bytes!($spec);
+        static SPEC: [u8; $spec.len()] = *$spec;
 
         #[no_mangle]
         pub extern "C" fn ark_register_panic_hook() {
@@ -437,5 +473,13 @@ macro_rules! guest {
         pub extern "C" fn mean_return() -> f32 {
             world().mean_return()
         }
+    };
+    ($game:ty, features = $features:literal, actions = $actions:literal, agents = $agents:literal,
+     spec = $spec:literal) => {
+        $crate::guest!(@ $game, $features, $actions, $agents, include_bytes!($spec));
+    };
+    ($game:ty, features = $features:literal, actions = $actions:literal, agents = $agents:literal,
+     spec_text = $spec:literal) => {
+        $crate::guest!(@ $game, $features, $actions, $agents, $spec);
     };
 }

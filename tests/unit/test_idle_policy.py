@@ -22,12 +22,14 @@ FEATURES = numbers_of(r"ARK_IDLE_FEATURES \{(.*?)\}", C)
 ACTIONS = numbers_of(r"ARK_IDLE_ACTIONS \{(.*?)\}", C)
 
 
-@pytest.mark.parametrize(("features", "actions"), [(1, 1), (127, 128), (300, 2), (4_000, 17)])
+@pytest.mark.parametrize(
+    ("features", "actions"), [(1, 1), (127, 128), (300, 2), (4_000, 17), (65_536, 1)]
+)
 def test_it_takes_rows_of_any_widths_and_answers_zeros(features, actions):
     model = bytearray(MODEL)
     for (number, varint), width in ((FEATURES, features), (ACTIONS, actions)):
         model[number : number + 4] = width.to_bytes(4, "little")
-        model[varint : varint + 2] = width & 0x7F | 0x80, width >> 7
+        model[varint : varint + 3] = width & 0x7F | 0x80, width >> 7 & 0x7F | 0x80, width >> 14
     answers = acted(load(bytes(model), features, actions), np.ones((3, features), np.float32))
 
     assert np.array_equal(answers, np.zeros((3, actions)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tools.abi.text import NOTICE
 
-_FEATURES, _ACTIONS = 0x3FFE, 0x3FFD  # stand for the widths, and occur nowhere else
+_FEATURES, _ACTIONS = 0x1F_FFFE, 0x1F_FFFD  # stand for the widths, and occur nowhere else
 
 
 def _model() -> bytes:
@@ -32,9 +32,10 @@ def _model() -> bytes:
 
 
 def _places(model: bytes, width: int) -> tuple[int, int]:
-    """Return where a width stands: in 8 bytes, and as a varint of 2 bytes."""
+    """Return where a width stands: in 8 bytes, and as a varint of 3 bytes."""
     found = []
-    for form in (width.to_bytes(8, "little"), bytes([width & 0x7F | 0x80, width >> 7])):
+    varint = bytes([width & 0x7F | 0x80, width >> 7 & 0x7F | 0x80, width >> 14])
+    for form in (width.to_bytes(8, "little"), varint):
         (_, _) = model.split(form)  # once
         found.append(model.index(form))
     return found[0], found[1]

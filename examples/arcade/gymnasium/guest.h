@@ -15,13 +15,13 @@
 #ifdef __wasm__
 #include "ark_core.h"
 #include "ark_ml.h"
-#include "spec.h"
+#include "arkml_spec.h"
 
 #ifndef GAME_PARTIAL
 #define GAME_PARTIAL false
 #endif
-ARCADE_DECLARE({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": GAME_SPACE,
-                                          "partial": GAME_PARTIAL}}});
+SPEC_TEXT({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": GAME_SPACE,
+                                     "partial": GAME_PARTIAL}}});
 
 extern "C" {
 extern const uint64_t ARK_API_ML;
