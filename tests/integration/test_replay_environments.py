@@ -64,7 +64,16 @@ def stepped(env, count, seed=1):
 
 @pytest.mark.parametrize(
     "name",
-    ["as_applet", "c_applet", "c_cartpole", "c_chase", "c_corridor", "c_lander"],
+    [
+        "as_applet",
+        "c_applet",
+        "c_cartpole",
+        "c_chase",
+        "c_corridor",
+        "c_gallery",
+        "c_lander",
+        "c_sorter",
+    ],
 )
 def test_the_steps_of_an_environment_replay_equal(path, name):
     source = GUESTS / f"{name}.wasm"
