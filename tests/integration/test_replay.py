@@ -36,7 +36,8 @@ from arkml.runtime.saved_memory import PackedMemory, SavedMemory
 
 APPLETS = (
     "as_applet", "as_language", "c_applet", "c_cartpole", "c_corridor", "c_drift", "c_echo",
-    "c_gallery", "c_lander", "c_maze", "c_pendulum_nan_features", "c_sorter", "cpp_command",
+    "c_gallery", "c_lander", "c_maze", "c_minatar_asterix", "c_pendulum_nan_features", "c_sorter",
+    "cpp_command",
     "cpp_constructors",
 )  # fmt: skip
 

@@ -72,6 +72,7 @@ def stepped(env, count, seed=1):
         "c_corridor",
         "c_gallery",
         "c_lander",
+        "c_minatar_space_invaders",
         "c_sorter",
     ],
 )
