@@ -9,7 +9,8 @@
 #define GAME_FEATURES 118
 #define GAME_BRANCHES 3
 #define GAME_PARTS \
-    {"name": "game", "shape": [10]}, {"name": "bricks", "shape": [6, 18], "low": 0, "high": 1}
+    {"name": "game", "shape": [10]}, \
+    {"name": "bricks", "kind": "grid", "shape": [6, 18, 1], "low": 0, "high": 1}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #include "ocean.h"
 

@@ -7,7 +7,8 @@
 #define GAME_FEATURES 100
 #define GAME_BRANCHES 50
 #define GAME_PARTS \
-    {"name": "own", "shape": [7, 7]}, {"name": "other", "shape": [7, 7]}, \
+    {"name": "own", "kind": "grid", "shape": [7, 7, 1], "low": 0, "high": 1}, \
+    {"name": "other", "kind": "grid", "shape": [7, 7, 1], "low": 0, "high": 1}, \
     {"name": "game", "shape": [2]}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_TERMINATED(copy, agent) ((copy)->has_scores)
