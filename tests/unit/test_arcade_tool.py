@@ -43,6 +43,18 @@ def index(monkeypatch, tmp_path):
     return folder
 
 
+def test_a_game_is_built_again_when_one_that_it_includes_changes(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "GAMES", tmp_path)
+    game, form = tmp_path / "game.c", tmp_path / "form.c"
+    game.write_text("int x;\n")
+    form.write_text('#define Y 1\n#include "game.c"\n')
+    before = compiler.key(form, "1")
+    assert compiler.key(form, "1") == before
+    game.write_text("int y;\n")
+
+    assert compiler.key(form, "1") != before
+
+
 def test_an_archive_is_fetched_and_none_of_its_programs_run(index, tmp_path):
     ran = tmp_path / "ran"
     digest = archive(

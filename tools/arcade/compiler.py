@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +26,9 @@ _FLAGS = (
 )  # fmt: skip
 _API = "-Wl,--export=ARK_API_ML"
 _PLUS = ("--driver-mode=g++", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-nostdlib++")
+
+_INCLUDED = re.compile(r'^#include "(\w+\.c)"$', re.MULTILINE)
+"""A game that is another one with other parameters."""
 
 _PACKAGES = {
     "libclang_rt": "libclang-rt-dev-wasm32",
@@ -91,13 +95,14 @@ def include_flags(source: Path, sources: Path) -> list[str]:
 
 def key(source: Path, versions: str) -> str:
     """Return a hash of all that decides about a guest and its facts."""
+    included = [GAMES / name for name in _INCLUDED.findall(source.read_text())]
     headers = sorted([*GAMES.rglob("*.h"), *GAMES.glob("*.cpp"), *HEADERS.glob("*.h")])
     texts = [
         versions,
         Path(trial.__file__).read_text(),
         *_FLAGS,
         *_PLUS,
-        *(path.read_text() for path in [source, *headers]),
+        *(path.read_text() for path in [source, *included, *headers]),
     ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
