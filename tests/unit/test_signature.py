@@ -1,6 +1,7 @@
 import pytest
 
 from arkml.errors import InvalidArguments
+from arkml.hive.protocol.parts import Part, fields_of
 from arkml.policies.ports import Layout, Port
 from arkml.policies.roles import find_roles
 from arkml.policies.signature import Wanted, find_signature
@@ -764,29 +765,72 @@ def test_an_input_that_reaches_its_twin_alone_is_state():
     assert paired(inputs[1:], outputs[1:], twins=(("x", "y"),)) == []
 
 
+def vectors(**widths):
+    return tuple(fields_of(Part(name, (width,)) for name, width in widths.items()))
+
+
 @pytest.mark.parametrize("names", [["b", "a", "c"], ["a", "b", "c"], ["C", "A", "B:0"]])
 def test_observations_called_as_parts_are_in_their_order(names):
     widths = {"a": 2, "b": 1, "c": 5}
     layout = Layout(tuple(Port(n, (widths[n[0].lower()],)) for n in names), (ACTIONS,))
-    found = find_roles(layout, 8, (("b", 1), ("a", 2), ("c", 5))).observations
+    found = find_roles(layout, 8, vectors(b=1, a=2, c=5)).observations
 
     assert [port.label.lower() for port in found] == ["b", "a", "c"]
 
 
-@pytest.mark.parametrize(
-    "parts", [(), (("b", 3), ("a", 5)), (("x", 3), ("y", 5)), (("obs", 8),), (("a", 3), ("c", 5))]
-)
+@pytest.mark.parametrize("parts", [{}, {"b": 3, "a": 5}, {"x": 3, "y": 5}, {"obs": 8}])
 def test_observations_with_other_names_than_the_parts_stay_in_the_order_of_the_file(parts):
     inputs = (Port("1", (3,)), Port("a", (5,)))
 
-    assert find_roles(Layout(inputs, (ACTIONS,)), 8, parts).observations == inputs
+    assert find_roles(Layout(inputs, (ACTIONS,)), 8, vectors(**parts)).observations == inputs
 
 
 def test_observations_called_as_parts_of_other_widths_are_refused():
     layout = Layout((Port("a", (3,)), Port("b", (5,))), (ACTIONS,))
 
     with pytest.raises(InvalidArguments, match=r"a: 3, b: 5, and the guest declares .* b: 3, a: 5"):
-        find_roles(layout, 8, (("b", 3), ("a", 5)))
+        find_roles(layout, 8, vectors(b=3, a=5))
+
+
+def test_observations_of_which_some_are_called_as_parts_are_refused_by_the_name_of_the_part():
+    layout = Layout((Port("me", (3,)), Port("tiles", (5,))), (ACTIONS,))
+
+    with pytest.raises(InvalidArguments, match="no input 'foes' and the guest has no part 'tiles'"):
+        find_roles(layout, 8, vectors(me=3, foes=5))
+
+
+@pytest.mark.parametrize("widths", [(5, 3), (4, 4), (1, 2, 5)])
+def test_observations_that_end_within_a_part_are_refused(widths):
+    layout = Layout(tuple(Port(f"in_{n}", (w,)) for n, w in enumerate(widths)), (ACTIONS,))
+
+    with pytest.raises(
+        InvalidArguments, match="within a part of .* rows: a: 3, b: 5"
+    ):
+        find_roles(layout, 8, vectors(a=3, b=5))
+
+
+VIEW = Part("view", (6, 4, 3), "image")
+OF_ML_AGENTS = Port("version_number", (1,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "part", "outputs", "expected"),
+    [
+        ((6, 4, 3), VIEW, (), None),
+        ((72,), VIEW, (), None),
+        ((3, 6, 4), VIEW, (), ((2, 0, 1), 1.0)),
+        ((3, 6, 4), VIEW, (OF_ML_AGENTS,), ((2, 0, 1), 1 / 255)),
+        ((3, 6, 4), Part("view", (6, 4, 3), "grid"), (OF_ML_AGENTS,), ((2, 0, 1), 1.0)),
+        ((3, 6, 4), Part("view", (6, 4, 3)), (), None),
+        ((3, 3, 3), Part("view", (3, 3, 3), "image"), (), None),
+    ],
+)
+def test_a_model_with_the_channels_first_gets_them_so(shape, part, outputs, expected):
+    view = Port("obs_0", shape)
+    roles = find_roles(Layout((view,), (ACTIONS, *outputs)), part.size, tuple(fields_of([part])))
+    found = [(port, one.order, one.factor) for port, one in roles.adapted]
+
+    assert found == ([] if expected is None else [(view, *expected)])
 
 
 def test_too_many_features_name_the_way_out():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +25,25 @@ from arkml.policies.model_runner import (
 )
 from arkml.policies.policy import Policy
 from arkml.policies.ports import Port
+from arkml.policies.roles import Adaptation
 from arkml.policies.signature import Signature
 from arkml.policies.workspace import PolicyWorkspace
 
-Copy = tuple[Floats, Floats]
-"""Target and source of a copy."""
+
+class Copy(NamedTuple):
+    """A copy of numbers, each times a factor."""
+
+    target: Floats
+    source: Floats
+    factor: float = 1.0
+
+    def make(self) -> None:
+        """Copy the numbers that are there now."""
+        if self.factor == 1.0:
+            np.copyto(self.target, self.source)
+        else:
+            np.multiply(self.source, np.float32(self.factor), out=self.target)
+
 
 Columns = tuple[Port, Floats]
 """A port and the columns of the batch that it has: float32, [n, width]."""
@@ -175,16 +190,16 @@ class OnnxPolicy:
         return self._runner.take_from(other._runner, keys)
 
     def _act(self, batch: Batch, bound: BoundPolicyBatch) -> None:
-        for target, source in bound.before:
-            np.copyto(target, source)
+        for copy in bound.before:
+            copy.make()
         if bound.masks is not None and self._masks is not None:  # an input of the model
             self._masks.write(bound.masks)
         if self._runner.is_stateless:
             execute(bound.calls)
         else:
             self._runner.run(bound, batch.keys, batch.rows["id"], batch.rows["state"])
-        for target, source in bound.after:
-            np.copyto(target, source)
+        for copy in bound.after:
+            copy.make()
         if bound.scores:
             self._choose(bound.scores, batch.actions)
 
@@ -223,7 +238,9 @@ class OnnxPolicy:
                 start += port.width
         if self._signature.values is not None:
             targets.append((self._signature.values, batch.values[:, None]))
-        feeds, inputs = _in_place(sources)
+        adapted = dict(self._signature.roles.adapted)
+        feeds, inputs = _in_place([one for one in sources if one[0] not in adapted])
+        inputs += [one for one in sources if one[0] in adapted]
         fetches, outputs = _in_place(targets)
         masks = None
         if self._masks is not None and self._signature.roles.masks:
@@ -238,8 +255,8 @@ class OnnxPolicy:
             inputs=[port for port, _ in inputs],
             outputs=[*extra, *(port for port, _ in outputs)],
         )
-        before = [(bound.feeds[port.name].reshape(own.shape), own) for port, own in inputs]
-        after = [(own, bound.fetches[port.name].reshape(own.shape)) for port, own in outputs]
+        before = [_copy(bound.feeds[port.name], own, adapted.get(port)) for port, own in inputs]
+        after = [Copy(own, bound.fetches[port.name].reshape(own.shape)) for port, own in outputs]
         answer = BoundPolicyBatch(bound, before, after)
         answer.masks = masks
         answer.scores = [bound.fetches[p.name].reshape(count, p.width) for p in extra]
@@ -347,6 +364,15 @@ def _require_choices(signature: Signature, choices: int) -> None:
             f"the model takes masks of {', '.join(map(str, widths))} choices, the agents have"
             f" {choices}"
         )
+
+
+def _copy(feed: Floats, columns: Floats, adaptation: Adaptation | None) -> Copy:
+    """Return the copy of columns, [n, width], to a feed, [n, *shape]."""
+    if adaptation is None:
+        return Copy(feed.reshape(columns.shape), columns)
+    shaped = columns.reshape(len(columns), *adaptation.shape)
+    order = (0, *(1 + axis for axis in adaptation.order))
+    return Copy(feed, shaped.transpose(order), adaptation.factor)
 
 
 def _in_place(ports: Sequence[Columns]) -> tuple[dict[str, Floats], list[Columns]]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from arkml.hive.protocol.parts import Field
 from arkml.policies.port_names import Meaning, meaning, unnumbered, without_output_number
 
 
@@ -50,8 +51,8 @@ class Port:
         return Meaning.VALUE if is_one_score else found
 
 
-Parts = tuple[tuple[str, int], ...]
-"""The parts of an observation that a guest declares, in the order of its row: name and width."""
+Parts = tuple[Field, ...]
+"""The parts of an observation that a guest declares, in the order of its row."""
 
 
 @dataclass(frozen=True, slots=True)

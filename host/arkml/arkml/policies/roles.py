@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import accumulate, combinations
+from typing import NamedTuple
 
 from arkml.errors import InvalidArguments
+from arkml.hive.protocol.parts import WHITE
 from arkml.policies.port_names import (
+    DESCRIPTIVE,
     Meaning,
     is_action,
     is_figure,
@@ -32,7 +35,8 @@ class Roles:
     The ports of a model, by role.
 
     observations: the inputs that the caller feeds. recurrent: pairs of an input and the output that
-    is fed back into it. outputs: all other outputs, and actions that are fed back.
+    is fed back into it. outputs: all other outputs, and actions that are fed back. adapted: the
+    observations that take their features in another form.
     """
 
     observations: tuple[Port, ...]
@@ -40,6 +44,7 @@ class Roles:
     masks: tuple[Port, ...]
     recurrent: Pairs
     outputs: tuple[Port, ...]
+    adapted: tuple[tuple[Port, Adaptation], ...] = ()
 
     @property
     def num_features(self) -> int:
@@ -47,16 +52,32 @@ class Roles:
         return sum(port.width for port in self.observations)
 
 
+class Adaptation(NamedTuple):
+    """
+    How features of a grid or an image become an input with the channels first.
+
+    shape: of the features of one row. order: of its dimensions in the input. factor: of each value.
+    """
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    factor: float
+
+
 def find_roles(layout: Layout, num_features: int | None = None, parts: Parts = ()) -> Roles:
     """
     Find the roles of a model's ports.
 
     If `num_features` is known, states are all inputs that leave observations of that width.
-    Observations that are called as `parts` are in their order. Raises InvalidArguments if inputs of
-    several widths could be, and for inputs called as parts that have other widths.
+    Observations that are called as `parts` are in their order, and grids and images have their
+    channels first where the model has them so. Raises InvalidArguments if inputs of several widths
+    could be, for inputs of which some are called as parts and others are not, and for inputs that
+    begin or end within a part.
     """
     roles = _found(layout, num_features)
-    return replace(roles, observations=_as_parts(roles.observations, parts))
+    observations = _as_parts(roles.observations, parts)
+    adapted = _adapted(layout, observations, parts)
+    return replace(roles, observations=observations, adapted=adapted)
 
 
 def _found(layout: Layout, num_features: int | None) -> Roles:
@@ -91,18 +112,66 @@ def find_named_roles(layout: Layout) -> Roles:
 
 def _as_parts(observations: tuple[Port, ...], parts: Parts) -> tuple[Port, ...]:
     """Return the inputs of observations in the order of the parts, if they have their names."""
-    names = {port.label.lower(): port for port in observations}
-    ordered = [names.get(name.lower()) for name, _ in parts]
-    found = tuple(port for port in ordered if port is not None)
-    if len(parts) < 2 or not len(names) == len(found) == len(parts) == len(observations):
+    if len(observations) < 2 or len(parts) < 2:
         return observations
-    if any(port.width != width for port, (_, width) in zip(found, parts, strict=True)):
-        declared = ", ".join(f"{name}: {width}" for name, width in parts)
+    names = {port.label.lower(): port for port in observations}
+    wanted = [part.name.lower() for part in parts]
+    found = [names[name] for name in wanted if name in names]
+    others = [port.label for port in observations if port.label.lower() not in wanted]
+    if any(name.isdigit() for name in others):  # a number that an exporter gave
+        found = []
+    if found and not len(found) == len(wanted) == len(observations):
+        lacking = [part.name for part in parts if part.name.lower() not in names]
+        raise InvalidArguments(
+            f"the model takes {listed(observations)}, and the guest declares {_listed(parts)}:"
+            f" {_differing(lacking, others)}"
+        )
+    ordered = tuple(found) or observations
+    if found and any(p.width != part.size for p, part in zip(ordered, parts, strict=True)):
         raise InvalidArguments(
             f"the model has inputs of the widths {listed(observations)}, and the guest declares"
-            f" parts of these names as {declared}"
+            f" parts of these names as {_listed(parts)}"
         )
-    return found
+    ends = {*accumulate(part.size for part in parts)}
+    within = [p for p, end in zip(ordered, accumulate(p.width for p in ordered), strict=True)
+              if end not in ends]  # fmt: skip
+    if within and sum(p.width for p in ordered) == max(ends):
+        raise InvalidArguments(
+            f"the model takes {listed(observations)} in this order, of which {within[0].label} ends"
+            f" within a part of the guest's rows: {_listed(parts)}"
+        )
+    return ordered
+
+
+def _differing(lacking: Sequence[str], others: Sequence[str]) -> str:
+    """Return what parts and inputs do not have in common, for a sentence."""
+    ours = f"it has no input {lacking[0]!r}" if lacking else ""
+    theirs = f"the guest has no part {others[0]!r}" if others else ""
+    return " and ".join(one for one in (ours, theirs) if one)
+
+
+def _listed(parts: Parts) -> str:
+    return ", ".join(f"{part.name}: {part.size}" for part in parts)
+
+
+def _adapted(
+    layout: Layout, observations: tuple[Port, ...], parts: Parts
+) -> tuple[tuple[Port, Adaptation], ...]:
+    """Return the inputs with the channels first, of grids and images that have them last."""
+    is_of_ml_agents = any(port.label in DESCRIPTIVE for port in layout.outputs)
+    starts = {part.start: part for part in parts}
+    adapted, start = [], 0
+    for port in observations:
+        part = starts.get(start)
+        start += port.width
+        if part is None or part.size != port.width or part.part.kind not in ("grid", "image"):
+            continue
+        is_image = part.part.kind == "image"
+        is_first = len(part.shape) == 3 and port.shape == (part.shape[2], *part.shape[:2])
+        if is_first and port.shape != part.shape:
+            factor = 1.0 / WHITE if is_image and is_of_ml_agents else 1.0
+            adapted.append((port, Adaptation(part.shape, (2, 0, 1), factor)))
+    return tuple(adapted)
 
 
 def _roles(layout: Layout, recurrent: Pairs) -> Roles:

@@ -187,18 +187,13 @@ class DeclaredBranches:
 
     def parts_of(self, num_features: int, num_actions: int | None) -> Parts:
         """
-        Return the parts of the observations of rows with these widths, such as (("map", 64),).
-
-        Entities have their number before them, as a part of its own.
+        Return the fields of the observations of rows with these widths.
 
         Returns none if the guest declares none, or if behaviors of these widths have different
         parts.
         """
         fit = fitting(self.behaviors or self._of_runs, num_features, num_actions).values()
-        found = {
-            tuple((field.name, field.size) for field in fields_of(parts_of(parts)))
-            for parts in (one.observations for one in fit)
-        }
+        found = {tuple(fields_of(parts_of(parts))) for parts in (one.observations for one in fit)}
         return found.pop() if len(found) == 1 else ()
 
     def _require_sound(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from threading import Lock
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from arkml.errors import ArkmlError
 from arkml.guest_trials.behavior_actions import ActionRule
 from arkml.guest_trials.guest_trials_options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
+from arkml.hive.protocol.parts import fields_of
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
 from arkml.policies.policy_files import PolicyFile
@@ -94,7 +94,7 @@ class ClassPolicies:
             seed=seed,
             workspace=library.workspace,
             branches=behavior.spec.actions.branches,
-            parts=tuple((part.name, prod(part.shape)) for part in behavior.spec.observations),
+            parts=tuple(fields_of(behavior.spec.declared)),
             deterministic=deterministic,
         )
         self._newest: _Acting | None = None

@@ -13,7 +13,7 @@ from arkml.arrays import every
 from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
-from arkml.hive.protocol.parts import WHITE, Kind
+from arkml.hive.protocol.parts import WHITE, Kind, Part
 
 Bounds = tuple[float, ...]
 """Bounds, one for each value."""
@@ -181,6 +181,16 @@ class Spec:
         ones = (-1.0,) * num_actions, (1.0,) * num_actions
         whole = ObservationPart(_WHOLE, (num_features,), *without)
         return Spec((whole,), Actions(num_actions, *ones))
+
+    @property
+    def declared(self) -> tuple[Part, ...]:
+        """The parts of a row as they are declared: entities have their number in them."""
+        following = (*self.observations[1:], None)
+        return tuple(
+            Part(part.name, part.shape, part.kind, part.categories)
+            for part, later in zip(self.observations, following, strict=True)
+            if later is None or later.kind != "entities"
+        )
 
     def parts(self, observations: Floats) -> list[Values]:
         """

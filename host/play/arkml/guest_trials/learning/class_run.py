@@ -12,6 +12,7 @@ from arkml.errors import ArkmlError, NotTrainable
 from arkml.guest_trials.learning.spans import SpanRow
 from arkml.guest_trials.learning.trial_rows import as_columns
 from arkml.hive.client import HiveClient
+from arkml.hive.protocol.parts import are_flat
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest
 from arkml.hive.protocol.session_messages import ON_POLICY
 from arkml.hive.protocol.settings import Settings
@@ -46,7 +47,13 @@ def planned_run(
         if run.name == name:
             _require_counts(run, behavior)
             return run
-    settings = Settings(behavior.num_features, behavior.num_actions, behavior.spec.actions.branches)
+    spec = behavior.spec
+    settings = Settings(
+        behavior.num_features,
+        behavior.num_actions,
+        spec.actions.branches,
+        parts=() if are_flat(spec.declared) else spec.declared,
+    )
     if learns and settings.learner in ON_POLICY:
         raise NotTrainable(_off_policy(name, settings.learner))
     return RunRequest(name=name, game=game, settings=settings, on_conflict=OnConflict.JOIN)
