@@ -1,10 +1,12 @@
 """Entities and images in the interfaces of other people's learners, and what they refuse."""
 
 import json
+import warnings
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, GrayscaleObservation
 from pettingzoo.test import parallel_api_test
@@ -12,6 +14,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecTransposeImage
 from tests.integration.command_line import GUESTS, arkml
 
+from arkml import evaluate
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
@@ -132,6 +135,43 @@ def test_stable_baselines3_learns_from_them(module, policy):
 
     assert is_transposed == (policy == "CnnPolicy")
     assert any(not one.equal(other) for one, other in zip(before, after, strict=True))
+
+
+class _Logits(torch.nn.Module):
+    """What a policy of stable-baselines3 says of each choice, by an image as it has it."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self._policy = policy
+
+    def forward(self, view):
+        seen = self._policy.extract_features(view, self._policy.features_extractor)
+        return self._policy.action_net(self._policy.mlp_extractor.forward_actor(seen))
+
+
+def test_a_policy_of_stable_baselines3_comes_home(tmp_path):
+    """Its network has the channels first, and the guest has them last."""
+    envs = GuestSb3VecEnv(GALLERY, num_envs=2, **ONE)
+    options = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "device": "cpu"}
+    model = PPO("CnnPolicy", envs, learning_rate=1e-2, **options).learn(64)
+    envs.close()
+    path, view = tmp_path / "walk.onnx", torch.zeros(2, 3, 64, 64)
+    names = {"input_names": ["view"], "output_names": ["logits"], "dynamic_axes": {"view": [0]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = _Logits(model.policy)
+        torch.onnx.export(made, view, path, dynamo=False, opset_version=17, **names)
+
+    def predicted(features):
+        pixels = np.asarray(features).reshape(-1, 64, 64, 3).astype(np.uint8)
+        chosen, _ = model.predict(pixels.transpose(0, 3, 1, 2), deterministic=True)
+        return chosen[:, None].astype(np.float32)
+
+    ours = evaluate(GALLERY, path, episodes=16)
+    theirs = evaluate(GALLERY, predicted, episodes=16)
+
+    assert list(ours.returns) == list(theirs.returns)
+    assert len(set(ours.lengths)) > 1
 
 
 def stepped(module):
