@@ -7,7 +7,10 @@ import pytest
 from tests.unit.policy_models import weighty
 
 from arkml.errors import ModelRejected
+from arkml.hive.protocol.parts import Part, fields_of
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.encoder_graph import sample_rows
+from arkml.learning.encoders import Views
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
 from arkml.learning.sac import Sac
@@ -102,6 +105,69 @@ def test_it_has_what_unity_asks_of_a_model(of):
     assert (sizes is not None) == bool(of.branches)
     assert sizes is None or sizes.tolist() == [list(of.branches)]
     assert all(opset.version <= 15 for opset in model.opset_import)
+
+
+PARTS = (
+    Part("obs_3", (2,)),  # a name that another input has then
+    Part("view", (12, 9, 3), "image"),
+    Part("tiles", (5, 3), "entities"),
+    Part("board", (4, 5, 2), "grid"),
+    Part("cells", (3, 2), "grid", 4),
+    Part("other", (8, 8, 1), "image"),
+)
+
+
+def test_parts_become_what_sensors_of_ml_agents_show():
+    width = sum(part.width for part in PARTS)
+    of = Settings(width, 3, branches=(4, 2), hidden=8, memory=6, parts=PARTS)
+    made = Ppo(of, Normalizer(width, PARTS, active=True))
+    model = made.policy().model
+    noise = (50 * np.random.default_rng(3).standard_normal((ROWS, width))).astype(np.float32)
+    rows = sample_rows(Views.of(of), noise)
+    ours = given(of, noisy=1.0)
+    theirs = in_their_names(ours)
+    del ours["observations"], theirs["obs_0"]
+    fields = fields_of(PARTS)
+    ours |= {one.name: rows[:, one.columns].reshape(ROWS, *one.shape) for one in fields}
+    shapes = []
+    for place, one in enumerate(fields):
+        values = ours[one.name]
+        if one.part.kind == "image":
+            values = values / np.float32(255)
+        if one.part.categories:
+            values = (values[..., None] == np.arange(4)).astype(np.float32)
+        if one.part.kind in ("grid", "image"):
+            values = np.ascontiguousarray(np.moveaxis(values, -1, 1))
+        theirs[f"obs_{place}"] = values
+        shapes.append(values.shape[1:])
+    expected, found = answers(model, ours), answers(as_mlagents(model), theirs)
+
+    assert shapes == [(2,), (3, 12, 9), (1,), (5, 3), (2, 4, 5), (4, 3, 2), (1, 8, 8)]
+    np.testing.assert_allclose(found["value_estimate"], expected["values"], rtol=1e-4, atol=1e-5)
+    continuous = found["continuous_actions"]
+    np.testing.assert_allclose(continuous, expected["actions"][:, :1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[{}]", "metadata 'parts'"),
+        ('[{"name": "me", "shape": [2], "kind": "picture"}]', "picture"),
+        ('[{"name": "me", "shape": [3], "kind": "entities"}]', "shape [most, features]"),
+        ('[{"name": "you", "shape": [3]}]', "with inputs you, epsilon"),
+    ],
+)
+def test_parts_that_are_none_are_refused(text, sentence):
+    part = Part("me", (2, 2), "entities")
+    of = Settings(5, 2, hidden=8, parts=(part,))
+    made = Ppo(of, Normalizer(5, of.parts, active=True)).policy().model
+    model = onnx.ModelProto.FromString(made)
+    (line,) = model.metadata_props
+    line.value = text
+
+    with pytest.raises(ModelRejected) as refused:
+        as_mlagents(model.SerializeToString())
+    assert sentence in str(refused.value)
 
 
 def test_a_file_of_another_trainer_is_refused_with_its_ports():

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from arkml.errors import ModelRejected
+from arkml.hive.protocol.parts import PARTS, WHITE, Field, Part, fields_of, parts_fault
 from arkml.policies.border import prune
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 _VERSION = 3.0  # MLAgents2_0: observations are obs_0, ..., memory an input and an output
 _FEATURES, _NOISE, _MASKS, _BEFORE = "observations", "epsilon", "action_masks", "h_in"
 _ACTIONS, _VALUES, _AFTER = "actions", "values", "h_out"
-_INPUTS = frozenset({_FEATURES, _NOISE, _MASKS, _BEFORE})
+_OTHERS = frozenset({_NOISE, _MASKS, _BEFORE})
 _BRANCHES = "branches"
 
 
@@ -22,9 +25,10 @@ def as_mlagents(data: bytes) -> bytes:
     """
     Return a vetted ONNX file of a learner of arkml in the form of ML-Agents' exporter.
 
-    Inputs: `obs_0`, `action_masks` and `epsilon`, which Unity fills with noise, as they were, and
-    `recurrent_in`, float32, [N, 1, memory]. Outputs: `continuous_actions`, `discrete_actions`,
-    int64, each [N, count], and the same without noise as `deterministic_...`; `recurrent_out`;
+    Inputs: `obs_0`, and `obs_1` and so on for further parts of a row, with the channels of grids
+    and images first, images from 0 to 1, and a channel for each category; `action_masks` and
+    `epsilon`, which Unity fills with noise, as they were; and `recurrent_in`, float32, [N, 1,
+    memory]. Outputs: `continuous_actions`, `discrete_actions`, int64, each [N, count], and the same without noise as `deterministic_...`; `recurrent_out`;
     `value_estimate`; and the constants by which Unity knows a model: `version_number`,
     `memory_size`, `continuous_action_output_shape` and `discrete_action_output_shape`.
 
@@ -35,7 +39,9 @@ def as_mlagents(data: bytes) -> bytes:
 
     model = onnx.ModelProto.FromString(data)
     inputs, outputs = (_widths(ports) for ports in (model.graph.input, model.graph.output))
-    _require_ports(inputs, outputs)
+    fields = _fields(model)
+    seen = [field.name for field in fields] or [_FEATURES]
+    _require_ports(inputs, outputs, seen)
     branches = _branches(model, inputs, outputs)
     memory = inputs.get(_BEFORE, 0)
     kept = [_ACTIONS, *(name for name in (_VALUES, _AFTER) if name in outputs)]
@@ -43,7 +49,10 @@ def as_mlagents(data: bytes) -> bytes:
     form = _Form(model)
     form.constant("version_number", [_VERSION])
     form.constant("memory_size", [float(memory)])
-    form.input(_FEATURES, "obs_0", inputs[_FEATURES])
+    for field in fields:
+        form.part(field)
+    if not fields:
+        form.input(_FEATURES, inputs[_FEATURES])
     if _MASKS in inputs:
         form.keep(_MASKS)
     if _NOISE in inputs:
@@ -65,15 +74,36 @@ def _widths(ports: Collection[onnx.ValueInfoProto]) -> dict[str, int]:
     return widths
 
 
-def _require_ports(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
-    """Raise ModelRejected for ports that learners of arkml do not export."""
-    fits = inputs.keys() <= _INPUTS and _FEATURES in inputs and _ACTIONS in outputs
-    wide = [*inputs.values(), *(outputs.get(name, 1) for name in (_ACTIONS, _VALUES, _AFTER))]
+def _fields(model: onnx.ModelProto) -> list[Field]:
+    """Return the fields of the rows of a policy, none for plain rows. Raises ModelRejected."""
+    (text,) = [one.value for one in model.metadata_props if one.key == PARTS] or [""]
+    if not text:
+        return []
+    try:
+        parts = msgspec.json.decode(text, type=tuple[Part, ...])
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ModelRejected(f"the metadata {PARTS!r} of the model: {error}"[:300]) from None
+    if fault := parts_fault(parts):
+        raise ModelRejected(f"the metadata {PARTS!r} of the model: {fault}"[:300])
+    return fields_of(parts)
+
+
+def _require_ports(
+    inputs: Mapping[str, int], outputs: Mapping[str, int], seen: Collection[str]
+) -> None:
+    """
+    Raise ModelRejected for ports that learners of arkml do not export.
+
+    seen: the names of the inputs of observations.
+    """
+    fits = {*seen} <= inputs.keys() <= {*seen} | _OTHERS and _ACTIONS in outputs
+    known = [width for name, width in inputs.items() if name in _OTHERS or name == _FEATURES]
+    wide = [*known, *(outputs.get(name, 1) for name in (_ACTIONS, _VALUES, _AFTER))]
     if not fits or not all(wide) or inputs.get(_BEFORE) != outputs.get(_AFTER):
         names = f"{', '.join(inputs) or 'none'}, and outputs {', '.join(outputs) or 'none'}"
         raise ModelRejected(
             "only policies that a learner of arkml has exported get the form of ML-Agents, with"
-            f" inputs {_FEATURES}, {_NOISE}, {_MASKS}, {_BEFORE} and outputs {_ACTIONS},"
+            f" inputs {', '.join(seen)}, {_NOISE}, {_MASKS}, {_BEFORE} and outputs {_ACTIONS},"
             f" {_VALUES}, {_AFTER}: this one has inputs {names}"
         )
 
@@ -104,6 +134,7 @@ class _Form:
         self._before: list[onnx.NodeProto] = []
         self._after: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
+        self._observations = 0
         self._outputs: list[onnx.ValueInfoProto] = []
         self._prefix = "mlagents/"
         taken = {weight.name for weight in model.graph.initializer}
@@ -120,10 +151,49 @@ class _Form:
         shape = [1, len(values[0])] if isinstance(values[0], list) else [len(values)]
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
-    def input(self, name: str, new: str, width: int) -> None:
-        """Have an input of float32, [N, width], under another name."""
-        self._before.append(self._node("Identity", [new], name))
-        self._inputs.append(_port(new, width))
+    def input(self, name: str, *shape: int) -> None:
+        """Have an input of float32, [N, *shape], as the next observation."""
+        new = self._observation(*shape)
+        self._before.append(self._node("Identity", [new], self._apart(name)))
+
+    def part(self, field: Field) -> None:
+        """Have an input of observations as sensors of ML-Agents have it."""
+        part, shape = field.part, field.shape
+        if field.is_count or part.kind not in ("grid", "image"):
+            self.input(field.name, *shape)
+            return
+        height, width = shape[:2]
+        if part.categories:
+            new = self._observation(part.categories, height, width)
+            number = self._inner(self._node("ArgMax", [new], "", axis=1, keepdims=0))
+            self._before.append(self._node("Cast", [number], self._apart(field.name), to=1))
+            return
+        new = self._observation(shape[2], height, width)
+        if part.kind == "image":
+            white = self._weight(f"white_{new}", WHITE, "float32")
+            new = self._inner(self._node("Mul", [new, white], ""))
+        order = [0, 2, 3, 1]
+        self._before.append(self._node("Transpose", [new], self._apart(field.name), perm=order))
+
+    def _apart(self, name: str) -> str:
+        """Give an input of the policy a name that no port has, and return it."""
+        apart = f"{self._prefix}of/{name}"
+        for node in self._model.graph.node:
+            node.input[:] = [apart if given == name else given for given in node.input]
+        return apart
+
+    def _observation(self, *shape: int) -> str:
+        """Add the input of the next observation, and return its name."""
+        name = f"obs_{self._observations}"
+        self._observations += 1
+        self._inputs.append(_port(name, *shape))
+        return name
+
+    def _inner(self, node: onnx.NodeProto) -> str:
+        """Add a node before the policy, and return the name of its output."""
+        node.output[0] = f"{self._prefix}inner_{len(self._before)}"
+        self._before.append(node)
+        return str(node.output[0])
 
     def keep(self, name: str) -> None:
         """Leave an input as it is."""
@@ -217,10 +287,10 @@ class _Form:
         return weight.name
 
     @staticmethod
-    def _node(kind: str, inputs: Sequence[str], output: str) -> onnx.NodeProto:
+    def _node(kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
         from onnx import helper
 
-        return helper.make_node(kind, inputs, [output])
+        return helper.make_node(kind, inputs, [output], **attributes)
 
 
 def _port(name: str, *sizes: int, kind: int = 1) -> onnx.ValueInfoProto:

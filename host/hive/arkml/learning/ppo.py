@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from arkml.arrays import Marks
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
-from arkml.hive.protocol.parts import fields_of
+from arkml.hive.protocol.parts import PARTS, fields_of
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
@@ -176,11 +177,11 @@ class PpoWeights:
         """
         continuous, branches = len(self.log_std), self.branches
         views = self.views
-        inputs = (
-            add_encoders(graph, views, self.encoders)
-            if views.parts
-            else graph.normalized("observations")
-        )
+        if views.parts:
+            graph.note(PARTS, msgspec.json.encode(views.parts).decode())
+            inputs = add_encoders(graph, views, self.encoders)
+        else:
+            inputs = graph.normalized("observations")
         after = graph.remembered(inputs, "h_in", "h_out") if self.memory else ""
         outputs = graph.layers(inputs, "actor", beside=after)
         mean, logits = graph.columns(outputs, (continuous, sum(branches)))

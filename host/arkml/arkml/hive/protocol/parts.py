@@ -27,6 +27,9 @@ RESERVED = frozenset(
 )
 """Names that inputs and outputs of a policy have beside its parts."""
 
+PARTS = "parts"
+"""The key of the metadata of a policy whose value are its parts as JSON."""
+
 _INNER = "/"  # what the names of other tensors begin with
 
 
