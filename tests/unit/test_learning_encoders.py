@@ -221,7 +221,7 @@ def test_images_and_categories_are_scaled_by_their_bounds_from_the_first_row_on(
     current = Normalizer(25, parts, active=False).current
 
     np.testing.assert_allclose(current.inverse[:4], 1 / 255, rtol=1e-6)
-    np.testing.assert_allclose(current.inverse[4:6], 1 / 4)
+    np.testing.assert_allclose(current.inverse[4:6], 1 / 3)
     np.testing.assert_allclose(current.inverse[6], 1 / 6)
     np.testing.assert_array_equal(current.inverse[7:], 1.0)
     np.testing.assert_array_equal(current.mean, 0.0)

@@ -20,6 +20,7 @@ from arkml.hive.protocol.histograms import (
     on_grid,
     thin_histograms,
 )
+from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.reports import HOUR, MINUTE
 from arkml.hive.protocol.rows import NO_ROW, RowColumns
 from arkml.hive.protocol.settings import Settings
@@ -128,6 +129,24 @@ def test_features_are_counted_that_are_constant_or_clipped():
     assert histograms["features/0"].at_bounds == 0.9
     assert (histograms["features/0"].lowest, histograms["features/0"].highest) == (0.0, 99.0)
     assert histograms["features/2"].bins.counts == [100]
+
+
+def test_parts_are_looked_at_by_their_kinds():
+    parts = (
+        Part("me", (1,)),
+        Part("view", (1, 2, 1), "image"),
+        Part("it", (2, 1), "entities"),
+        Part("cells", (1, 1), "grid", 3),
+    )
+    figures, made = RowFigures(Settings(7, 2, parts=parts, algorithm="ppo")), rows(100, 7)
+    made.features[:] = [1.0, 0.0, 255.0, 2.0, 0.0, 0.0, 2.0]  # all of them are constant
+    made.features[:3, 1] = -1.0, 256.0, 255.5
+    made.features[0, 3], made.features[0, 6] = 3.0, 2.5
+    figures.add(made)
+    points, _ = taken(figures, features=7)
+
+    assert points["features/constant"] == 1.0
+    assert points["features/outside"] == 5.0
 
 
 def test_a_feature_that_changed_once_is_not_constant():

@@ -803,9 +803,7 @@ def test_observations_of_which_some_are_called_as_parts_are_refused_by_the_name_
 def test_observations_that_end_within_a_part_are_refused(widths):
     layout = Layout(tuple(Port(f"in_{n}", (w,)) for n, w in enumerate(widths)), (ACTIONS,))
 
-    with pytest.raises(
-        InvalidArguments, match="within a part of .* rows: a: 3, b: 5"
-    ):
+    with pytest.raises(InvalidArguments, match=r"within a part of .* rows: a: 3, b: 5"):
         find_roles(layout, 8, vectors(a=3, b=5))
 
 

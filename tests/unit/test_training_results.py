@@ -168,6 +168,15 @@ def test_equal_rewards_and_constant_features_are_told(capsys):
     assert one.health == ("1 feature had one value only, which tells a policy nothing",)
 
 
+def test_values_outside_of_their_bounds_are_told():
+    one = replace(RESULT, metrics={"features/outside": 1_234.0})
+
+    assert one.health == (
+        "1,234 of the values that were sampled of images, categories and numbers of entities were"
+        " outside of their bounds, and were clipped",
+    )
+
+
 def test_refused_rows_are_shown_by_reason(capsys):
     refused = Statistics()
     refused.refusals[SENTENCE] = 1_234

@@ -28,9 +28,10 @@ def as_mlagents(data: bytes) -> bytes:
     Inputs: `obs_0`, and `obs_1` and so on for further parts of a row, with the channels of grids
     and images first, images from 0 to 1, and a channel for each category; `action_masks` and
     `epsilon`, which Unity fills with noise, as they were; and `recurrent_in`, float32, [N, 1,
-    memory]. Outputs: `continuous_actions`, `discrete_actions`, int64, each [N, count], and the same without noise as `deterministic_...`; `recurrent_out`;
-    `value_estimate`; and the constants by which Unity knows a model: `version_number`,
-    `memory_size`, `continuous_action_output_shape` and `discrete_action_output_shape`.
+    memory]. Outputs: `continuous_actions`, `discrete_actions`, int64, each [N, count], and the same
+    without noise as `deterministic_...`; `recurrent_out`; `value_estimate`; and the constants by
+    which Unity knows a model: `version_number`, `memory_size`, `continuous_action_output_shape` and
+    `discrete_action_output_shape`.
 
     Raises ModelRejected for a file with other inputs and outputs than learners of arkml export, and
     for one with masks whose metadata has not the sizes of its branches.

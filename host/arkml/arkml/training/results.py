@@ -53,6 +53,9 @@ ROLLOUT_ROWS = "replay/rollout_rows"
 EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 """Metrics of a run: 1 if all rewards were equal, and the features that had one value only."""
 
+OUTSIDE = "features/outside"
+"""Metric of a run: sampled values of images, categories and counts outside of their bounds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -320,6 +323,11 @@ class TrainingResult:
         if count := round(self.metrics.get(CONSTANT_FEATURES, 0.0)):
             had = "1 feature" if count == 1 else f"{count:,} features"
             found.append(f"{had} had one value only, which tells a policy nothing")
+        if count := round(self.metrics.get(OUTSIDE, 0.0)):
+            found.append(
+                f"{count:,} of the values that were sampled of images, categories and numbers of"
+                " entities were outside of their bounds, and were clipped"
+            )
         return tuple(found)
 
     def _lack_of_episodes(self) -> str:

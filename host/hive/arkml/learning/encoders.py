@@ -267,7 +267,7 @@ def _mapped(arrays: Arrays, views: Views, part: Part, encoder: MapEncoder, value
     xp = arrays.xp
     if part.categories:
         numbers = xp.arange(part.categories, dtype=np.float32)
-        cells = xp.round(values * np.float32(part.categories))
+        cells = xp.round(values * np.float32(part.categories - 1))
         values = (cells[..., None] == numbers).astype(values.dtype)
     elif part.kind == "image":
         values = xp.clip(values, 0.0, 1.0)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arkml.arrays import Marks
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import WHITE, Field, Part, fields_of
+from arkml.hive.protocol.parts import Field, Part, bound_of, fields_of
 from arkml.learning.robust_moments import RobustMoments
 
 Doubles = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ class FeatureMoments:
         plain = [np.arange(features)] if not parts else []
         for field in fields:
             places = np.arange(features)[field.columns]
-            bound = _bound(field)
+            bound = bound_of(field)
             if bound:
                 self.is_known[places], self.largest[places] = True, bound
             elif field.part.kind == "vector":
@@ -140,13 +140,6 @@ class _Columns:
             raise ValueError(f"{len(is_whole)} features are whole or not: expected {width}")
         self.moments.restore(values["features"])
         self.is_whole = is_whole
-
-
-def _bound(field: Field) -> float:
-    """Return the largest value of a field whose kind tells it, else 0."""
-    if field.is_count:
-        return float(field.part.shape[0])
-    return WHITE if field.part.kind == "image" else float(field.part.categories)
 
 
 def _taker(field: Field) -> Callable[[Floats], Floats]:

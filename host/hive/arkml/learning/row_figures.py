@@ -11,6 +11,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, bins_of
+from arkml.hive.protocol.parts import bound_of, fields_of
 from arkml.hive.protocol.rows import NO_ROW, RowColumns
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import CLIP, Scaling
@@ -45,7 +46,8 @@ class RowFigures:
 
     A sample is bounded, however many rows there are and however wide they are. Choices count
     only where an agent acted, and a feature is constant if it was so in all samples. Rewards are
-    looked at in all rows but the first of each episode, to which no action led.
+    looked at in all rows but the first of each episode, to which no action led. Values of images,
+    categories and numbers of entities that are outside of their bounds are counted.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -57,6 +59,13 @@ class RowFigures:
         self._high = np.full(settings.features, -np.inf, np.float32)
         self._rewards: tuple[float, float] | None = None  # the least and the greatest
         self._figures_at = self._histograms_at = _NEVER
+        fields = fields_of(settings.parts)
+        self._bounded = [(field.columns, bound) for field in fields if (bound := bound_of(field))]
+        # A value that is the same in all rows says nothing of others that mean the same.
+        self._means_own = np.ones(settings.features, bool)
+        for field in fields:
+            self._means_own[field.columns] = field.part.kind == "vector"
+        self._outside = 0
         self._clear()
 
     @property
@@ -98,6 +107,9 @@ class RowFigures:
         features, actions = np.concatenate(self._features), np.concatenate(self._actions)
         np.minimum(self._low, features.min(0), out=self._low)
         np.maximum(self._high, features.max(0), out=self._high)
+        for columns, bound in self._bounded:
+            values = features[:, columns]
+            self._outside += int(((values < 0.0) | (values > bound)).sum())
         clipped = (np.abs(scaling.features(features)) >= CLIP).mean(0)
         points = [*self._of_features(clipped), *self._of_actions(actions)]
         histograms: list[Histogram] = []
@@ -122,8 +134,10 @@ class RowFigures:
         self._actions: list[Floats] = []
 
     def _of_features(self, clipped: npt.NDArray[np.float64]) -> Iterator[Point]:
-        yield "features/constant", float((self._low == self._high).sum())
+        yield "features/constant", float(((self._low == self._high) & self._means_own).sum())
         yield "features/clipped", float((clipped > _CLIPPED).sum())
+        if self._bounded:
+            yield "features/outside", float(self._outside)
 
     def _of_actions(self, actions: Floats) -> Iterator[Point]:
         if not len(actions):

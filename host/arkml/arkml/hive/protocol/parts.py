@@ -77,6 +77,8 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
             return f"it has {shown} values, and a row has {MOST_FEATURES:,} features at most"
         if self.categories and self.kind != "grid":
             return f'categories is {self.categories}: only a part of the kind "grid" has some'
+        if self.categories == 1:
+            return "categories is 1: it takes 2 or more"
         rank, form = _RANKS.get(self.kind, (len(self.shape), ""))
         if self.kind == "grid":
             rank, form = (2, _CELLS) if self.categories else (3, _RANKS["image"][1])
@@ -132,6 +134,15 @@ def fields_of(parts: Iterable[Part]) -> list[Field]:
         fields.append(Field(part.name, part.shape, start, part))
         start += part.size
     return fields
+
+
+def bound_of(field: Field) -> float:
+    """Return the largest value of a field whose kind tells it, 0 for others; the least is 0."""
+    if field.is_count:
+        return float(field.part.shape[0])
+    if field.part.kind == "image":
+        return WHITE
+    return max(0.0, field.part.categories - 1.0)
 
 
 def are_flat(parts: Iterable[Part]) -> bool:
