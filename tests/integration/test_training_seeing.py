@@ -1,0 +1,81 @@
+"""Trainings of guests that see entities, grids and images."""
+
+import numpy as np
+import onnx
+import pytest
+from tests.integration.command_line import GUESTS
+
+import arkml
+from arkml.errors import InvalidArguments, InvalidSettings
+from arkml.learning.checkpoint_files import read_checkpoint
+
+SORTER, FLAT = GUESTS / "c_sorter.wasm", GUESTS / "c_sorter_flat.wasm"
+BREAKOUT, GALLERY = GUESTS / "c_minatar_breakout.wasm", GUESTS / "c_gallery.wasm"
+FEW = {"rollout_rows": 64, "epochs": 1, "hidden": 16, "pace": "efficient", "batch_size": 32}
+INPUTS = {
+    SORTER: {"me": (4,), "tiles_count": (1,), "tiles": (20, 6)},
+    BREAKOUT: {"screen": (10, 10, 4)},
+    GALLERY: {"view": (64, 64, 3)},
+}
+
+pytestmark = pytest.mark.learns
+
+
+def trained(path, module, **options):
+    settings = FEW | options.pop("settings", {})
+    return arkml.train(
+        module, frames=40, directory=path, settings=settings, eval_every=None, **options
+    )
+
+
+def inputs_of(model):
+    return {
+        port.name: tuple(size.dim_value for size in port.type.tensor_type.shape.dim[1:])
+        for port in onnx.load(model).graph.input
+    }
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+@pytest.mark.parametrize("module", INPUTS, ids=["entities", "grid", "image"])
+def test_a_guest_is_trained_by_its_kinds_and_its_policy_plays(tmp_path, module, memory):
+    result = trained(tmp_path / "made", module, settings={"memory": memory})
+    inputs = inputs_of(result.files["onnx"])
+    played = arkml.evaluate(module, result.files["onnx"], episodes=2, frames=300)
+    again = trained(tmp_path / "made", module, settings={"memory": memory}, resume=True)
+
+    assert result.updates > 0
+    assert {name: shape for name, shape in inputs.items() if name in INPUTS[module]} == (
+        INPUTS[module]
+    )
+    assert ("h_in" in inputs) == bool(memory)
+    assert np.isfinite(played.returns).all()
+    assert again.updates > result.updates
+
+
+def test_sac_is_refused_by_the_name_of_the_part(tmp_path):
+    with pytest.raises(InvalidSettings, match=r"tiles\s+as entities: use \"ppo\""):
+        trained(tmp_path, SORTER, settings={"algorithm": "sac"})
+
+
+def test_a_policy_for_other_parts_is_refused_by_the_name_of_the_part(tmp_path):
+    result = trained(tmp_path / "made", SORTER)
+    model = onnx.load(result.files["onnx"])
+    for old, new in (("tiles", "doors"), ("tiles_count", "doors_count")):
+        for port in model.graph.input:
+            port.name = new if port.name == old else port.name
+        for node in model.graph.node:
+            node.input[:] = [new if name == old else name for name in node.input]
+    onnx.save(model, tmp_path / "other.onnx")
+
+    with pytest.raises(InvalidArguments, match="no input 'tiles_count' .* no part 'doors"):
+        arkml.evaluate(SORTER, tmp_path / "other.onnx", episodes=1)
+
+
+def test_a_run_goes_on_from_a_checkpoint_of_the_same_parts_alone(tmp_path):
+    trained(tmp_path / "made", SORTER)
+    (path,) = (tmp_path / "made" / "hive" / "runs").glob("*/checkpoints/*")
+    shaping = read_checkpoint(path).shaping
+
+    assert [part["kind"] for part in shaping["parts"]] == ["vector", "entities"]
+    with pytest.raises(InvalidSettings, match="parts"):
+        trained(tmp_path / "flat", FLAT, checkpoint=str(path))
