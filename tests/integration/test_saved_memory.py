@@ -14,7 +14,7 @@ from arkml.errors import ArkmlError
 from arkml.guests.guest import calls_of
 from arkml.runtime import native, saved_memory
 from arkml.runtime.memory import PAGE
-from arkml.runtime.saved_memory import MemoryCopies, PackedMemory, SavedMemory, load_memories
+from arkml.runtime.saved_memory import MemoryCopies, PackedMemory, SavedMemories, SavedMemory
 from arkml.runtime.wasi.linking import WasiGrant
 
 SYSTEM_PAGE = mmap.PAGESIZE
@@ -72,8 +72,13 @@ def test_a_copy_is_the_memory_wherever_it_was_written(seed):
         ctypes.memset(base + start, 0xFF, min(2 * PAGE, size - start))
         again = SavedMemory.unpacked(packed_of(bytes(copy)))
         assert bytes(again) == bytes(copy)
-        load_memories([(base, draw.choice([copy, again]))])
+        draw.choice([copy, again]).load(base)
     assert [view.raw for view in views] == before
+    for base, size in places:
+        ctypes.memset(base, 0xFF, size)
+    for copies in (made, SavedMemories.of(list(made))):
+        copies.load([base for base, _ in places])
+        assert [view.raw for view in views] == before
 
 
 def test_a_copy_has_the_pages_that_hold_something(library):
@@ -103,11 +108,12 @@ def test_a_copy_of_another_system_has_the_same_bytes(page, system, monkeypatch):
 
 @pytest.mark.usefixtures("library")
 def test_nothing_is_copied_of_no_memory():
-    assert MemoryCopies([]).made() == []
+    none = MemoryCopies([]).made()
+    assert list(none) == list(SavedMemories.of([])) == []
+    none.load([])
     (copy,) = MemoryCopies([(0, 0)]).made()
     assert bytes(copy) == b""
-    load_memories([(0, copy)])
-    load_memories([])
+    copy.load(0)
 
 
 @pytest.mark.parametrize("path", LOADABLE, ids=lambda path: path.stem)

@@ -682,9 +682,9 @@ with Host() as host:
     state = guest.snapshot()
     guest.update()
     end = Instance.end_load
-    def interrupted(self, state):
+    def interrupted(self, *state):
         signal.raise_signal(signal.SIGINT)
-        end(self, state)
+        end(self, *state)
     Instance.end_load = interrupted
     try:
         guest.restore(state)

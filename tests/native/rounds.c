@@ -197,13 +197,40 @@ static void read_global(void *context, const void *global, void *value) {
     memcpy((char *)value + 8, &number, sizeof number);
 }
 
+static uint64_t count_pages(void *context, const void *memory) {
+    return (uint32_t)(*(const uint32_t *)context + *(const uint32_t *)memory);
+}
+
 static void read_globals(void) {
     static const uint32_t numbers[] = {1, 0xFFFFFFF0u, 30};
     uint64_t contexts[2] = {(uint64_t)(uintptr_t)&numbers[0], (uint64_t)(uintptr_t)&numbers[1]};
     uint64_t globals[2] = {(uint64_t)(uintptr_t)&numbers[2], (uint64_t)(uintptr_t)&numbers[0]};
-    uint32_t found[2];
-    arkml_read_globals(read_global, contexts, globals, 2, found);
-    check(found[0] == 31 && found[1] == 0xFFFFFFF1u, "globals");
+    uint32_t found[2][8] = {{0}};
+    arkml_read_globals(read_global, contexts, globals, 2, sizeof *found, (char *)found);
+    check(found[0][2] == 31 && found[1][2] == 0xFFFFFFF1u, "globals");
+    uint64_t pages[2];
+    arkml_memory_pages(count_pages, contexts, globals, 2, pages);
+    check(pages[0] == 31 && pages[1] == 0xFFFFFFF1u, "pages of memories");
+}
+
+static int refused; /* what the error of a global that cannot be set points at */
+
+static void *write_global(void *context, const void *global, const void *value) {
+    if (!context) return &refused;
+    memcpy((void *)(uintptr_t)global, (const char *)value + 8, sizeof(uint32_t));
+    return NULL;
+}
+
+static void write_globals(void) {
+    uint32_t set[3] = {0}, values[3][8] = {{0, 0, 5}, {0, 0, 6}, {0, 0, 7}};
+    uint64_t contexts[3] = {1, 0, 1}, globals[3];
+    for (int n = 0; n < 3; n++) globals[n] = (uint64_t)(uintptr_t)&set[n];
+    void *error =
+        arkml_write_globals(write_global, contexts, globals, 3, sizeof *values, (char *)values);
+    check(error == &refused && set[0] == 5 && set[2] == 0, "globals up to an error");
+    contexts[1] = 1;
+    error = arkml_write_globals(write_global, contexts, globals, 3, sizeof *values, (char *)values);
+    check(!error && set[0] == 5 && set[1] == 6 && set[2] == 7, "globals that are set");
 }
 
 static void *play_beside(void *argument) {
@@ -281,6 +308,7 @@ int main(void) {
     copy();
     copy_pages();
     read_globals();
+    write_globals();
     pthread_t other;
     check(!pthread_create(&other, NULL, play_beside, NULL), "no thread");
     struct seen seen = play(4, 1);

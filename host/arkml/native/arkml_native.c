@@ -51,7 +51,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 6u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 7u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -329,17 +329,33 @@ ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, si
 
 /* ---- Memories of guests ------------------------------------------------------------------- */
 
-typedef void (*global_function)(void *context, const void *global, void *value);
+typedef void (*read_function)(void *context, const void *global, void *value);
+typedef void *(*write_function)(void *context, const void *global, const void *value);
+typedef uint64_t (*size_function)(void *context, const void *memory);
 
-/* Read an i32 of each guest, [count]; its context and its wasmtime_global_t lie at these addresses.
- * A value is a wasmtime_val_t, whose number is at offset 8. */
-ARKML_PUBLIC void arkml_read_globals(global_function read, const uint64_t *contexts,
-                                     const uint64_t *globals, size_t count, uint32_t *into) {
-    for (size_t n = 0; n < count; n++) {
-        uint64_t value[8];
-        read(pointer(contexts[n]), pointer(globals[n]), value);
-        memcpy(&into[n], &value[1], sizeof into[n]);
-    }
+/* Read globals, [count]; their contexts and their wasmtime_global_t lie at these addresses. Values,
+ * wasmtime_val_t of `size` bytes, lie side by side. */
+ARKML_PUBLIC void arkml_read_globals(read_function read, const uint64_t *contexts,
+                                     const uint64_t *globals, size_t count, size_t size,
+                                     char *into) {
+    for (size_t n = 0; n < count; n++, into += size)
+        read(pointer(contexts[n]), pointer(globals[n]), into);
+}
+
+/* Set globals, [count], likewise, up to the first error, which is returned. */
+ARKML_PUBLIC void *arkml_write_globals(write_function write, const uint64_t *contexts,
+                                       const uint64_t *globals, size_t count, size_t size,
+                                       const char *from) {
+    void *error = NULL;
+    for (size_t n = 0; n < count && !error; n++, from += size)
+        error = write(pointer(contexts[n]), pointer(globals[n]), from);
+    return error;
+}
+
+/* Write the pages of memories, [count], whose contexts and wasmtime_memory_t lie at these. */
+ARKML_PUBLIC void arkml_memory_pages(size_function pages, const uint64_t *contexts,
+                                     const uint64_t *memories, size_t count, uint64_t *into) {
+    for (size_t n = 0; n < count; n++) into[n] = pages(pointer(contexts[n]), pointer(memories[n]));
 }
 
 /* Copy `size` bytes from each address, [count], side by side; from the address 0, zeros. */

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from heapq import nlargest
-from itertools import count, zip_longest
+from itertools import count
 from operator import attrgetter
 from typing import NamedTuple, SupportsIndex
 
@@ -25,6 +25,7 @@ from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
 from arkml.guests.fleet_memory import Array, FleetMemory, Shape, Target
+from arkml.guests.fleet_states import FleetStates
 from arkml.guests.guest import (
     SEED_EXPORT,
     Guest,
@@ -34,19 +35,18 @@ from arkml.guests.guest import (
     initializers,
     is_on_trial,
     is_start,
-    load_states,
     require_function,
-    save_states,
     seeded_initializers,
     take_start,
     try_reload,
     undo_reloads,
 )
-from arkml.guests.instance import InstanceState, SharedResources
+from arkml.guests.instance import SharedResources
 from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Reloaded
 from arkml.guests.shares import FleetShares
 from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot, require_same_module
+from arkml.guests.state_columns import StateColumns
 from arkml.limits import (
     RUN_SECONDS,
     Budget,
@@ -121,6 +121,7 @@ class Fleet(Sealed, Unique, Closing):
         self._lost = shared.call_guard.lost
         self._number(enumerate(guests))
         self._memory = FleetMemory(self._module)
+        self._states = FleetStates(shared)
         if _FRAME.function in self._module.functions:
             with shared.call_guard.kept(self.name):
                 self._frame()  # its loops are made before the first frame
@@ -361,13 +362,13 @@ class Fleet(Sealed, Unique, Closing):
         Guests that have failed or are closed are left out. Raises the errors of `Guest.snapshot`.
         """
         with self._changing():
-            guests = self.guests
-            live = [guest for guest in guests if calls_of(guest).instance.refusal() is None]
-            found = dict(zip(live, save_states(live), strict=True))
-            states = [found.get(guest) for guest in guests]
-            saved = FleetSnapshot(self._module.digest, self.name, self._module.state.kinds, states)
-            for guest, state in found.items():
-                calls_of(guest).instance.keep(saved, state)
+            live = {index: guest for index, guest in enumerate(self.guests) if _is_whole(guest)}
+            guests, module = list(live.values()), self._module
+            columns = self._states.save(guests)
+            saved = FleetSnapshot(
+                module.digest, self.name, module.state.kinds, len(self), list(live), columns
+            )
+            self._states.keep(saved, guests, columns)
             return saved
 
     def restore(self, state: FleetSnapshot | GuestSnapshot) -> None:
@@ -397,41 +398,44 @@ class Fleet(Sealed, Unique, Closing):
             )
         require_same_module(state, self._module)
         self._require_open()
-        states = state.states if isinstance(state, FleetSnapshot) else (state.state,) * len(self)
+        if isinstance(state, FleetSnapshot):
+            size, saved, columns = len(state), state.saved, state.columns
+        else:
+            size, saved = len(self), tuple(range(len(self)))
+            columns = StateColumns.of([state.state] * size)
         with self._changing():
-            self._require_loadable(states)
-        for guest in self.guests[len(states) :]:
+            self._require_loadable(saved, columns)
+        for guest in self.guests[size:]:
             self.remove(guest)
-        while len(self) < len(states):  # those that join take the places of closed ones first
-            self.join(len(states) - len(self))
-        for guest, each in zip(self.guests, states, strict=True):
-            if each is not None and calls_of(guest).instance.refusal() is not None:
-                self.replace(guest)
+        while len(self) < size:  # those that join take the places of closed ones first
+            self.join(size - len(self))
+        for index in saved:
+            if not _is_whole(self.guests[index]):
+                self.replace(self.guests[index])
         with self._changing():
-            self._load(states)
+            self._load(saved, columns)
 
-    def _require_loadable(self, states: Sequence[InstanceState | None]) -> None:
+    def _require_loadable(self, saved: Sequence[int], columns: StateColumns) -> None:
         """Raise StateRefused for a state that a guest, or one that joins, cannot have."""
-        for guest, each in zip_longest(self.guests[: len(states)], states):
-            if each is None:
-                continue
-            if guest is not None and calls_of(guest).instance.refusal() is None:
-                calls_of(guest).instance.require_loadable(each)
-            elif each.services.has_runs:
+        guests = self.guests
+        kept: list[int] = []
+        for number, index in enumerate(saved):
+            if index < len(guests) and _is_whole(guests[index]):
+                kept.append(number)
+            elif columns.services[number].has_runs:
                 raise StateRefused(
                     f"{self.name} lacks a guest that takes part in a run, as one of the state does:"
                     " restore the fleet before such a guest fails or leaves"
                 )
+        members = [guests[saved[number]] for number in kept]
+        self._states.require_loadable(members, columns, kept)
 
-    def _load(self, states: Sequence[InstanceState | None]) -> None:
+    def _load(self, saved: Sequence[int], columns: StateColumns) -> None:
         """Let each guest have its state. Raises the first error once all others have theirs."""
-        pairs: list[tuple[Guest, InstanceState]] = []
-        for guest, each in zip(self.guests, states, strict=True):
-            if each is None:
-                calls_of(guest).instance.free()
-            else:
-                pairs.append((guest, each))
-        for error in load_states(pairs):
+        guests = self.guests
+        for index in {*range(len(guests))}.difference(saved):
+            calls_of(guests[index]).instance.free()
+        for error in self._states.load([guests[index] for index in saved], columns):
             raise error
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
@@ -456,7 +460,7 @@ class Fleet(Sealed, Unique, Closing):
 
         """
         self._require_open()
-        living = [guest for guest in self.guests if calls_of(guest).instance.refusal() is None]
+        living = [guest for guest in self.guests if _is_whole(guest)]
         ways: set[Reloaded] = set()
         try:
             module = living[0].compile_for_reload(source) if living else self._module
@@ -693,6 +697,7 @@ class Fleet(Sealed, Unique, Closing):
         before = self._members
         for guest in leaving:
             calls_of(guest).instance.require_unlent()
+        self._states.forget()
         for guest in leaving:
             calls = calls_of(guest)
             self._parts.told.discard(calls)
@@ -774,6 +779,11 @@ class Fleet(Sealed, Unique, Closing):
                 self._parts, guests, wanted.function, is_frame=wanted.is_frame
             )
         return call
+
+
+def _is_whole(guest: Guest) -> bool:
+    """Return whether a guest has not failed and is not closed."""
+    return calls_of(guest).instance.refusal() is None
 
 
 class GuestTime(NamedTuple):

@@ -238,12 +238,12 @@ class _Plan:
     def look(self) -> None:
         """Read the addresses in the globals of the guests."""
         if self._library is not None:
-            found = np.zeros(len(self._live), np.uint32)
+            values = np.zeros((len(self._live), bindings.VALUE_SIZE // 4), np.uint32)
             self._library.read_globals(
                 _READ_GLOBAL, self._contexts.ctypes.data, self._externs.ctypes.data,
-                len(found), found.ctypes.data,
+                len(values), bindings.VALUE_SIZE, values.ctypes.data,
             )  # fmt: skip
-            self._place(found.astype(np.uint64))
+            self._place(values[:, bindings.VALUE_OFFSET // 4].astype(np.uint64))
             return
         pairs = zip(self._contexts.tolist(), self._externs.tolist(), strict=True)
         self._place(np.array([bindings.global_i32(*pair) for pair in pairs], np.uint64))

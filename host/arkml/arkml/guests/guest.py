@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import product
 from typing import Any, TypeVar
 
 from arkml.base.closing import Closing, Unique
@@ -35,9 +36,9 @@ from arkml.runtime.interrupts import GUARD
 from arkml.runtime.memory import BytesLike, address_of, bytes_of, size_of
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.startup import COMMAND
-from arkml.runtime.saved_memory import MemoryCopies, load_memories
 
 _T = TypeVar("_T")
+_STARTUPS = {pair: StartupProgress(*pair) for pair in product((False, True), repeat=2)}
 _RESERVED = ("ark_", "__")  # a host or a language calls them, before a command too
 INITIALIZERS = ("ark_register_panic_hook", "ark_initialize")
 SEED_EXPORT = "arkml_seed"
@@ -327,8 +328,8 @@ class Guest(Sealed, Unique, Closing):
         """
         module = self.module
         with self._calls.fiber.call_guard.kept(self.name):
-            (state,) = save_states([self])
-            saved = GuestSnapshot(module.digest, self.name, module.state.kinds, [state])
+            state = self._instance.save(startup_of(self))
+            saved = GuestSnapshot(module.digest, self.name, module.state.kinds, state)
             self._instance.keep(saved, state)
             return saved
 
@@ -355,8 +356,8 @@ class Guest(Sealed, Unique, Closing):
             return
         require_same_module(state, self.module)
         with GUARD.held_back(), self._calls.fiber.call_guard.kept(self.name):
-            self._instance.require_loadable(state.state)
-            load_state(self, state.state)
+            self._require_loadable(state.state)
+            _load(self, state.state)
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """
@@ -407,12 +408,16 @@ class Guest(Sealed, Unique, Closing):
             )
         return self._remake.compile(source)
 
+    def _require_loadable(self, state: InstanceState) -> None:
+        """Raise StateRefused, GuestBusy or GuestFailed unless the guest can have a state."""
+        self._instance.require_loadable(len(state.wasm.memory), state.services)
+
     def _keep_state(self, after: CompiledModule) -> bool:
         """Go on with a module of the same layout; return False if the state cannot be copied."""
         instance, before = self._instance, self.module
         with self._calls.fiber.call_guard.kept(self.name):
             try:
-                (state,) = save_states([self])
+                state = instance.save(startup_of(self))
             except (StateRefused, GuestMemoryFull):
                 return False
             instance.become(after, state.wasm)
@@ -423,8 +428,8 @@ class Guest(Sealed, Unique, Closing):
                 instance.failure = None
                 try:
                     instance.become(before, state.wasm)
-                    instance.require_loadable(state)
-                    load_state(self, state)
+                    self._require_loadable(state)
+                    _load(self, state)
                 except StateRefused:  # a session of a run, which its end has left
                     instance.failure = failure
                 except BaseException:
@@ -590,67 +595,35 @@ class Guest(Sealed, Unique, Closing):
         return reply.data
 
 
-def save_states(guests: Sequence[Guest]) -> list[InstanceState]:
-    """Return copies of the states of guests; the caller keeps the call guard."""
-    calls = [calls_of(guest) for guest in guests]
-    for each in calls:
-        each.instance.require_savable()
-    copies = MemoryCopies([each.instance.memory_place for each in calls])
-    for each, size in zip(calls, copies.sizes, strict=True):
-        each.instance.require_snapshot(size)
-    return [
-        each.instance.save(memory, StartupProgress(each.is_initialized, guest._waits_for_start))  # noqa: SLF001
-        for guest, each, memory in zip(guests, calls, copies.made(), strict=True)
-    ]
-
-
-def load_state(guest: Guest, state: InstanceState) -> None:
-    """Do as `load_states` for one guest. Raises StateRefused."""
-    for error in load_states([(guest, state)]):
-        raise error
-
-
-def load_states(states: Sequence[tuple[Guest, InstanceState]]) -> list[StateRefused]:
-    """
-    Let guests go back to states that their instances can have; the caller keeps the call guard.
-
-    A guest that gets a part of its state only has failed. Returns the errors.
-    """
-    refused: dict[Guest, StateRefused] = {}
-    partly: set[Guest] = set()
-    try:
-        for guest, state in states:
-            partly.add(guest)
-            try:
-                calls_of(guest).instance.begin_load(state)
-            except StateRefused as error:
-                refused[guest] = error
-        ready = [pair for pair in states if pair[0] not in refused]
-        load_memories(
-            (calls_of(guest).instance.memory_place[0], state.wasm.memory) for guest, state in ready
-        )
-        for guest, state in ready:
-            calls = calls_of(guest)
-            try:
-                calls.instance.end_load(state)
-            except StateRefused as error:
-                refused[guest] = error
-                continue
-            calls.is_initialized, guest._waits_for_start = state.startup  # noqa: SLF001
-            partly.discard(guest)
-    except BaseException as error:
-        for guest in partly:
-            _not_restored(guest, refused.get(guest, error))
-        raise
-    for guest, refusal in refused.items():
-        _not_restored(guest, refusal)
-    return list(refused.values())
-
-
-def _not_restored(guest: Guest, error: BaseException) -> None:
+def fail_restored(guest: Guest, error: BaseException) -> None:
+    """Fail a guest that has got a part of a state."""
     failure = GuestError(f"{guest.name} was not restored: {error}")
     failure.__cause__ = error
     calls_of(guest).fail(failure)
+
+
+def startup_of(guest: Guest) -> StartupProgress:
+    """Return how far the start of a guest has come."""
+    return _STARTUPS[guest._calls.is_initialized, guest._waits_for_start]  # noqa: SLF001
+
+
+def set_startup(guest: Guest, startup: StartupProgress) -> None:
+    """Let the start of a guest have come as far."""
+    guest._calls.is_initialized, guest._waits_for_start = startup  # noqa: SLF001
+
+
+def _load(guest: Guest, state: InstanceState) -> None:
+    """
+    Let a guest go back to a state that its instance can have; the caller keeps the call guard.
+
+    Raises StateRefused; a guest that gets a part of its state only has failed.
+    """
+    try:
+        calls_of(guest).instance.load(state)
+        set_startup(guest, state.startup)
+    except BaseException as error:
+        fail_restored(guest, error)
+        raise
 
 
 def try_reload(guests: Sequence[Guest]) -> bool:

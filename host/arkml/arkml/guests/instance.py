@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from arkml.abi.codes import ErrorCode
 from arkml.base.closing import Unclosed, Unique
@@ -30,7 +30,7 @@ from arkml.errors import (
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.guests.news import GuestNews
-from arkml.guests.snapshot_bytes import SnapshotBytes
+from arkml.guests.snapshot_bytes import Share, SnapshotBytes
 from arkml.guests.trace_points import TracePoints
 from arkml.limits import Limits
 from arkml.policies.demands import PolicyOffer
@@ -53,7 +53,7 @@ from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.table_changes import keeps_tables
 from arkml.runtime.sandbox import Sandbox, WasmState, most_memory, most_objects
-from arkml.runtime.saved_memory import Place, SavedMemory
+from arkml.runtime.saved_memory import MemoryCopies, Place
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
@@ -81,6 +81,7 @@ class SharedResources(NamedTuple):
         world: Their clocks and random numbers, None for the machine's.
         unclosed: Warns once if they are dropped without `close`; None lets each warn by itself.
         warned: Kinds of warnings that one of them has logged.
+        snapshots: Counts the bytes of their snapshots.
 
     """
 
@@ -90,6 +91,7 @@ class SharedResources(NamedTuple):
     call_guard: CallGuard
     lockstep: Lockstep
     warned: set[str]
+    snapshots: SnapshotBytes
     world: World | None = None
     unclosed: Unclosed | None = None
 
@@ -108,6 +110,10 @@ class StartupProgress(NamedTuple):
     waits: bool
 
 
+CompilerState: TypeAlias = tuple[Any, dict[str, float]]
+"""Random numbers, None if none were drawn, and timers of `CompilerImports`."""
+
+
 class InstanceState(NamedTuple):
     """
     A copy of the state of an instance between two calls.
@@ -124,25 +130,30 @@ class InstanceState(NamedTuple):
     wasm: WasmState
     services: SavedServices
     rows: Mapping[int, SavedRows]
-    compiler: tuple[Any, dict[str, float]]
+    compiler: CompilerState
     startup: StartupProgress
 
     @property
     def nbytes(self) -> int:
         """The bytes that the copy takes, without the models of sessions."""
-        size = _STATE_BYTES + self.wasm.memory.nbytes + len(self.wasm.globals)
-        size += self.services.nbytes
-        for rows in self.rows.values():
-            size += len(rows.metadata) + sum(map(len, rows.columns))
-        return size + (_RANDOM_BYTES if self.compiler is not NO_COMPILER else 0)
+        size = STATE_BYTES + self.wasm.memory.nbytes + len(self.wasm.globals)
+        size += self.services.nbytes + bytes_of_rows(self.rows)
+        return size + (RANDOM_BYTES if self.compiler is not NO_COMPILER else 0)
 
 
-NO_COMPILER: tuple[Any, dict[str, float]] = (None, {})
+def bytes_of_rows(rows: Mapping[int, SavedRows]) -> int:
+    """Return the bytes of rows that wait for a submit."""
+    if not rows:  # as between most calls
+        return 0
+    return sum(len(each.metadata) + sum(map(len, each.columns)) for each in rows.values())
+
+
+NO_COMPILER: CompilerState = (None, {})
 """What a guest has that has not used `CompilerImports`."""
 
 
-# What Python takes for a snapshot beside the bytes in it, by measurement.
-_STATE_BYTES, _RANDOM_BYTES = 2_048, 32_768
+STATE_BYTES, RANDOM_BYTES = 2_048, 32_768
+"""What Python takes for a snapshot beside the bytes in it, and for random numbers: measured."""
 
 
 @lru_cache(16)
@@ -170,9 +181,9 @@ class Instance(Unique):
 
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
-        "_is_freed", "_lent", "_object_bytes", "_released", "_sandbox", "_seen_bytes", "_snapshots",
-        "_trace", "_unclosed", "_waiting", "_warned", "account", "control", "entries", "failure",
-        "fiber", "is_closed", "is_tight", "library", "limits", "lockstep", "module", "most_memory",
+        "_is_freed", "_lent", "_object_bytes", "_released", "_requests", "_sandbox", "_seen_bytes",
+        "_snapshots", "_trace", "_unclosed", "_waiting", "_warned", "account", "control", "entries",
+        "failure", "fiber", "is_closed", "library", "limits", "lockstep", "module", "most_memory",
         "name", "news", "non_finite_features", "number", "place", "regions", "services", "sessions",
         "words",
     )  # fmt: skip
@@ -208,13 +219,11 @@ class Instance(Unique):
         self.non_finite_features = 0
         self._final: Statistics | None = None
         self._final_usage: Usage | None = None
-        self.is_tight = False
-        """True if other bytes of the guest keep its memory from growing to its own limit."""
         self._seen_bytes = 0  # when the guest's thread looked last, without requests and snapshots
         self.most_memory = most_memory(module)
         """The bytes to which the memory may grow at most."""
         self._given_bytes = 0  # of those of the host, likewise
-        self._snapshots: SnapshotBytes | None = None  # made with the first
+        self._snapshots = shared.snapshots
         self._sandbox = sandbox = Sandbox(
             engine,
             module,
@@ -248,6 +257,7 @@ class Instance(Unique):
                 account=self.account,
                 spec=module.info.spec,
             )
+            self._requests = self.services.requests
             self._waiting = Waiting(self.services)
             self._handlers = Handlers(
                 Modules(partial(self._handler, wasi or NO_GRANT, world)),
@@ -297,6 +307,11 @@ class Instance(Unique):
         return self._sandbox.loop(function)
 
     @property
+    def is_tight(self) -> bool:
+        """True if other bytes of the guest keep its memory from growing to its own limit."""
+        return self.place in self.lockstep.tight
+
+    @property
     def statistics(self) -> Statistics:
         """Counts since the instance was made; after `close` the final counts."""
         counted = None if self._final else self._sandbox.read(self._count)
@@ -322,7 +337,7 @@ class Instance(Unique):
 
     def require_snapshot(self, size: int) -> None:
         """Raise GuestMemoryFull if one more snapshot, of `size` bytes, is over the limit."""
-        if self._snapshots is not None and self._give is None:
+        if self._seen_bytes and self._give is None:
             most = self.most_memory + self._seen_bytes + self._unseen_bytes() + size
             if most <= self.limits.guest_bytes:  # however much the memory grows
                 return
@@ -339,8 +354,7 @@ class Instance(Unique):
 
     def _unseen_bytes(self) -> int:
         """Return the bytes that may change on any thread: those of requests and snapshots."""
-        snapshots = 0 if self._snapshots is None else self._snapshots.held()
-        return self.services.requests.held + snapshots
+        return self._requests.held + self._snapshots.held(self.number)
 
     def admits(self, size: int) -> bool:
         """
@@ -360,7 +374,7 @@ class Instance(Unique):
             except GuestMemoryFull:
                 return False
             self._given_bytes += size
-        self.is_tight = True  # the next call has the memory limited to what is left
+        self.lockstep.tight.add(self.place)  # the next call limits the memory to what is left
         return True
 
     def let_grow(self) -> None:
@@ -378,7 +392,11 @@ class Instance(Unique):
         if self._trace is not None:
             left = self._trace.limited(left)
         is_tight = self._sandbox.limit_memory(left)
-        self.is_tight = is_tight or self._give is not None  # what it has less is given back
+        if not is_tight and self._give is None:
+            self.lockstep.tight.discard(self.place)
+        elif not self.is_tight:  # what it has less is given back
+            self.lockstep.tight.add(self.place)
+            self.lockstep.touched.add(self.place)  # a snapshot may have been dropped meanwhile
 
     def _other_bytes(self) -> int:
         """Return the bytes that count toward the guest's limit, without its wasm memory."""
@@ -395,7 +413,7 @@ class Instance(Unique):
             "request_bytes": services.requests.held + account.kept_experiments.granted,
             "vector_bytes": services.vector_bytes,
             "work_bytes": workspace.work_bytes(self.number),
-            "snapshot_bytes": 0 if self._snapshots is None else self._snapshots.held(),
+            "snapshot_bytes": self._snapshots.held(self.number),
         }
 
     def use(self, offer: PolicyOffer) -> None:
@@ -418,6 +436,8 @@ class Instance(Unique):
 
     def require_unlent(self) -> None:
         """Raise GuestBusy while a view of the memory is in use."""
+        if not self._lent:
+            return
         self._lent = [lent for lent in self._lent if lent() is not None]
         if self._lent:
             raise GuestBusy(
@@ -490,49 +510,61 @@ class Instance(Unique):
 
     def require_savable(self) -> None:
         """Raise StateRefused, GuestFailed or GuestBusy unless the state can be copied."""
-        self._require_whole()
+        self.require_whole()
         if obstacle := obstacle_to_copies(self.module):
             raise StateRefused(f"{self.name} cannot be saved: {obstacle}")
 
-    def save(self, memory: SavedMemory, startup: StartupProgress) -> InstanceState:
+    def save(self, startup: StartupProgress) -> InstanceState:
         """
-        Return a copy of the state between two calls, beside one of the memory.
+        Return a copy of the state between two calls.
 
-        Raises StateRefused for what cannot be copied.
+        Raises StateRefused for what cannot be copied, and GuestMemoryFull.
         """
-        env = self._handlers.modules.get("env")
+        self.require_savable()
+        copies = MemoryCopies([self.memory_place])
+        self.require_snapshot(copies.sizes[0])
         return InstanceState(
-            WasmState(memory, self._sandbox.read_globals()),
+            WasmState(copies.made()[0], self._sandbox.read_globals()),
             self.services.save(),
-            {index: rows for index, region in self.regions.items() if (rows := region.save())},
-            env.save() if isinstance(env, CompilerImports) else NO_COMPILER,
+            self.save_rows(),
+            self.save_compiler(),
             startup,
         )
 
-    def require_loadable(self, state: InstanceState) -> None:
+    def save_rows(self) -> dict[int, SavedRows]:
+        """Return the rows that wait for a submit, by the index of their session's record."""
+        return {index: rows for index, region in self.regions.items() if (rows := region.save())}
+
+    def save_compiler(self) -> CompilerState:
+        """Return the random numbers and timers of `CompilerImports`."""
+        env = self._handlers.modules.get("env")
+        return env.save() if isinstance(env, CompilerImports) else NO_COMPILER
+
+    def require_loadable(self, size: int, services: SavedServices | None) -> None:
         """
         Raise StateRefused for a state that the instance cannot have, as far as can be told.
 
-        Raises GuestFailed for one that has failed, and GuestBusy for one in a call.
+        `size` is that of its memory in bytes, and `services` is None for those that the instance
+        has. Raises GuestFailed for an instance that has failed, and GuestBusy for one in a call, or
+        whose memory is looked at.
         """
-        self._require_whole()
-        size = len(state.wasm.memory)
+        self.require_whole()
+        self.require_unlent()
         if size > self.most_memory:
             raise StateRefused(
                 f"{self.name}: the state has {size:,} bytes of memory, and the limits allow"
                 f" {self.most_memory:,}"
             )
-        self.services.require_loadable(state.services)
+        if services is not None:
+            self.services.require_loadable(services)
 
-    def begin_load(self, state: InstanceState) -> None:
+    def begin_load(self, size: int, services: SavedServices) -> None:
         """
         Make room for a state for which `require_loadable` raises nothing.
 
         Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
-        self.require_unlent()
-        size = len(state.wasm.memory)
-        has_others = self.services.load(state.services)
+        has_others = self.services.load(services)
         if not has_others and size == self.memory_place[1]:
             return
         try:
@@ -541,21 +573,49 @@ class Instance(Unique):
         except (AbiError, MemoryLimitExceeded) as error:
             raise StateRefused(f"{self.name}: {error}") from error
 
-    def end_load(self, state: InstanceState) -> None:
-        """Have a state, whose memory is set, after `begin_load`. Raises StateRefused as it does."""
+    def load(self, state: InstanceState) -> None:
+        """
+        Have a state for which `require_loadable` raises nothing.
+
+        Raises StateRefused if the instance runs into a limit; it then has a part of the state.
+        """
+        self.begin_load(len(state.wasm.memory), state.services)
+        state.wasm.memory.load(self._sandbox.base)
         self._sandbox.write_globals(state.wasm.globals)
-        self._forget_call()
+        self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
+        self.end_load(state.rows, state.compiler)
+
+    def end_load(self, rows: Mapping[int, SavedRows], compiler: CompilerState) -> None:
+        """Have what else a state has, after memory and globals. Raises StateRefused."""
+        self.forget_call()
+        self.load_rows(rows)
+        self.load_compiler(compiler)
+        self.note_load()
+
+    def load_rows(self, rows: Mapping[int, SavedRows]) -> None:
+        """Have these rows wait for a submit, and no others. Raises StateRefused."""
         try:
             for index, region in self.regions.items():
-                region.load(state.rows.get(index))
+                region.load(rows.get(index))
         except AbiError as error:
             raise StateRefused(f"{self.name}: {error}") from error
-        if state.compiler != NO_COMPILER or "env" in self._handlers.modules:
+
+    def load_compiler(self, compiler: CompilerState) -> None:
+        """Go back to these random numbers and timers of `CompilerImports`."""
+        if compiler != NO_COMPILER or "env" in self._handlers.modules:
             env = self._handlers.modules["env"]
             assert isinstance(env, CompilerImports)
-            env.load(*state.compiler)
+            env.load(*compiler)
+
+    def note_load(self) -> None:
+        """Tell the trace, if there is one, that the instance has another state."""
         if self._trace is not None:
             self._trace.restored()
+
+    @property
+    def may_use_compiler(self) -> bool:
+        """True if the module imports functions of `CompilerImports`."""
+        return any(each.module == "env" for each in self.module.info.imports)
 
     @property
     def is_traced(self) -> bool:
@@ -571,12 +631,18 @@ class Instance(Unique):
     def go_back(self, wasm: WasmState) -> None:
         """Have this memory and these globals between two calls; the rest is the caller's."""
         self._sandbox.go_back(wasm)
-        self._forget_call()
-
-    def _forget_call(self) -> None:
         self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
+        self.forget_call()
+
+    def forget_call(self) -> None:
+        """Forget the results of the previous call, and what was refused in it."""
         self.services.begin_call()
         self.news.forget_call()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The instance in wasm, for what reads those of many guests at once."""
+        return self._sandbox
 
     @property
     def memory_place(self) -> Place:
@@ -598,7 +664,7 @@ class Instance(Unique):
 
         Its memory is that of `state`, by default a copy of the present one.
         """
-        self._require_whole()
+        self.require_whole()
         self.require_unlent()
         self._sandbox.become(module, self._sandbox.copied() if state is None else state)
         self.module = module
@@ -607,12 +673,12 @@ class Instance(Unique):
 
     def keep(self, snapshot: object, state: InstanceState) -> None:
         """Count the bytes of a state of the guest for as long as the snapshot with it lives."""
-        if self._snapshots is None:
-            # With its next call the memory may grow by what a dropped snapshot has left.
-            self._snapshots = SnapshotBytes(partial(self.lockstep.touched.add, self.place))
-        self._snapshots.keep(snapshot, state.nbytes, state.services.models)
+        models = ((self.number, state.services.models),)
+        share = Share((self.number,), (self.place,), (state.nbytes,), models)
+        self._snapshots.keep(snapshot, share)
 
-    def _require_whole(self) -> None:
+    def require_whole(self) -> None:
+        """Raise GuestFailed, or GuestBusy for a guest that is suspended in a call."""
         if (refusal := self.refusal()) is not None:
             raise refusal
         if self.fiber.is_parked:

@@ -24,6 +24,7 @@ from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
 from arkml.guests.policy_changes import PolicyChanges
 from arkml.guests.reloading import Compiled, Remake
+from arkml.guests.snapshot_bytes import SnapshotBytes
 from arkml.guests.trace_points import TracePoints
 from arkml.guests.trace_recorder import GuestRecorder
 from arkml.limits import Limits
@@ -196,13 +197,15 @@ class GuestLoader:
         library = self.library() if library is None else library
         call_guard = CallGuard(engine.ticker)
         self.policies.follow(library, call_guard)
+        lockstep = Lockstep(engine.arena, self._threads)
         return SharedResources(
             Columns(engine.arena, self.limits, instances, reserved_rows),
             library,
             gateway,
             call_guard,
-            Lockstep(engine.arena, self._threads),
+            lockstep,
             set(),
+            SnapshotBytes(lockstep),
             world,
             unclosed,
         )

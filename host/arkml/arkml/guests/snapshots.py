@@ -21,6 +21,7 @@ from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import StateRefused, UsageError
 from arkml.guests.instance import NO_COMPILER, InstanceState, StartupProgress
+from arkml.guests.state_columns import StateColumns
 from arkml.limits import GIB
 from arkml.policies.agents import SavedAgents
 from arkml.policies.demands import Snapshot
@@ -109,17 +110,15 @@ class _State(Sealed):
     _is_read_only = True
     _kind: ClassVar[Literal["guest", "fleet"]]
 
-    def __init__(
-        self,
-        module: str,
-        name: str,
-        kinds: Sequence[str],
-        states: Sequence[InstanceState | None],
-    ) -> None:
+    def __init__(self, module: str, name: str, kinds: Sequence[str]) -> None:
         self.module = module
         self.name = name
         self._kinds = tuple(kinds)
-        self._states = tuple(states)
+
+    @property
+    def states(self) -> Sequence[InstanceState | None]:
+        """The state of each guest, as an instance takes it, None for one that has none."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.name}, {self.nbytes:,} bytes>"
@@ -144,7 +143,7 @@ class _State(Sealed):
             return models[key]
 
         guests = [
-            None if state is None else _packed(state, self._kinds, number) for state in self._states
+            None if state is None else _packed(state, self._kinds, number) for state in self.states
         ]
         body = _Body(self._kind, self.module, self.name, list(self._kinds), data, guests)
         content = zlib.compress(msgspec.msgpack.encode(body), _LEVEL)
@@ -154,7 +153,12 @@ class _State(Sealed):
     @property
     def nbytes(self) -> int:
         """The bytes that the copies of memories in it take: those of pages that are not zero."""
-        return sum(state.wasm.memory.nbytes for state in self._states if state is not None)
+        return sum(state.wasm.memory.nbytes for state in self.states if state is not None)
+
+    @classmethod
+    def _of(cls, body: _Body, label: str) -> Self:
+        """Return the state in a file of this kind. Raises StateRefused."""
+        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file with the state, as `bytes` gives it. Raises UsageError and StateRefused."""
@@ -181,7 +185,7 @@ class _State(Sealed):
         body, label = _read(source, most_bytes)
         if body.kind != cls._kind:
             raise StateRefused(f"{label} has the state of a {body.kind}, not of a {cls._kind}")
-        return cls(body.module, body.name, body.globals, _states(body, label))
+        return cls._of(body, label)
 
 
 class GuestSnapshot(_State):
@@ -206,12 +210,25 @@ class GuestSnapshot(_State):
 
     _kind = "guest"
 
+    def __init__(self, module: str, name: str, kinds: Sequence[str], state: InstanceState) -> None:
+        super().__init__(module, name, kinds)
+        self._state = state
+
+    @classmethod
+    def _of(cls, body: _Body, label: str) -> Self:
+        (state,) = _states(body, label)
+        assert state is not None
+        return cls(body.module, body.name, body.globals, state)
+
     @property
     def state(self) -> InstanceState:
         """The state, as an instance takes it."""
-        state = self._states[0]
-        assert state is not None
-        return state
+        return self._state
+
+    @property
+    def states(self) -> Sequence[InstanceState]:
+        """The state alone."""
+        return (self._state,)
 
 
 class FleetSnapshot(_State):
@@ -223,6 +240,8 @@ class FleetSnapshot(_State):
     Attributes:
         module: The digest of the module (`CompiledModule.digest`).
         name: Name of the fleet.
+        saved: Indices of the guests that have a state, in order.
+        columns: Their states.
 
     Example:
         saved = fleet.snapshot()
@@ -233,21 +252,50 @@ class FleetSnapshot(_State):
 
     _kind = "fleet"
 
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        kinds: Sequence[str],
+        count: int,
+        saved: Sequence[int],
+        columns: StateColumns,
+    ) -> None:
+        """Take the states of those of `count` guests whose indices are in `saved`."""
+        super().__init__(module, name, kinds)
+        self._count = count
+        self.saved = tuple(saved)
+        self.columns = columns
+
+    @classmethod
+    def _of(cls, body: _Body, label: str) -> Self:
+        found = {
+            index: state for index, state in enumerate(_states(body, label)) if state is not None
+        }
+        columns = StateColumns.of(list(found.values()))
+        count = len(body.guests)
+        return cls(body.module, body.name, body.globals, count, list(found), columns)
+
     def __len__(self) -> int:
         """Return the number of guests."""
-        return len(self._states)
+        return self._count
 
     @property
-    def states(self) -> tuple[InstanceState | None, ...]:
+    def nbytes(self) -> int:
+        """The bytes that the copies of memories in it take: those of pages that are not zero."""
+        return sum(self.columns.memories.nbytes)
+
+    @property
+    def states(self) -> Sequence[InstanceState | None]:
         """The state of each guest, as an instance takes it."""
-        return self._states
+        found = {index: self.columns[number] for number, index in enumerate(self.saved)}
+        return [found.get(index) for index in range(self._count)]
 
 
 def read_state(source: str | os.PathLike[str] | BytesLike) -> GuestSnapshot | FleetSnapshot:
     """Return the state of a guest or of a fleet in a file; raises as `GuestSnapshot.load`."""
     body, label = _read(source, _MOST_BYTES)
-    kind = FleetSnapshot if body.kind == "fleet" else GuestSnapshot
-    return kind(body.module, body.name, body.globals, _states(body, label))
+    return (FleetSnapshot if body.kind == "fleet" else GuestSnapshot)._of(body, label)  # noqa: SLF001
 
 
 def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
@@ -258,8 +306,7 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
     actions, None for those of the model, are one entry.
     """
     is_fleet = isinstance(state, FleetSnapshot)
-    states = state.states if isinstance(state, FleetSnapshot) else (state.state,)
-    live = [each for each in states if each is not None]
+    live = [each for each in state.states if each is not None]
     sessions: dict[tuple[Any, ...], dict[str, Any]] = {}
     for each in live:
         for one in each.services.sessions:
@@ -280,7 +327,7 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
         "kind": "fleet" if is_fleet else "guest",
         "name": state.name,
         "module": state.module,
-        "guests": len(states),
+        "guests": len(state.states),
         "saved": len(live),
         "memory_bytes": sum(len(each.wasm.memory) for each in live),
         "held_bytes": state.nbytes,

@@ -135,14 +135,18 @@ _defined = _brief(
 read_global = _brief(raw._wasmtime_global_get, None, *(c_void_p,) * 3)  # noqa: SLF001
 """(context, global, value): write the value of a global, a wasmtime_val_t."""
 
-_set_global = _brief(raw._wasmtime_global_set, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
+set_global = _brief(raw._wasmtime_global_set, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
+"""(context, global, value) → error: set a global to a wasmtime_val_t."""
+
 _set_table = _brief(
     raw._wasmtime_table_set,  # noqa: SLF001
     c_void_p,
     *(c_void_p, c_void_p, c_uint64, c_void_p),
 )
 _memory_data = _brief(raw._wasmtime_memory_data, c_void_p, c_void_p, c_void_p)  # noqa: SLF001
-_memory_size = _brief(raw._wasmtime_memory_size, c_uint64, c_void_p, c_void_p)  # noqa: SLF001
+memory_size = _brief(raw._wasmtime_memory_size, c_uint64, c_void_p, c_void_p)  # noqa: SLF001
+"""(context, memory) → pages of 64 KiB."""
+
 _memory_grow_address = ctypes.cast(raw._wasmtime_memory_grow, c_void_p).value  # noqa: SLF001
 assert _memory_grow_address is not None
 _memory_grow = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_uint64, c_void_p)(
@@ -280,7 +284,7 @@ class RawInstance:
         item.kind = ctypes.c_ubyte(KINDS[kind])
         setattr(item.of, kind, value)
         extern = self.export(name)
-        check(_set_global(self._context, ctypes.addressof(extern.of), ctypes.addressof(item)))
+        check(set_global(self._context, ctypes.addressof(extern.of), ctypes.addressof(item)))
 
     def set_table(self, name: str, index: int, function: Any) -> None:
         """Put a function, a wasmtime_extern_t, into an exported table."""
@@ -327,6 +331,8 @@ class Globals:
     """
     Exported globals of an instance that can change, of numbers and vectors.
 
+    `places` has the address of each, a wasmtime_global_t.
+
     Args:
         context: The Store.
         externs: The globals, each a wasmtime_extern_t.
@@ -334,29 +340,29 @@ class Globals:
 
     """
 
-    __slots__ = ("_context", "_externs", "_places", "_room", "_size", "_start")
+    __slots__ = ("_context", "_externs", "_pairs", "_room", "_size", "_start", "places")
 
     def __init__(self, context: Address, externs: Sequence[Any], kinds: Sequence[str]) -> None:
         self._context = context
         self._externs = externs  # the globals lie in them
         self._room = _room_for(kinds)
         self._start, self._size = ctypes.addressof(self._room), ctypes.sizeof(self._room)
-        self._places = [
-            (ctypes.addressof(extern.of), self._start + number * VALUE_SIZE)
-            for number, extern in enumerate(externs)
+        self.places: list[Address] = [ctypes.addressof(extern.of) for extern in externs]
+        self._pairs = [
+            (place, self._start + number * VALUE_SIZE) for number, place in enumerate(self.places)
         ]
 
     def read(self) -> bytes:
         """Return their values, as `write` takes them."""
-        for extern, value in self._places:
-            read_global(self._context, extern, value)
+        for place, value in self._pairs:
+            read_global(self._context, place, value)
         return ctypes.string_at(self._start, self._size)
 
     def write(self, values: bytes) -> None:
         """Set their values: those of `read`, or of `unpacked_globals`."""
         ctypes.memmove(self._start, values, self._size)
-        for extern, value in self._places:
-            check(_set_global(self._context, extern, value))
+        for place, value in self._pairs:
+            check(set_global(self._context, place, value))
 
 
 def packed_globals(values: bytes, kinds: Sequence[str]) -> bytes:
@@ -388,25 +394,29 @@ def _room_for(kinds: Sequence[str]) -> Any:
 
 
 class NativeMemory:
-    """A guest's linear memory. Its base never moves: growth stays inside the reservation."""
+    """
+    A guest's linear memory, a wasmtime_memory_t at the address `place`.
 
-    __slots__ = ("_context", "_extern", "_memory", "base")
+    Its base never moves: growth stays inside the reservation.
+    """
+
+    __slots__ = ("_context", "_extern", "base", "place")
 
     def __init__(self, context: Address, extern: Any) -> None:
         self._context = context
         self._extern = extern  # the memory lies in it
-        self._memory = ctypes.addressof(extern.of)
-        self.base: Address = _memory_data(context, self._memory)
+        self.place: Address = ctypes.addressof(extern.of)
+        self.base: Address = _memory_data(context, self.place)
 
     def pages(self) -> int:
         """Return the present size in pages of 64 KiB."""
-        size: int = _memory_size(self._context, self._memory)
+        size: int = memory_size(self._context, self.place)
         return size
 
     def grow(self, pages: int) -> None:
         """Grow by `pages`, or raise WasmtimeError."""
         before = c_uint64()
-        check(_memory_grow(self._context, self._memory, pages, ctypes.addressof(before)))
+        check(_memory_grow(self._context, self.place, pages, ctypes.addressof(before)))
 
 
 def trap_at(address: Address) -> wasmtime.Trap:
@@ -477,12 +487,14 @@ __all__ = [
     "frames_of",
     "global_i32",
     "limit_store",
+    "memory_size",
     "new_error",
     "packed_globals",
     "poll",
     "prepare",
     "read_global",
     "set_epoch_deadline",
+    "set_global",
     "take_store",
     "trap_at",
     "unpacked_globals",

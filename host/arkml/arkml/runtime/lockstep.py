@@ -78,6 +78,8 @@ class Lockstep:
         """The index of each guest in its fleet, by place."""
         self.touched: set[int] = set()
         """Places of the guests that called host-lane imports since their state was last cleared."""
+        self.tight: set[int] = set()
+        """Places of the guests whose memory is kept from growing by other bytes of theirs."""
         self.alert = math.inf
         """Seconds in a call or frame after which `advance` leaves a guest to its fiber."""
         self.spent = 0.0
@@ -92,6 +94,8 @@ class Lockstep:
         """Calls that were begun so far, without loops of frames."""
         self.left = 0
         """Loops of frames that guests left so far, for calls."""
+        self.stores = 0
+        """A number that changes whenever a guest enters, leaves, or gets another Store."""
         self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
         """Returns a function that enters runs of policies for many guests into their accounts."""
         self.log_levels = LogLevels(arena)
@@ -132,6 +136,7 @@ class Lockstep:
                 heappush(self._free, place)
             raise
         self._fields = self._chosen = None
+        self.stores += 1
         return place
 
     def leave(self, place: int) -> None:
@@ -139,6 +144,8 @@ class Lockstep:
         self.drop(place)
         self.log_levels.remove(place)
         self.touched.discard(place)
+        self.tight.discard(place)
+        self.stores += 1
         heappush(self._free, place)
 
     def begin(self, place: int, call: RawCall) -> None:

@@ -17,7 +17,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 6
+BUILD = 7
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -93,9 +93,17 @@ class Library:
         self.delete.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
         self.delete.restype = None
         self.read_globals: Any = library.arkml_read_globals
-        """(address of global_get, of contexts, of globals, count, address of u32s)."""
-        self.read_globals.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
+        """(address of global_get, of contexts, of globals, count, bytes of a value, of values)."""
+        self.read_globals.argtypes = [*(c_void_p,) * 3, c_size_t, c_size_t, c_void_p]
         self.read_globals.restype = None
+        self.write_globals: Any = library.arkml_write_globals
+        """(address of global_set, and the rest as `read_globals`) → address of an error, or 0."""
+        self.write_globals.argtypes = self.read_globals.argtypes
+        self.write_globals.restype = c_void_p
+        self.memory_pages: Any = library.arkml_memory_pages
+        """(address of memory_size, of contexts, of memories, count, address of u64s)."""
+        self.memory_pages.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
+        self.memory_pages.restype = None
         self.gather: Any = library.arkml_gather
         """(address of addresses, count, bytes of each, address of all bytes)."""
         self.gather.argtypes = [c_void_p, c_size_t, c_size_t, c_void_p]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -30,7 +30,7 @@ from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.normalize import global_export
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
-from arkml.runtime.saved_memory import MemoryCopies, Place, SavedMemory, load_memories
+from arkml.runtime.saved_memory import MemoryCopies, Place, SavedMemory
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusal_reasons import RefusalNotes
@@ -213,6 +213,16 @@ class Sandbox:
         """The address of the guest's memory, which stays the same."""
         return self._native_memory.base
 
+    @property
+    def raw_memory(self) -> bindings.Address:
+        """The address of the memory's wasmtime_memory_t."""
+        return self._native_memory.place
+
+    @property
+    def raw_globals(self) -> Sequence[bindings.Address]:
+        """The addresses of the globals that can change, each a wasmtime_global_t."""
+        return self._globals.places
+
     def exported(self, name: str) -> Any:
         """Return an export, a wasmtime_extern_t. Raises GuestFailed once the guest is closed."""
         return self._found(partial(self._guest.export, name))
@@ -224,13 +234,12 @@ class Sandbox:
 
     def copied(self) -> WasmState:
         """Return a copy of the memory and of the globals that can change."""
-        (memory,) = MemoryCopies([self.memory_place]).made()
-        return WasmState(memory, self.read_globals())
+        return WasmState(MemoryCopies([self.memory_place]).made()[0], self.read_globals())
 
     def go_back(self, state: WasmState) -> None:
         """Set the memory and the globals to a saved state. Raises MemoryLimitExceeded."""
         self.fit(len(state.memory))
-        load_memories([(self.base, state.memory)])
+        state.memory.load(self.base)
         self.write_globals(state.globals)
 
     def fit(self, size: int) -> None:

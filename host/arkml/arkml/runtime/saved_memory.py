@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
@@ -103,9 +103,77 @@ class SavedMemory:
         pages[np.frombuffer(held, np.bool_)] = np.frombuffer(content, np.uint8).reshape(-1, page)
         return pages.tobytes()
 
-    def placed(self, base: bindings.Address) -> tuple[int, ...]:
-        """Return the memory at an address as the native library takes it, with this copy."""
-        return base, self._size, self._held, self._content, self._count
+    def load(self, base: bindings.Address) -> None:
+        """Set the memory at an address, which has the size of the copy, to the copy."""
+        if native.LIBRARY is None:
+            ctypes.memmove(base, bytes(self), self._size)
+            return
+        row = array("Q", (base, self._size, self._held, self._content, self._count))
+        table, _ = row.buffer_info()
+        native.LIBRARY.load_pages(table, 1, _SYSTEM_PAGE)
+
+
+class SavedMemories:
+    """
+    Copies of memories side by side; `memories[3]` is the `SavedMemory` of the fourth.
+
+    Attributes:
+        sizes: The bytes of each memory.
+        nbytes: The bytes that each copy takes.
+
+    """
+
+    __slots__ = ("_contents", "_counts", "_helds", "_owner", "sizes")
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        helds: Sequence[int],
+        contents: Sequence[int],
+        counts: Sequence[int],
+        owner: object,
+    ) -> None:
+        """Take the attributes of copies, as `SavedMemory` does, and what lies at the addresses."""
+        self.sizes = sizes
+        self._helds, self._contents, self._counts = helds, contents, counts
+        self._owner = owner
+
+    @classmethod
+    def of(cls, copies: Sequence[SavedMemory]) -> Self:
+        """Return copies that were made one by one."""
+        fields = [(one._size, one._held, one._content, one._count) for one in copies]  # noqa: SLF001
+        sizes, helds, contents, counts = zip(*fields, strict=True) if fields else ((),) * 4
+        return cls(sizes, helds, contents, counts, [one._owner for one in copies])  # noqa: SLF001
+
+    def __len__(self) -> int:
+        """Return the number of memories."""
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> SavedMemory:
+        """Return one of the copies."""
+        return SavedMemory(
+            self.sizes[index],
+            self._helds[index],
+            self._contents[index],
+            self._counts[index],
+            self._owner,
+        )
+
+    @property
+    def nbytes(self) -> list[int]:
+        """The bytes that each copy takes."""
+        return _bytes_of(self.sizes, self._counts)
+
+    def load(self, bases: Sequence[bindings.Address]) -> None:
+        """Set the memory at each address, which has the size of its copy, to the copy."""
+        if native.LIBRARY is None:
+            for index, base in enumerate(bases):
+                self[index].load(base)
+            return
+        rows = _rows_of(bases, self.sizes, self._helds)
+        rows[3::5], rows[4::5] = array("Q", self._contents), array("Q", self._counts)
+        table, _ = rows.buffer_info()
+        native.LIBRARY.load_pages(table, len(self), _SYSTEM_PAGE)
 
 
 class MemoryCopies:
@@ -118,56 +186,52 @@ class MemoryCopies:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places
-        pages = [size // _SYSTEM_PAGE for _, size in places]
+        bases = [base for base, _ in places]
+        self._sizes = [size for _, size in places]
+        pages = [size // _SYSTEM_PAGE for size in self._sizes]
         self._held = array("B", b"\1" * sum(pages))
         at, _ = self._held.buffer_info()
-        self._starts = list(accumulate(pages, initial=at))
-        self._rows = array("Q")
+        self._helds = list(accumulate(pages[:-1], initial=at)) if places else []
         self._counts = pages
         if native.LIBRARY is not None:
-            for (base, size), held in zip(places, self._starts, strict=False):
-                self._rows.extend((base, size, held, 0, 0))
+            self._rows = _rows_of(bases, self._sizes, self._helds)
             table, _ = self._rows.buffer_info()
             native.LIBRARY.find_pages(table, len(places), _SYSTEM_PAGE)
             self._counts = self._rows[4::5].tolist()
-        self.sizes = [
-            of_all + count * _SYSTEM_PAGE for of_all, count in zip(pages, self._counts, strict=True)
-        ]
+        self.sizes = _bytes_of(self._sizes, self._counts)
 
-    def made(self) -> list[SavedMemory]:
+    def made(self) -> SavedMemories:
         """Return a copy of each memory."""
         content = np.empty(sum(self._counts) * _SYSTEM_PAGE, np.uint8)
-        sizes = (count * _SYSTEM_PAGE for count in self._counts)
-        contents = list(accumulate(sizes, initial=_address(content)))
+        sizes = [count * _SYSTEM_PAGE for count in self._counts]
+        contents = list(accumulate(sizes[:-1], initial=_address(content))) if sizes else []
         if native.LIBRARY is not None:
-            self._rows[3::5] = array("Q", contents[:-1])
+            self._rows[3::5] = array("Q", contents)
             table, _ = self._rows.buffer_info()
             native.LIBRARY.save_pages(table, len(self._places), _SYSTEM_PAGE)
         else:
-            for (base, size), into in zip(self._places, contents, strict=False):
+            for (base, size), into in zip(self._places, contents, strict=True):
                 ctypes.memmove(into, base, size)
         owner = self._held, content
-        return [
-            SavedMemory(size, held, into, count, owner)
-            for (_, size), held, into, count in zip(
-                self._places, self._starts, contents, self._counts, strict=False
-            )
-        ]
+        return SavedMemories(self._sizes, self._helds, contents, self._counts, owner)
 
 
-def load_memories(copies: Iterable[tuple[bindings.Address, SavedMemory]]) -> None:
-    """Set the memory at each address, which has the size of its copy, to the copy."""
-    if native.LIBRARY is None:
-        for base, saved in copies:
-            ctypes.memmove(base, bytes(saved), len(saved))
-        return
-    rows = array("Q")
-    for base, saved in copies:
-        rows.extend(saved.placed(base))
-    table, count = rows.buffer_info()
-    native.LIBRARY.load_pages(table, count // 5, _SYSTEM_PAGE)
+def _rows_of(
+    bases: Sequence[bindings.Address], sizes: Sequence[int], helds: Sequence[int]
+) -> array[int]:
+    """Return memories as the native library takes them, without the content of their copies."""
+    rows = array("Q", bytes(40 * len(bases)))
+    rows[0::5], rows[1::5], rows[2::5] = array("Q", bases), array("Q", sizes), array("Q", helds)
+    return rows
+
+
+def _bytes_of(sizes: Sequence[int], counts: Sequence[int]) -> list[int]:
+    return [
+        size // _SYSTEM_PAGE + count * _SYSTEM_PAGE
+        for size, count in zip(sizes, counts, strict=True)
+    ]
 
 
 def _address(array: npt.NDArray[Any]) -> int:
-    address: int = array.ctypes.data
+    address: int = array.__array_interface__["data"][0]  # in a third of the time of `ctypes`
     return address

@@ -72,6 +72,7 @@ class GuestStore:
         """Go on with another Store in the same place, and delete the present one."""
         with self._lock:
             self._lockstep.drop(self.place)
+            self._lockstep.stores += 1
             self._pointer = 0
             if self._owned:
                 deque(map(bindings.delete_store, iter(self._owned.pop, 0)), maxlen=0)

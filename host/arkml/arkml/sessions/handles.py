@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from arkml.errors import ArkmlError, NotFound, TooManyHandles
+from arkml.sessions.revision import Revision
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -65,8 +66,8 @@ class HandleTable(Generic[T]):
     The objects of one guest by handle.
 
     Zero is never issued, and a dropped handle never names a later object: its slot is reused
-    with a new generation, and retired once its generations are used up. Not thread-safe: only the
-    thread that runs the guest uses it.
+    with a new generation, and retired once its generations are used up. `revision` counts the
+    objects that come and go. Not thread-safe: only the thread that runs the guest uses it.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class HandleTable(Generic[T]):
         limit: int | HandleRoom,
         layout: HandleLayout = U64_LAYOUT,
         error: type[ArkmlError] = TooManyHandles,
+        revision: Revision | None = None,
     ) -> None:
         self._name = name
         self._room = HandleRoom(limit) if isinstance(limit, int) else limit
@@ -87,8 +89,7 @@ class HandleTable(Generic[T]):
         self._generations: list[int] = []
         self._free: list[int] = []
         self._live = 0
-        self.changes = 0
-        """How often an object came, or went."""
+        self._revision = Revision() if revision is None else revision
 
     def __len__(self) -> int:
         return self._live
@@ -127,7 +128,7 @@ class HandleTable(Generic[T]):
             self._items.append(item)
         self._live += 1
         self._room.live += 1
-        self.changes += 1
+        self._revision.number += 1
         return handle
 
     def get(self, handle: int, kind: type[K]) -> K:
@@ -147,7 +148,7 @@ class HandleTable(Generic[T]):
             self._free.append(index)
         self._live -= 1
         self._room.live -= 1
-        self.changes += 1
+        self._revision.number += 1
         return item
 
     def at(self, index: int) -> T:
@@ -168,7 +169,7 @@ class HandleTable(Generic[T]):
         self._items = [items.get(index) for index in range(count)]
         self._room.live += len(items) - self._live
         self._live = len(items)
-        self.changes += 1
+        self._revision.number += 1
 
     def handle_in(self, index: int, saved: SavedHandles) -> int:
         """Return the handle that slot `index` has in a saved table."""

@@ -86,6 +86,11 @@ class SavedServices:
         return tuple(one.opened_with[0] for one in self.sessions if one.opened_with is not None)
 
     @cached_property
+    def has_agents(self) -> bool:
+        """Whether a session has agents, which change without a new revision of their guest."""
+        return any(one.agents is not None for one in self.sessions)
+
+    @cached_property
     def has_runs(self) -> bool:
         """Whether a session is of a run, which only the guest that has it can get back."""
         return any(one.opened_with is None for one in self.sessions)
@@ -180,27 +185,22 @@ def load_services(guest: GuestState, saved: SavedServices) -> bool:
 
 def _keep(guest: GuestState, saved: SavedServices) -> None:
     """Note that a guest has these services, unless agents remember something."""
-    if all(one.agents is None for one in saved.sessions):
-        guest.as_saved = _marks(guest), saved
+    if not saved.has_agents:
+        guest.as_saved = guest.revision.number, saved
 
 
 def _unchanged(guest: GuestState) -> SavedServices | None:
     """Return the services that the guest has now, as they were saved or loaded, or None."""
     if guest.as_saved is None:
         return None
-    marks, saved = guest.as_saved
-    if marks != _marks(guest):
+    revision, saved = guest.as_saved
+    if revision != guest.revision.number:
         return None
     for item in guest.handles.items():
         if agents_of(item.policy) is not None:  # of another policy than there was
             return None
     assert isinstance(saved, SavedServices)
     return saved
-
-
-def _marks(guest: GuestState) -> tuple[object, ...]:
-    """Return what changes with anything that is saved, but for agents."""
-    return guest.handles.changes, guest.brains.changes, guest.keys.place, guest.log.contexts
 
 
 def _kept(guest: GuestState, saved: SavedServices) -> dict[int, Session]:

@@ -16,6 +16,7 @@ from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.pending_requests import PendingRequests
+from arkml.sessions.revision import Revision
 from arkml.sessions.runtimes import Load, destroy_all
 from arkml.sessions.saved_sessions import (
     SavedServices,
@@ -126,6 +127,7 @@ class Services:
             spec=spec,
         )
         self.log: GuestLog = self._guest.log
+        self.revision: Revision = self._guest.revision
         self.changes: FutureChanges = self._guest.changes
         self.futures: FutureTable = self._guest.futures
         self.sessions: SessionTable = self._guest.sessions

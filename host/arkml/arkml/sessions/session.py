@@ -19,6 +19,7 @@ from arkml.policies.onnx import takes_masks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
 from arkml.sessions.guest_run import GuestRun
+from arkml.sessions.revision import Revision
 
 log = SafeLogger(__name__)
 
@@ -330,7 +331,8 @@ class Keys:
     of guest 3, for example, is 0x3_0000_0001.
     """
 
-    def __init__(self, guest: int) -> None:
+    def __init__(self, guest: int, revision: Revision | None = None) -> None:
+        self._revision = Revision() if revision is None else revision
         self.first: int = guest << 32
         """The first key."""
         self.place = 0
@@ -339,4 +341,5 @@ class Keys:
     def next(self) -> int:
         key = self.first + self.place
         self.place += 1
+        self._revision.number += 1
         return key

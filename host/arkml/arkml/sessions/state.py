@@ -16,6 +16,7 @@ from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.sessions.leases import SNAPSHOTS_IN_USE, SnapshotLeases
 from arkml.sessions.pending_requests import PendingRequests
+from arkml.sessions.revision import Revision
 from arkml.sessions.session import Keys, QueueOpener
 from arkml.sessions.session_table import SessionTable
 from arkml.sessions.text import GuestLog
@@ -90,6 +91,7 @@ class GuestState:
         account: Charged with the time that the host works for the guest.
         spec: The section `arkml.spec` of its module, or None.
         worker_module: SHA-256 of the module that remote workers run, empty for the guest's own.
+        revision: Changes with handles, keys of sessions and log contexts.
         as_saved: What was saved or loaded last, as `saved_sessions` takes it.
 
     """
@@ -117,13 +119,18 @@ class GuestState:
         self.stopwatch = stopwatch
         self.background = background
         self.hives = hives
+        self.revision = revision = Revision()
         self.log = GuestLog(
-            name, limit=limits.log_bytes, rate=limits.log_lines, stopwatch=stopwatch
+            name,
+            limit=limits.log_bytes,
+            rate=limits.log_lines,
+            stopwatch=stopwatch,
+            revision=revision,
         )
         room = HandleRoom(limits.handles)
-        self.handles: HandleTable[Any] = HandleTable("handles", limit=room)
+        self.handles: HandleTable[Any] = HandleTable("handles", limit=room, revision=revision)
         self.brains: HandleTable[Any] = HandleTable(
-            "ml-inference handles", limit=room, layout=U32_LAYOUT
+            "ml-inference handles", limit=room, layout=U32_LAYOUT, revision=revision
         )
 
         def require(size: int) -> None:
@@ -135,7 +142,7 @@ class GuestState:
         self.changes = FutureChanges()
         self.requests = PendingRequests(limits.requests, lambda size: account.admit(size))
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
-        self.keys = Keys(number)
+        self.keys = Keys(number, revision)
         self.sessions = SessionTable(self.keys, self.handles, open_queue, account.noting)
         self._spec = spec
         self._declared: DeclaredBranches | None = None
@@ -144,7 +151,7 @@ class GuestState:
         self.pending_polls = 0
         self.input = b""
         self.panic: str | None = None
-        self.as_saved: tuple[object, object] | None = None
+        self.as_saved: tuple[int, object] | None = None
 
     @property
     def declared(self) -> DeclaredBranches:

@@ -11,6 +11,7 @@ from arkml.abi.codes import LogLevel
 from arkml.abi.guest_buffers import DisplayText
 from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
+from arkml.sessions.revision import Revision
 
 TRACE = 5
 logging.addLevelName(TRACE, "TRACE")
@@ -108,7 +109,9 @@ class GuestLog:
         limit: int,
         rate: float = LINES_PER_SECOND,
         stopwatch: Callable[[], float] = time.monotonic,
+        revision: Revision | None = None,
     ) -> None:
+        self._revision = Revision() if revision is None else revision
         self._name = harmless(name).replace("\n", " ") or "guest"
         self._limit = limit
         self._rate = rate
@@ -231,6 +234,7 @@ class GuestLog:
             self.logger.log(level, "%s", text)
 
     def _renew_suffix(self) -> None:
+        self._revision.number += 1
         newest = dict(self._contexts)
         texts = " ".join(f"{name}={value}" for name, value in newest.items())
         self._suffix = f" [{texts}]" if newest else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,10 @@ _COUNT, _FOLLOWED = at.COUNT >> 2, at.FOLLOWED >> 2
 _LIST, _SAID = at.LIST >> 2, at.SAID >> 2
 _METADATA, _USED = at.METADATA >> 2, at.METADATA_USED >> 2
 
+
+_SUBMITTED = (at.COUNT, at.ENDED, at.METADATA_USED, at.SUSPECT)
+CLEARED = (*_SUBMITTED, at.FOLLOWED)
+"""Fields of a record that are zero for a queue without rows that were not submitted."""
 
 _SAVED = (at.ROWS, at.FEATURES, at.GIVEN)
 _SAVED_WORDS = (at.COUNT, at.ENDED, at.SUSPECT)
@@ -82,6 +86,11 @@ class Region:
     def count_word(self) -> int:
         """Return the index of the number of pushed rows in the arena's words."""
         return self._record.start + _COUNT
+
+    @property
+    def record(self) -> int:
+        """The index of the first word of the session's record in the arena's words."""
+        return self._record.start
 
     def rows(self) -> slice:
         """Return the pushed rows as a slice of the slab's columns."""
@@ -172,13 +181,15 @@ class Region:
 
     def end_submit(self) -> None:
         """Empty the queue of a submit that was answered."""
-        for field in (at.COUNT, at.ENDED, at.METADATA_USED, at.SUSPECT):
-            self._words[self._record.word(field)] = 0
+        self._set_zero(_SUBMITTED)
 
     def clear(self) -> None:
         """Empty the queue of rows that were not submitted."""
-        self.end_submit()
-        self._words[self._record.word(at.FOLLOWED)] = 0
+        self._set_zero(CLEARED)
+
+    def _set_zero(self, fields: Sequence[int]) -> None:
+        for field in fields:
+            self._words[self._record.word(field)] = 0
 
     def publish(self, handle: int, kind: Kind) -> None:
         """Write the record, after which the shim accepts `handle`."""

@@ -1,0 +1,10 @@
+"""The number of changes of what a guest has with its host."""
+
+
+class Revision:
+    """A number that changes whenever a handle, a session key or a log context comes or goes."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
