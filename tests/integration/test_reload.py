@@ -10,11 +10,13 @@ from arkml import Reloaded
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import (
     GuestTrap,
+    InstanceLimitExceeded,
     LinkError,
     ModuleRejected,
     ReloadUndone,
     UsageError,
 )
+from arkml.runtime.sandbox import Sandbox
 
 GUESTS = ROOT / "fixtures" / "guests"
 
@@ -227,6 +229,32 @@ def test_a_fleet_whose_module_is_refused_stays(host):
             fleet.reload(bad)
         assert fleet.update() == {}
     assert fleet.call("sum").values == [3] * 3
+
+
+def test_a_fleet_goes_back_if_one_new_instance_cannot_be_made(host, monkeypatch):
+    fleet = host.fleet(counting(1), 4)
+    for number, guest in enumerate(fleet.guests):
+        guest.write_memory(0, (10 * number).to_bytes(4, "little"))
+    fleet.update()
+    begun, build = [], Sandbox._build
+
+    def third(sandbox, *arguments, **options):
+        begun.append(sandbox)
+        if len(begun) == 3:
+            raise InstanceLimitExceeded("no room for one more")
+        build(sandbox, *arguments, **options)
+
+    monkeypatch.setattr(Sandbox, "_build", third)
+    with pytest.raises(InstanceLimitExceeded):
+        fleet.reload(counting(100))
+
+    assert [guest.failure for guest in fleet.guests] == [None] * 4
+    assert fleet.update() == {}
+    assert fleet.call("sum").values == [2, 12, 22, 32]
+    assert fleet.call("frames").values == [2] * 4
+    assert fleet.reload(counting(100)) is Reloaded.KEPT
+    assert fleet.update() == {}
+    assert fleet.call("sum").values == [102, 112, 122, 132]
 
 
 def test_failed_guests_of_a_fleet_stay_failed(host):

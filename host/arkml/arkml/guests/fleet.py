@@ -20,7 +20,7 @@ from arkml.base.collector import collector_paused
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
-from arkml.errors import GuestBusy, GuestError, StateRefused, UsageError
+from arkml.errors import GuestBusy, GuestError, GuestMemoryFull, StateRefused, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
@@ -43,7 +43,7 @@ from arkml.guests.guest import (
 )
 from arkml.guests.instance import SharedResources
 from arkml.guests.policy_changes import PolicyChanges
-from arkml.guests.reloading import Reloaded
+from arkml.guests.reloading import Reloaded, way_of
 from arkml.guests.shares import FleetShares
 from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot, require_same_module
 from arkml.guests.state_columns import StateColumns
@@ -464,13 +464,34 @@ class Fleet(Sealed, Unique, Closing):
         ways: set[Reloaded] = set()
         try:
             module = living[0].compile_for_reload(source) if living else self._module
+            for guest in living:
+                guest.compile_for_reload(module)  # raises what refuses it, before any changes
             with collector_paused():
-                ways.update([guest.reload(module) for guest in living])
+                if self._keep_states(living, module):
+                    ways.add(Reloaded.KEPT)
+                else:
+                    ways.update([guest.reload(module) for guest in living])
         except BaseException:
             undo_reloads(living)
             raise
         self._begin_trial(module)
         return ways.pop() if len(ways) == 1 else Reloaded.ANEW
+
+    def _keep_states(self, guests: Sequence[Guest], module: CompiledModule) -> bool:
+        """
+        Let guests go on from their states with a module of the same layout.
+
+        Returns False if it has another one, or a state cannot be copied.
+        """
+        if not guests or way_of(self._module, module) is not Reloaded.KEPT:
+            return False
+        with self._changing():
+            try:
+                columns = self._states.save(guests)
+            except (StateRefused, GuestMemoryFull):
+                return False
+            self._states.renew(guests, module, columns)
+        return True
 
     def _begin_trial(self, module: CompiledModule) -> None:
         """Make new guests of a module from now on, and watch the first calls with it."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from arkml.errors import StateRefused
-from arkml.guests.guest import Guest, calls_of, fail_restored, set_startup, startup_of
+from arkml.guests.guest import (
+    Guest,
+    calls_of,
+    fail_restored,
+    renew,
+    set_startup,
+    startup_of,
+)
 from arkml.guests.instance import NO_COMPILER, CompilerState, Instance, SharedResources
 from arkml.guests.snapshot_bytes import Models, Share
 from arkml.guests.state_columns import StateColumns
 from arkml.runtime.columns.queues import Queues
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.sandboxes import Sandboxes
 from arkml.runtime.saved_memory import MemoryCopies
 from arkml.sessions.revision import Revision
@@ -107,6 +116,19 @@ class FleetStates:
         for guest, refusal in refused.items():
             fail_restored(guest, refusal)
         return list(refused.values())
+
+    def renew(self, guests: Sequence[Guest], after: CompiledModule, columns: StateColumns) -> None:
+        """
+        Let guests go on from their present states with a module of the same layout.
+
+        Raises the errors of a new instance: some guests have the module then, and are on trial.
+        """
+        for index, guest in enumerate(guests):
+            renew(guest, after, partial(columns.__getitem__, index))
+            calls_of(guest).instance.sandbox.fit(columns.memories.sizes[index])
+        found = self._find(guests)
+        columns.memories.load(found.wasm.bases)
+        found.wasm.write_globals(columns.globals)
 
     def _make_room(
         self, found: _Found, columns: StateColumns, refused: dict[Guest, StateRefused]

@@ -414,16 +414,26 @@ class Guest(Sealed, Unique, Closing):
 
     def _keep_state(self, after: CompiledModule) -> bool:
         """Go on with a module of the same layout; return False if the state cannot be copied."""
-        instance, before = self._instance, self.module
         with self._calls.fiber.call_guard.kept(self.name):
             try:
-                state = instance.save(startup_of(self))
+                state = self._instance.save(startup_of(self))
             except (StateRefused, GuestMemoryFull):
                 return False
-            instance.become(after, state.wasm)
+            self._renew(after, lambda: state)
+            self._instance.sandbox.go_back(state.wasm)
+        return True
+
+    def _renew(self, after: CompiledModule, saved: Callable[[], InstanceState]) -> None:
+        """
+        Be a new instance of a module of the same layout, on trial, with the call guard kept.
+
+        `saved` returns the state to go back to, whose memory and globals the caller sets.
+        """
+        instance, before = self._instance, self.module
+        instance.renew(after, lambda: saved().wasm)
 
         def undo() -> bool:
-            failure = instance.failure
+            failure, state = instance.failure, saved()
             with self._calls.fiber.call_guard.kept(self.name):
                 instance.failure = None
                 try:
@@ -442,7 +452,6 @@ class Guest(Sealed, Unique, Closing):
             return False
 
         self._trial = ReloadTrial(undo, lambda: None)
-        return True
 
     def _replace_by(self, after: CompiledModule, way: Reloaded) -> None:
         """Put an instance of another module in the place of the present one."""
@@ -624,6 +633,17 @@ def _load(guest: Guest, state: InstanceState) -> None:
     except BaseException as error:
         fail_restored(guest, error)
         raise
+
+
+def renew(guest: Guest, after: CompiledModule, saved: Callable[[], InstanceState]) -> None:
+    """
+    Let a guest be a new instance of a module of the same layout, in the first calls of a reload.
+
+    `saved` returns the state to go back to, whose memory and globals the caller sets; it keeps the
+    call guard. Raises the errors of a new instance, and then the guest is as it was.
+    """
+    guest._end_trial()  # noqa: SLF001
+    guest._renew(after, saved)  # noqa: SLF001
 
 
 def try_reload(guests: Sequence[Guest]) -> bool:

@@ -664,9 +664,20 @@ class Instance(Unique):
 
         Its memory is that of `state`, by default a copy of the present one.
         """
+        wasm = self._sandbox.copied() if state is None else state
+        self.renew(module, lambda: wasm)
+        self._sandbox.go_back(wasm)
+
+    def renew(self, module: CompiledModule, state: Callable[[], WasmState]) -> None:
+        """
+        Be a new instance of another module of the same layout, with the call guard kept.
+
+        Handles and sessions stay. Raises the errors of a new instance, and then the module stays,
+        with the memory and the globals that `state` returns.
+        """
         self.require_whole()
         self.require_unlent()
-        self._sandbox.become(module, self._sandbox.copied() if state is None else state)
+        self._sandbox.become(module, state)
         self.module = module
         self.most_memory = most_memory(module)
         self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame

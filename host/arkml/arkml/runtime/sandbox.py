@@ -262,11 +262,12 @@ class Sandbox:
         """Set the globals that can change, to the result of `read_globals`."""
         self._globals.write(values)
 
-    def become(self, program: CompiledModule, state: WasmState) -> None:
+    def become(self, program: CompiledModule, state: Callable[[], WasmState]) -> None:
         """
-        Run another module of the same layout, with the memory and the globals of a state.
+        Run another module of the same layout, with the memory and the globals of a new instance.
 
-        Raises the errors of a new instance, and then the module stays, with that state, too.
+        Raises the errors of a new instance, and then the module stays, with the state that `state`
+        returns.
         """
         before = self.program
         self.program = program
@@ -275,9 +276,8 @@ class Sandbox:
         except BaseException:
             self.program = before
             self._renew()
-            self.go_back(state)
+            self.go_back(state())
             raise
-        self.go_back(state)
 
     @cached_property
     def _globals(self) -> bindings.Globals:
