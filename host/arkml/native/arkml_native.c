@@ -381,6 +381,7 @@ ARKML_PUBLIC void arkml_scatter(const uint64_t *addresses, size_t count, size_t 
  */
 
 #define PAGES_AT_ONCE 512
+#define LOOKED_AT (256u << 10) /* bytes of memories, up to which nobody is asked about pages */
 
 /* A memory, and a copy of its pages that hold something. */
 struct memory {
@@ -423,9 +424,20 @@ static void look_up(int map, uint64_t address, size_t count, size_t page, uint8_
     memset(held, 1, count);
 }
 
-/* Note in `held` and `count` of each memory, [count], which of its pages may hold something. */
+static bool is_zero(const char *bytes, size_t size) {
+    return !bytes[0] && !memcmp(bytes, bytes + 1, size - 1);
+}
+
+/* Return the page map, or a negative number if to look at these memories costs less than to ask. */
+static int map_for(const struct memory *memories, size_t count) {
+    uint64_t size = 0;
+    for (size_t n = 0; n < count && size <= LOOKED_AT; n++) size += memories[n].size;
+    return size <= LOOKED_AT ? -1 : open_page_map();
+}
+
+/* Note in `held` and `count` of each memory, [count], which of its pages hold something. */
 ARKML_PUBLIC void arkml_find_pages(struct memory *memories, size_t count, size_t page) {
-    int map = open_page_map();
+    int map = map_for(memories, count);
     for (size_t n = 0; n < count; n++) {
         struct memory *memory = &memories[n];
         uint8_t *held = pointer(memory->held);
@@ -434,7 +446,11 @@ ARKML_PUBLIC void arkml_find_pages(struct memory *memories, size_t count, size_t
         for (size_t first = 0; first < pages; first += PAGES_AT_ONCE) {
             size_t some = pages - first < PAGES_AT_ONCE ? pages - first : PAGES_AT_ONCE;
             look_up(map, memory->base + first * page, some, page, held + first);
-            for (size_t k = 0; k < some; k++) memory->count += held[first + k];
+            const char *from = pointer(memory->base + first * page);
+            for (size_t k = first; k < first + some; k++, from += page) {
+                held[k] = held[k] && !is_zero(from, page); /* one that was only read is zero */
+                memory->count += held[k];
+            }
         }
     }
     close_page_map(map);
@@ -455,13 +471,9 @@ ARKML_PUBLIC void arkml_save_pages(const struct memory *memories, size_t count, 
     }
 }
 
-static bool is_zero(const char *bytes, size_t size) {
-    return !bytes[0] && !memcmp(bytes, bytes + 1, size - 1);
-}
-
 /* Set each memory, [count], to its copy: to `content` in the pages of `held`, to zeros elsewhere. */
 ARKML_PUBLIC void arkml_load_pages(const struct memory *memories, size_t count, size_t page) {
-    int map = open_page_map();
+    int map = map_for(memories, count);
     for (size_t n = 0; n < count; n++) {
         const struct memory *memory = &memories[n];
         const uint8_t *held = pointer(memory->held);

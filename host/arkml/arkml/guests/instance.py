@@ -53,7 +53,7 @@ from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.table_changes import keeps_tables
 from arkml.runtime.sandbox import Sandbox, WasmState, most_memory, most_objects
-from arkml.runtime.saved_memory import MemoryCopies, Place
+from arkml.runtime.saved_memory import Place
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
@@ -521,10 +521,8 @@ class Instance(Unique):
         Raises StateRefused for what cannot be copied, and GuestMemoryFull.
         """
         self.require_savable()
-        copies = MemoryCopies([self.memory_place])
-        self.require_snapshot(copies.sizes[0])
         return InstanceState(
-            WasmState(copies.made()[0], self._sandbox.read_globals()),
+            self._sandbox.saved(self.require_snapshot),
             self.services.save(),
             self.save_rows(),
             self.save_compiler(),

@@ -30,7 +30,7 @@ from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.normalize import global_export
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
-from arkml.runtime.saved_memory import MemoryCopies, Place, SavedMemory
+from arkml.runtime.saved_memory import Place, SavedMemory
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusal_reasons import RefusalNotes
@@ -234,7 +234,17 @@ class Sandbox:
 
     def copied(self) -> WasmState:
         """Return a copy of the memory and of the globals that can change."""
-        return WasmState(MemoryCopies([self.memory_place]).made()[0], self.read_globals())
+        return self.saved(lambda _: None)
+
+    def saved(self, admit: Callable[[int], object]) -> WasmState:
+        """
+        Return such a copy, between two calls; it is not freed meanwhile.
+
+        `admit` is called before, with the bytes that the copy of the memory takes.
+        """
+        memory = self._native_memory
+        place = memory.base, memory.pages() * PAGE
+        return WasmState(SavedMemory.of(place, admit), self.read_globals())
 
     def go_back(self, state: WasmState) -> None:
         """Set the memory and the globals to a saved state. Raises MemoryLimitExceeded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
@@ -56,6 +56,31 @@ class SavedMemory:
         self._content = content  # address of those pages, side by side
         self._count = count  # of those pages
         self._owner = owner  # what lies at these addresses
+
+    @classmethod
+    def of(cls, place: Place, admit: Callable[[int], object]) -> Self:
+        """
+        Return a copy of one memory, of which nothing changes meanwhile; see `MemoryCopies`.
+
+        `admit` is called before it is made, with the bytes that it will take.
+        """
+        base, size = place
+        pages = count = size // _SYSTEM_PAGE
+        held = array("B", b"\1" * pages)
+        at, _ = held.buffer_info()
+        row = array("Q", (base, size, at, 0, 0))
+        table, _ = row.buffer_info()
+        if native.LIBRARY is not None:
+            native.LIBRARY.find_pages(table, 1, _SYSTEM_PAGE)
+            count = row[4]
+        admit(pages + count * _SYSTEM_PAGE)
+        content = np.empty(count * _SYSTEM_PAGE, np.uint8)
+        row[3] = into = _address(content)
+        if native.LIBRARY is not None:
+            native.LIBRARY.save_pages(table, 1, _SYSTEM_PAGE)
+        else:
+            ctypes.memmove(into, base, size)
+        return cls(size, at, into, count, (held, content))
 
     @classmethod
     def unpacked(cls, packed: PackedMemory) -> Self:
