@@ -91,6 +91,16 @@ def test_a_copy_has_the_pages_that_hold_something(library):
     assert sizes == [copy.nbytes]
 
 
+@pytest.mark.parametrize("pages", [1, 8])
+def test_a_page_that_holds_zeros_is_not_in_a_copy(pages):
+    view, base, size = memory(pages)
+    ctypes.memset(base, 0, size)
+    view[SYSTEM_PAGE] = b"x"
+    most = size // SYSTEM_PAGE + SYSTEM_PAGE
+
+    assert native.LIBRARY is None or MemoryCopies([(base, size)]).sizes == [most]
+
+
 def held_pages(library, copy, size):
     if library == "native":
         assert copy.nbytes < 4 * SYSTEM_PAGE  # of 64

@@ -383,7 +383,7 @@ class Fleet(Sealed, Unique, Closing):
         are.
 
         Raises:
-            GuestBusy: The fleet is in a call.
+            GuestBusy: The fleet is in a call, or the memory of a guest is viewed.
             UsageError: The fleet is closed.
             GuestError: An initializer of a new guest failed.
             StateRefused: The state is of another module, over the limits, or has a session of a run

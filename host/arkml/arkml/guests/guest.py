@@ -342,7 +342,7 @@ class Guest(Sealed, Unique, Closing):
         `persist` are given to the guest's own `ark_state_restore`.
 
         Raises:
-            GuestBusy: The guest is in a call.
+            GuestBusy: The guest is in a call, or its memory is viewed.
             GuestFailed: The guest has failed: load another one, and restore that.
             StateRefused: The state is of another module, over the limits, or has a session of a run
                 that the guest has not. Nothing has changed, unless the guest ran into a limit while

@@ -264,8 +264,8 @@ class FleetSnapshot(_State):
         """Take the states of those of `count` guests whose indices are in `saved`."""
         super().__init__(module, name, kinds)
         self._count = count
-        self.saved = tuple(saved)
-        self.columns = columns
+        self.saved: tuple[int, ...] = tuple(saved)
+        self.columns: StateColumns = columns
 
     @classmethod
     def _of(cls, body: _Body, label: str) -> Self:

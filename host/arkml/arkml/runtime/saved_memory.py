@@ -148,27 +148,37 @@ class SavedMemories:
 
     """
 
-    __slots__ = ("_contents", "_counts", "_helds", "_owner", "sizes")
+    __slots__ = ("_contents", "_counts", "_marks", "_owner", "sizes")
 
     def __init__(
         self,
         sizes: Sequence[int],
-        helds: Sequence[int],
+        marks: Sequence[int],
         contents: Sequence[int],
         counts: Sequence[int],
         owner: object,
     ) -> None:
-        """Take the attributes of copies, as `SavedMemory` does, and what lies at the addresses."""
+        """
+        Take what each copy has.
+
+        Args:
+            sizes: Bytes of the memories.
+            marks: Addresses of a byte for each page of a memory: 1 if the copy has it.
+            contents: Addresses of those pages, side by side.
+            counts: Numbers of those pages.
+            owner: What lies at these addresses.
+
+        """
         self.sizes = sizes
-        self._helds, self._contents, self._counts = helds, contents, counts
+        self._marks, self._contents, self._counts = marks, contents, counts
         self._owner = owner
 
     @classmethod
     def of(cls, copies: Sequence[SavedMemory]) -> Self:
         """Return copies that were made one by one."""
         fields = [(one._size, one._held, one._content, one._count) for one in copies]  # noqa: SLF001
-        sizes, helds, contents, counts = zip(*fields, strict=True) if fields else ((),) * 4
-        return cls(sizes, helds, contents, counts, [one._owner for one in copies])  # noqa: SLF001
+        sizes, marks, contents, counts = zip(*fields, strict=True) if fields else ((),) * 4
+        return cls(sizes, marks, contents, counts, [one._owner for one in copies])  # noqa: SLF001
 
     def __len__(self) -> int:
         """Return the number of memories."""
@@ -178,7 +188,7 @@ class SavedMemories:
         """Return one of the copies."""
         return SavedMemory(
             self.sizes[index],
-            self._helds[index],
+            self._marks[index],
             self._contents[index],
             self._counts[index],
             self._owner,
@@ -195,7 +205,7 @@ class SavedMemories:
             for index, base in enumerate(bases):
                 self[index].load(base)
             return
-        rows = _rows_of(bases, self.sizes, self._helds)
+        rows = _rows_of(bases, self.sizes, self._marks)
         rows[3::5], rows[4::5] = array("Q", self._contents), array("Q", self._counts)
         table, _ = rows.buffer_info()
         native.LIBRARY.load_pages(table, len(self), _SYSTEM_PAGE)
@@ -216,10 +226,10 @@ class MemoryCopies:
         pages = [size // _SYSTEM_PAGE for size in self._sizes]
         self._held = array("B", b"\1" * sum(pages))
         at, _ = self._held.buffer_info()
-        self._helds = list(accumulate(pages[:-1], initial=at)) if places else []
+        self._marks = list(accumulate(pages[:-1], initial=at)) if places else []
         self._counts = pages
         if native.LIBRARY is not None:
-            self._rows = _rows_of(bases, self._sizes, self._helds)
+            self._rows = _rows_of(bases, self._sizes, self._marks)
             table, _ = self._rows.buffer_info()
             native.LIBRARY.find_pages(table, len(places), _SYSTEM_PAGE)
             self._counts = self._rows[4::5].tolist()
@@ -238,15 +248,15 @@ class MemoryCopies:
             for (base, size), into in zip(self._places, contents, strict=True):
                 ctypes.memmove(into, base, size)
         owner = self._held, content
-        return SavedMemories(self._sizes, self._helds, contents, self._counts, owner)
+        return SavedMemories(self._sizes, self._marks, contents, self._counts, owner)
 
 
 def _rows_of(
-    bases: Sequence[bindings.Address], sizes: Sequence[int], helds: Sequence[int]
+    bases: Sequence[bindings.Address], sizes: Sequence[int], marks: Sequence[int]
 ) -> array[int]:
     """Return memories as the native library takes them, without the content of their copies."""
     rows = array("Q", bytes(40 * len(bases)))
-    rows[0::5], rows[1::5], rows[2::5] = array("Q", bases), array("Q", sizes), array("Q", helds)
+    rows[0::5], rows[1::5], rows[2::5] = array("Q", bases), array("Q", sizes), array("Q", marks)
     return rows
 
 
