@@ -21,8 +21,6 @@ def library(request, monkeypatch):
     """Run the test with the native library and without it."""
     if request.param == "pure":
         monkeypatch.setattr(native, "LIBRARY", None)
-    elif native.LIBRARY is None:
-        pytest.skip(native.MISSING)
 
 
 def parts(state):
