@@ -28,8 +28,13 @@ class Remade:
         """Return a copy in the same state; see `GuestEnv.clone`. Raises StateRefused."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        copy.deepcopy(self.guest_env, memo)  # first: others refer to its parts
-        vars(copied).update({name: copy.deepcopy(each, memo) for name, each in vars(self).items()})
+        env = copy.deepcopy(self.guest_env, memo)  # first: others refer to its parts
+        try:
+            parts = {name: copy.deepcopy(each, memo) for name, each in vars(self).items()}
+        except BaseException:
+            env.close()
+            raise
+        vars(copied).update(parts)
         return copied
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

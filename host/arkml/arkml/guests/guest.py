@@ -357,7 +357,7 @@ class Guest(Sealed, Unique, Closing):
         require_same_module(state, self.module)
         with GUARD.held_back(), self._calls.fiber.call_guard.kept(self.name):
             self._require_loadable(state.state)
-            _load(self, state.state)
+            load_state(self, state.state)
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """
@@ -439,7 +439,7 @@ class Guest(Sealed, Unique, Closing):
                 try:
                     instance.become(before, state.wasm)
                     self._require_loadable(state)
-                    _load(self, state)
+                    load_state(self, state)
                 except StateRefused:  # a session of a run, which its end has left
                     instance.failure = failure
                 except BaseException:
@@ -621,7 +621,7 @@ def set_startup(guest: Guest, startup: StartupProgress) -> None:
     guest._calls.is_initialized, guest._waits_for_start = startup  # noqa: SLF001
 
 
-def _load(guest: Guest, state: InstanceState) -> None:
+def load_state(guest: Guest, state: InstanceState) -> None:
     """
     Let a guest go back to a state that its instance can have; the caller keeps the call guard.
 

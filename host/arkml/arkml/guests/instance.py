@@ -141,6 +141,11 @@ class InstanceState(NamedTuple):
         return size + (RANDOM_BYTES if self.compiler is not NO_COMPILER else 0)
 
 
+def _any_size(size: int) -> None:
+    """Raise nothing, as `Instance.require_snapshot` may."""
+    del size
+
+
 def bytes_of_rows(rows: Mapping[int, SavedRows]) -> int:
     """Return the bytes of rows that wait for a submit."""
     if not rows:  # as between most calls
@@ -182,10 +187,10 @@ class Instance(Unique):
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
         "_is_freed", "_lent", "_object_bytes", "_released", "_requests", "_sandbox", "_seen_bytes",
-        "_snapshots", "_trace", "_unclosed", "_waiting", "_warned", "account", "control", "entries",
-        "failure", "fiber", "is_closed", "library", "limits", "lockstep", "module", "most_memory",
-        "name", "news", "non_finite_features", "number", "place", "regions", "services", "sessions",
-        "words",
+        "_snapshots", "_trace", "_unclosed", "_waiting", "account", "control", "counted_before",
+        "entries", "failure", "fiber", "is_closed", "library", "limits", "lockstep", "module",
+        "most_memory", "name", "news", "non_finite_features", "number", "place", "regions",
+        "services", "sessions", "warned", "words",
     )  # fmt: skip
 
     def __init__(
@@ -215,7 +220,10 @@ class Instance(Unique):
         self._give = give
         self._trace = trace
         world = shared.world
-        self._warned = shared.warned
+        self.warned: set[str] = shared.warned
+        """Kinds of warnings that were logged."""
+        self.counted_before: Statistics | None = None
+        """Counts of the guest that this one goes on for, None for most."""
         self.non_finite_features = 0
         self._final: Statistics | None = None
         self._final_usage: Usage | None = None
@@ -514,15 +522,16 @@ class Instance(Unique):
         if obstacle := obstacle_to_copies(self.module):
             raise StateRefused(f"{self.name} cannot be saved: {obstacle}")
 
-    def save(self, startup: StartupProgress) -> InstanceState:
+    def save(self, startup: StartupProgress, *, is_charged: bool = True) -> InstanceState:
         """
         Return a copy of the state between two calls.
 
-        Raises StateRefused for what cannot be copied, and GuestMemoryFull.
+        It must have room in the guest's bytes, unless it is a copy of the host's own. Raises
+        StateRefused for what cannot be copied, and GuestMemoryFull.
         """
         self.require_savable()
         return InstanceState(
-            self._sandbox.saved(self.require_snapshot),
+            self._sandbox.saved(self.require_snapshot if is_charged else _any_size),
             self.services.save(),
             self.save_rows(),
             self.save_compiler(),
@@ -744,7 +753,7 @@ class Instance(Unique):
         for code in ErrorCode:
             if count := words[start + code]:
                 statistics.errors[code.name] += count
-        return statistics
+        return statistics if self.counted_before is None else self.counted_before + statistics
 
     def _handler(self, grant: WasiGrant, world: World | None, module: str) -> object:
         """Return a new object with the handlers of an import module."""
@@ -780,8 +789,8 @@ class Instance(Unique):
 
     def warn_once(self, kind: str, text: str) -> None:
         """Log `text` as a warning, once for each `kind` among the guests that share parts."""
-        if kind not in self._warned:
-            self._warned.add(kind)
+        if kind not in self.warned:
+            self.warned.add(kind)
             self.services.log.say(logging.WARNING, text)
 
     def _forget_queue(self, index: int) -> None:

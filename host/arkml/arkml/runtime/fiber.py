@@ -64,6 +64,7 @@ from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.epochs import SUSPENDED
 from arkml.runtime.exported_function import ExportedFunction, Number
+from arkml.runtime.game_answers import GameAnswers
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.memory import GuestMemory
@@ -116,8 +117,8 @@ class Fiber:
         "_deadline", "_error", "_frame", "_frames", "_frames_ahead", "_futures",
         "_handlers", "_is_closed", "_name", "_numbers", "_pages", "_reason", "_room", "_sandbox",
         "_ticks", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since", "_whole_turn",
-        "_words", "account", "call_guard", "is_between_turns", "is_low", "is_parked", "lockstep",
-        "place", "record", "suspended_at",
+        "_words", "account", "call_guard", "game_answers", "is_between_turns", "is_low",
+        "is_parked", "lockstep", "place", "record", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -142,6 +143,8 @@ class Fiber:
         """Time of the last look at the clock; `advance` charges the time since then."""
         self.is_low = False
         """True once half of the call's time is used up, and in the first call with new limits."""
+        self.game_answers: GameAnswers | None = None
+        """What keeps the answers of the game, None for a guest that is not repeated."""
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
         self._futures, self._used = self.lockstep.futures, self.lockstep.used
         self._sandbox = sandbox
@@ -330,11 +333,16 @@ class Fiber:
         The time is counted from `suspended_at`. Raises GameFunctionFailed.
         """
         words, arguments = self._words, self._sandbox.control + at.ARGUMENTS
-        function = self._sandbox.program.game[words[self._reason] - _FIRST_GAME]
+        number = words[self._reason] - _FIRST_GAME
+        function = self._sandbox.program.game[number]
         memory, index = self._sandbox.memory, self.lockstep.indices[self.place]
         memory.pages = words[self._pages]
         try:
-            function.answer(self._caller, index, memory, self._bytes, arguments)
+            if self.game_answers is None:
+                function.answer(self._caller, index, memory, self._bytes, arguments)
+            else:
+                caller = self._caller, index
+                self.game_answers.answer(number, function, caller, memory, self._bytes, arguments)
         finally:
             ended = _clock()
             took, self.suspended_at = ended - self.suspended_at, ended

@@ -222,6 +222,11 @@ class BoundFunction:
         """The number of parameters, and of results."""
         return len(self._params), len(self._results)
 
+    @property
+    def takes_memory(self) -> bool:
+        """Whether the function may use the memory of the guest that calls it."""
+        return bool(self._given)
+
     def answer(
         self, name: str, index: int, memory: GuestMemory, words: memoryview, at: int
     ) -> None:

@@ -19,15 +19,16 @@ class KeptBytes:
     `freed` is called when portions are given back. Used by the thread that runs the guest.
     """
 
-    __slots__ = ("_freed", "_used", "granted", "require")
+    __slots__ = ("_freed", "granted", "require", "used")
 
     def __init__(self, freed: Callable[[], object] = lambda: None) -> None:
         self.granted = 0
         """Bytes that count: bytes in use, and the unused rest of requested portions."""
         self.require: Callable[[int], None] = no_limit
         """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
+        self.used = 0
+        """Bytes in use."""
         self._freed = freed
-        self._used = 0
 
     def change(self, size: int) -> None:
         """
@@ -35,7 +36,7 @@ class KeptBytes:
 
         Raises GuestMemoryFull, and then nothing is taken.
         """
-        used = self._used + size
+        used = self.used + size
         if used > self.granted:
             granted = _whole_portions(used)
             self.require(granted - self.granted)
@@ -43,7 +44,7 @@ class KeptBytes:
         elif self.granted - used > _SPARE or not used:
             self.granted = _whole_portions(used)
             self._freed()
-        self._used = used
+        self.used = used
 
 
 def _whole_portions(size: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from arkml.sessions.handles import SavedHandles
 from arkml.sessions.runtimes import destroy_all
 from arkml.sessions.session import Session, TrainingSession, Widths
 from arkml.sessions.session_handlers import open_inference
+from arkml.sessions.session_table import TrainingStart
 from arkml.sessions.state import GuestState
 from arkml.sessions.text import presentable
 
@@ -181,6 +182,23 @@ def load_services(guest: GuestState, saved: SavedServices) -> bool:
         raise StateRefused(f"{guest.name}: {error}") from error
     _keep(guest, saved)
     return True
+
+
+def rejoin_runs(
+    guest: GuestState, saved: SavedServices, start: Callable[[str], TrainingStart]
+) -> None:
+    """
+    Open the sessions of runs that a state has, in a new guest, which can have the state then.
+
+    `start` gives what a session is opened with, by the id of its run. Raises AbiError.
+    """
+    sessions: dict[int, Session] = {}
+    for one in saved.sessions:
+        if one.run:
+            guest.keys.place = one.key
+            handle = guest.handles.handle_in(one.index, saved.handles)
+            sessions[one.index] = guest.sessions.make_training(handle, start(one.run))
+            guest.handles.load(saved.handles, sessions)
 
 
 def _keep(guest: GuestState, saved: SavedServices) -> None:

@@ -21,12 +21,13 @@ from arkml.sessions.runtimes import Load, destroy_all
 from arkml.sessions.saved_sessions import (
     SavedServices,
     load_services,
+    rejoin_runs,
     require_loadable,
     save_services,
 )
 from arkml.sessions.session import InferenceSession, QueueOpener, Session
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
-from arkml.sessions.session_table import SessionTable
+from arkml.sessions.session_table import SessionTable, TrainingStart
 from arkml.sessions.snapshots import Packing
 from arkml.sessions.state import Charging, Family, FreeWork, GuestState
 from arkml.sessions.text import GuestLog
@@ -260,6 +261,10 @@ class Services:
         Returns False if the guest has them already.
         """
         return load_services(self._guest, saved)
+
+    def rejoin(self, saved: SavedServices, start: Callable[[str], TrainingStart]) -> None:
+        """Open the saved sessions of runs in a new guest; see `rejoin_runs`. Raises AbiError."""
+        rejoin_runs(self._guest, saved, start)
 
     def close(self) -> None:
         """Free every handle. Safe to call twice."""

@@ -103,12 +103,18 @@ class SessionTable:
     def open_training(self, start: TrainingStart) -> int:
         """Return the handle of a new session of a run; leave the run if it cannot be opened."""
         try:
-            handle = self._handles.upcoming()
-            queue, key = self._queue(handle, start.num_features, start.num_actions, training=True)
+            session = self.make_training(self._handles.upcoming(), start)
         except BaseException:
             start.give_up()
             raise
-        session = TrainingSession(
+        made = self._handles.insert(session)
+        start.opened()
+        return made
+
+    def make_training(self, handle: int, start: TrainingStart) -> TrainingSession:
+        """Return a new session of a run, whose handle the table is given later."""
+        queue, key = self._queue(handle, start.num_features, start.num_actions, training=True)
+        return TrainingSession(
             queue,
             start.policy,
             key=key,
@@ -118,9 +124,6 @@ class SessionTable:
             run=start.run,
             noting=self._noting,
         )
-        made = self._handles.insert(session)
-        start.opened()
-        return made
 
     def get(self, handle: int, kind: type[S]) -> S:
         return self._handles.get(handle, kind)

@@ -69,6 +69,13 @@ class AgentSlots:
             self.waiting[index],
         )  # fmt: skip
 
+    def copied(self) -> AgentSlots:
+        """Return the same slots, whose arrays change by themselves."""
+        return AgentSlots(
+            self.ids.copy(), self.numbers, self.absent.copy(), self.observations.copy(),
+            self.waiting.copy(),
+        )  # fmt: skip
+
     def joined(self, more: AgentSlots) -> AgentSlots:
         """
         Return these slots, followed by others; this object if nothing follows.

@@ -17,7 +17,7 @@ Invariants of `AgentTracker`:
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,36 @@ _RUNNING = np.uint32(EpisodeState.RUNNING)
 _MOST_AGENTS = (1 << 31) - 1  # numbers are int32
 
 
+class SavedTracker(NamedTuple):
+    """
+    The live agents of one session at one time; nothing in it changes.
+
+    Attributes:
+        behavior: Their behavior.
+        rows: The slots of the rows of the latest submit.
+        away: The slots of live agents without a row in it.
+        over: The rows that take no action, intp, [n].
+        highest: The highest id, None if one came twice in the latest submit.
+        is_steady: Whether all rows take an action, and have ids of their own.
+        repeats: How often the actions of the latest decision were repeated.
+        actions: These, float32, [rows, num_actions].
+        has_closed: Whether the latest decision reported more than its rows.
+        held: Bytes that count for the agents.
+
+    """
+
+    behavior: Behavior
+    rows: AgentSlots
+    away: AgentSlots
+    over: Indices
+    highest: int | None
+    is_steady: bool
+    repeats: int
+    actions: Floats
+    has_closed: bool
+    held: int
+
+
 class AgentNumbers:
     """Numbers of the agents of an environment, from `first` on, each used once in its lifetime."""
 
@@ -58,7 +88,7 @@ class AgentNumbers:
         return self._next
 
     def begin(self, first: int) -> None:
-        """Let the first number be `first`, in an environment that has no agents yet."""
+        """Let the next number be `first`, in an environment whose instance is a copy."""
         self._next = first
 
     def track(self, behavior: Behavior, kept: KeptBytes) -> AgentTracker:
@@ -221,6 +251,23 @@ class AgentTracker:
                 np.zeros(1, np.float32),
             )  # fmt: skip
         self._make_room(len(self._rows), 0, 0)
+
+    def save(self) -> SavedTracker:
+        """Return a copy of the agents between two submits."""
+        return SavedTracker(
+            self.behavior, self._settled().copied(), self._away, self._over, self.highest,
+            self._is_steady, self._repeats, self._actions, self._has_closed, self.held,
+        )  # fmt: skip
+
+    def load(self, saved: SavedTracker) -> None:
+        """Have saved agents, in a tracker that has none. Raises GuestMemoryFull."""
+        self._hold(saved.held)
+        self._rows, self._is_behind, self._away = saved.rows.copied(), False, saved.away
+        self._order = np.arange(len(saved.rows))
+        self._order.setflags(write=False)
+        self._over, self.highest, self._is_steady = saved.over, saved.highest, saved.is_steady
+        self._repeats, self._actions = saved.repeats, saved.actions
+        self._has_closed = saved.has_closed
 
     @property
     def live_count(self) -> int:

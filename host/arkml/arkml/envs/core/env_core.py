@@ -16,9 +16,10 @@ from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
-from arkml.envs.core.env_instance import MOST_HISTORY, EnvInstance, InstanceOrigin, Pending
+from arkml.envs.core.env_copies import copied_instance
+from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.instance_factory import InstanceFactory
-from arkml.errors import GuestBusy, GuestStalled, InvalidActions, StateRefused, UsageError
+from arkml.errors import GuestBusy, GuestStalled, InvalidActions, UsageError
 from arkml.runtime.interrupts import MAIN_THREAD, runs_below
 
 
@@ -92,7 +93,7 @@ class EnvCore(Closing):
             drawn = drawn_seed(self._random) if seed is None else seed
             self._end_instance()
             before = time.perf_counter()
-            self.instance = self._made(drawn)
+            self.instance = self.factory.make_kept(drawn)
             step = _run(self.instance)
             self.reset_seconds = time.perf_counter() - before
             if step.error is not None:
@@ -106,8 +107,7 @@ class EnvCore(Closing):
         """
         Return a copy in the same state, with an instance of its own in the same host.
 
-        The copy's instance repeats what the present one did since its reset: a guest that is
-        suspended in a submit cannot be copied itself. Raises StateRefused if it cannot be repeated.
+        See `copied_instance`. Raises StateRefused.
         """
         with self._call:
             self.factory.require_open()
@@ -116,7 +116,9 @@ class EnvCore(Closing):
                 copied._random = copy.deepcopy(self._random)
                 copied.reset_seconds = self.reset_seconds
                 if self.instance is not None:
-                    copied.instance = copied._repeated(self.instance)
+                    copied.instance = copied_instance(self.instance, copied.factory)
+                copied.factory.numbers.begin(self.factory.numbers.upcoming)
+                copied.factory.script.messages.be_as(self.factory.script.messages)
             except BaseException:
                 copied.close()
                 raise
@@ -147,7 +149,7 @@ class EnvCore(Closing):
                 return _run(instance)
             ended = instance.run_to_pending()
             if ended is not None:
-                return _passed(instance, ended)
+                return instance.pass_on(ended)
             assert instance.pending is not None
             rows = instance.pending.rows
             return rows if isinstance(rows, InPlace) else Step((rows,))
@@ -163,6 +165,8 @@ class EnvCore(Closing):
         with self._call:
             self._end_instance()
             self.instance = instance
+            if instance.history is not None:  # the one that was closed may have taken numbers
+                instance.history.number(self.factory.numbers.upcoming)
 
     def close(self) -> None:
         """Free the instance and the factory. Raises GuestBusy while a call is in progress."""
@@ -178,84 +182,15 @@ class EnvCore(Closing):
             raise UsageError("nothing waits for actions: reset the environment first")
         return instance, instance.pending
 
-    def _made(self, seed: int, number: int | None = None) -> EnvInstance:
-        """Return a new instance that keeps what it is answered."""
-        origin = InstanceOrigin(seed, self.factory.numbers.upcoming)
-        instance = self.factory.make(seed, self.factory.shared(), number=number)
-        instance.origin, instance.history = origin, []
-        return instance
-
-    def _repeated(self, other: EnvInstance) -> EnvInstance:
-        """Return an instance that has done what `other`, of another core, did; or StateRefused."""
-        name, history, origin = other.guest.name, other.history, other.origin
-        if history is None or origin is None:
-            raise StateRefused(
-                f"{name} was stepped more than {MOST_HISTORY:,} times since its reset: what it did"
-                " is not kept for a copy any longer"
-            )
-        if self.factory.module.game:
-            raise StateRefused(
-                f"{name} imports functions of the game, which a copy would call again"
-            )
-        if other.has_messages:
-            raise StateRefused(f"{name} was sent messages, which are not kept for a copy")
-        self.factory.numbers.begin(origin.first_agent)
-        made = self._made(origin.seed, other.calls.instance.number)
-        log = made.calls.services.log
-        try:
-            log.is_muted = True
-            _run(made)
-            for actions in history:
-                if made.pending is None or made.pending.batch.actions.shape != actions.shape:
-                    break
-                made.answer_rows(actions)
-                _run(made)
-            _require_alike(made, other)
-        except BaseException:
-            made.close()
-            raise
-        finally:
-            log.is_muted = False
-        made.experiments.keep_newest(len(other.experiments.given))
-        return made
-
     def _end_instance(self) -> None:
         instance, self.instance = self.instance, None
         if instance is not None:
             instance.close()
 
 
-def _require_alike(one: EnvInstance, other: EnvInstance) -> None:
-    """Raise StateRefused unless two instances wait in the same submit, or both in none."""
-    ours, theirs = (
-        None if each.pending is None else each.pending.decision for each in (one, other)
-    )
-    if ours is None or theirs is None:
-        is_alike = ours is theirs
-    else:
-        is_alike = all(
-            getattr(ours, name).tobytes() == getattr(theirs, name).tobytes() for name in _COMPARED
-        )
-    if not is_alike:
-        raise StateRefused(
-            f"{one.guest.name} did not do the same again for the same seed and actions: it depends"
-            " on something else, such as files or another host"
-        )
-
-
-_COMPARED = ("agents", "observations", "rewards", "started", "terminated", "truncated")
-
-
 def _run(instance: EnvInstance) -> Step:
     """Run to the next submit. Raises InvalidSpec if the guest contradicts the declared specs."""
-    return instance.limited(_passed(instance, instance.run()))
-
-
-def _passed(instance: EnvInstance, step: Step) -> Step:
-    """Return a step. Raises InvalidSpec as `_run`."""
-    if step.has_ended and instance.experiments.refused is not None:
-        raise instance.experiments.refused
-    return step
+    return instance.pass_on(instance.run())
 
 
 def _checked(actions: npt.ArrayLike, decision: Decision, count: int) -> npt.NDArray[np.float32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from arkml.base.closing import Closing
 from arkml.batches import Batch, Floats
@@ -15,19 +15,19 @@ from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.episode_limit import EpisodeLimit
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.guest_messages import Messages
+from arkml.envs.core.history import FrameState, History
 from arkml.envs.core.transitions import LISTING
 from arkml.envs.core.world import Calls, SeededWorld, frames_between
-from arkml.errors import AbiError, ArkmlError, GuestError, GuestStalled
+from arkml.errors import AbiError, ArkmlError, GuestError, GuestStalled, StateRefused
 from arkml.guests.call_loop import CallLoop, GaveWay
-from arkml.guests.guest import Guest
+from arkml.guests.guest import Guest, load_state, startup_of
+from arkml.guests.instance import obstacle_to_copies
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.account import WorkKind
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
+from arkml.runtime.interrupts import GUARD
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
-
-MOST_HISTORY = 100_000
-"""Steps of an instance that are kept for a copy of it."""
 
 _AHEAD = 16  # frames: many guests submit in each second or fourth one alone
 
@@ -38,13 +38,6 @@ _clock = time.perf_counter
 def frames_ahead(idle: int, seconds: float | None) -> int:
     """Return how many frames a guest runs after the present one before anything is looked at."""
     return min(_AHEAD, idle) if seconds is None else 1
-
-
-class InstanceOrigin(NamedTuple):
-    """How an instance began: its seed, and the number of its first agent."""
-
-    seed: int
-    first_agent: int
 
 
 @dataclass(slots=True)
@@ -90,6 +83,7 @@ class EnvInstance(Closing):
         idle: Calls without a submit that a step may take.
         seconds: Seconds that a step may take, None for no limit.
         most_steps: The limit of an episode, None for no limit.
+        history: Keeps what enters it for a copy, None for an instance that is not copied.
 
     """
 
@@ -108,17 +102,17 @@ class EnvInstance(Closing):
         idle: int,
         seconds: float | None,
         most_steps: int | None = None,
+        history: History | None = None,
     ) -> None:
         self.calls = calls
         self.guest = Guest(calls)
         self.experiments = experiments
         self.pending: Pending | None = None
         self.world = world
-        self.origin: InstanceOrigin | None = None
-        """How it began, if it may be copied."""
-        self.history: list[Floats] | None = None
-        """The actions of all rows of each submit that was a step, while they are kept."""
+        self.history: History | None = history
+        """What entered it, if it may be copied."""
         self.is_one_call: bool = frame is None
+        self._frame = frame
         self.gives_way: bool = False
         self._declarations = declarations
         self._agents = agents
@@ -156,9 +150,7 @@ class EnvInstance(Closing):
         if pending.tracker.is_repeating:
             pending.tracker.keep_actions(batch.actions)
         if self.history is not None:
-            self.history.append(batch.actions.copy())
-            if len(self.history) > MOST_HISTORY:
-                self.history = None
+            self.history.answered(batch.actions.copy(), self.world.pace.nanoseconds)
         self._answered()
 
     def rebuild(self, module: CompiledModule, taken: Callable[[ArkmlError | None], None]) -> None:
@@ -284,11 +276,6 @@ class EnvInstance(Closing):
         """Return a step that truncates the agents of a guest that failed."""
         return Step(self._drop_all(), error=error)
 
-    @property
-    def has_messages(self) -> bool:
-        """True if the guest was handed messages."""
-        return self._messages.has_delivered
-
     def is_driven(self, session: Session) -> bool:
         """Return whether submits of the session are steps."""
         if isinstance(session, TrainingSession):
@@ -297,9 +284,71 @@ class EnvInstance(Closing):
             return self._inference
         return not self.experiments.started
 
-    def limited(self, step: Step) -> Step:
-        """Return a step, cut off where an episode is over its limit."""
+    def pass_on(self, step: Step) -> Step:
+        """
+        Return a step, cut off where an episode is over its limit.
+
+        Raises InvalidSpec if the guest contradicts the declared specs.
+        """
+        if step.has_ended and self.experiments.refused is not None:
+            raise self.experiments.refused
         return step if self._limit is None else self._limit.limited(step, self._drop_all)
+
+    def obstacle(self) -> str:
+        """Return the reason for which the instance has no states, as far as it is known."""
+        if self.is_one_call:
+            return "its guest runs in a single call"
+        return obstacle_to_copies(self.guest.module) or "its guest holds what cannot be saved"
+
+    def load(self, state: FrameState) -> None:
+        """
+        Have the state of an instance that began alike, before the first call; `run_on` goes on.
+
+        Raises StateRefused, AbiError and GuestError.
+        """
+        instance = self.calls.instance
+        self.experiments.load(state.experiments)
+        self._agents.begin(state.first_agent)
+        for key, saved in state.trackers:
+            tracker = self._agents.track(saved.behavior, self.calls.account.kept_rows)
+            self._trackers[key] = tracker
+            tracker.load(saved)
+        with GUARD.held_back(), self.calls.fiber.call_guard.kept(self.guest.name):
+            self.calls.services.rejoin(state.guest.services, self.experiments.rejoin)
+            saved = state.guest
+            instance.require_loadable(len(saved.wasm.memory), saved.services)
+            load_state(self.guest, saved)
+        instance.counted_before = state.statistics
+        self.world.load(state.world)
+        if self._limit is not None:
+            self._limit.load(state.episodes)
+        self._left = state.calls_left
+
+    def _save(self, history: History) -> None:
+        """Begin a history with a state of this moment, between two frames, if there can be one."""
+        instance = self.calls.instance
+        try:
+            with self.calls.fiber.call_guard.kept(self.guest.name):
+                saved = instance.save(startup_of(self.guest), is_charged=False)
+        except StateRefused:
+            history.put_off()
+            return
+        if any(one.opened_with is None and not one.run for one in saved.services.sessions):
+            history.put_off()  # a policy that stays, which no other session can be opened with
+            return
+        state = FrameState(
+            saved,
+            instance.statistics,
+            frozenset(instance.warned),
+            self.world.save(),
+            self.experiments.save(),
+            tuple((key, tracker.save()) for key, tracker in self._trackers.items()),
+            {} if self._limit is None else self._limit.save(),
+            self._agents.upcoming,
+            self.world.pace.nanoseconds,
+            self._left,
+        )
+        history.begin_with(state)
 
     def close(self) -> None:
         """Free the instance; its agents are forgotten."""
@@ -316,17 +365,23 @@ class EnvInstance(Closing):
         Its call continues, or the next one begins. `frames` of it have ended already;
         `is_suspended` is True in a request that is served first. Raises GuestError.
         """
+        ended = ""
         while True:
             if self._entry is None:
                 if self._rebuilt is not None:
                     take, self._rebuilt = self._rebuilt, None
                     take()
+                history = self.history
+                if history is not None and history.is_due and ended == self._frame:
+                    self._save(history)
                 begin = next(self._script, None)
                 if begin is None or (not self.is_one_call and self.experiments.has_ended):
                     return None
                 self._entry, self._has_submitted = begin(), False
             before = self._words[self._frames] - frames
             is_last = is_suspended or self._messages.waiting or self._rebuilt is not None
+            if self.history is not None and self.history.is_due:
+                is_last = True
             ahead = 0 if is_last else self._ahead
             session = self.calls.run_to_submit(
                 self._entry, self.is_driven, ahead=ahead, is_suspended=is_suspended,
@@ -335,6 +390,7 @@ class EnvInstance(Closing):
             if session is not None:
                 self._has_submitted = True
                 return session
+            ended = self._entry.name
             self._entry, is_suspended, frames = None, False, 0
             self._count_frames(frames_between(before, self._words[self._frames]))
 

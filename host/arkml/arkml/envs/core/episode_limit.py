@@ -32,6 +32,14 @@ class EpisodeLimit:
         cut = replace(decision, truncated=~decision.terminated)
         return Step((cut, *(other for other in absent if len(other))), is_cut=True)
 
+    def save(self) -> dict[int, int]:
+        """Return a copy of the steps of each agent."""
+        return dict(self._steps)
+
+    def load(self, saved: dict[int, int]) -> None:
+        """Have saved steps of agents."""
+        self._steps = dict(saved)
+
     def _count(self, decision: Decision) -> bool:
         """Count the rows of a submit; return whether an agent that runs on has had its steps."""
         columns = decision.agents, decision.started, decision.ended

@@ -7,8 +7,8 @@ import sys
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -99,6 +99,22 @@ class Experiment:
             experiment_status=ExperimentStatus.STOPPED if ended else ExperimentStatus.RUNNING,
             worker_count=0,
         )
+
+
+class SavedExperiments(NamedTuple):
+    """
+    The experiments of a guest at one time, without demonstrations; nothing in it changes.
+
+    Attributes:
+        started: The experiments.
+        size: Bytes that count for them.
+        has_warned: Whether a metric that is one too many was told.
+
+    """
+
+    started: tuple[Experiment, ...]
+    size: int
+    has_warned: bool
 
 
 class Experiments:
@@ -203,13 +219,29 @@ class Experiments:
         self._given_rows = self._given_bytes = 0
         return taken
 
-    def keep_newest(self, count: int) -> None:
-        """Drop all but the newest `count` demonstrations and augmented rows."""
-        for given in [self.given.popleft() for _ in range(len(self.given) - count)]:
-            size = _bytes_given(given.rows, given.observations, given.actions)
-            self._kept_rows.change(-size)
-            self._given_rows -= len(given.rows)
-            self._given_bytes -= size
+    def give_as(self, other: Experiments) -> None:
+        """Have copies of the demonstrations and augmented rows of others, and no others."""
+        self.take_given()
+        self._kept_rows.change(other._given_bytes)
+        self._given_rows, self._given_bytes = other._given_rows, other._given_bytes
+        for one in other.given:
+            columns = one.rows.copy(), one.observations.copy(), one.actions.copy()
+            self.given.append(Demonstrations(one.behavior, one.origin, *columns))
+
+    def save(self) -> SavedExperiments:
+        """Return a copy of the experiments, without demonstrations."""
+        started = tuple(_copied(run) for run in self.started.values())
+        return SavedExperiments(started, self._kept_experiments.used, self._has_warned)
+
+    def load(self, saved: SavedExperiments) -> None:
+        """Have saved experiments, where there are none. Raises GuestMemoryFull."""
+        self._kept_experiments.change(saved.size)
+        self.started = {run.id: _copied(run) for run in saved.started}
+        self._has_warned = saved.has_warned
+
+    def rejoin(self, run_id: str) -> TrainingStart:
+        """Return what a session that an experiment has already is opened with again."""
+        return self._start(self.started[run_id])
 
     def keep(self, behavior: Behavior, origin: Origin, batch: Batch, given: Floats) -> None:
         """
@@ -290,6 +322,9 @@ class Experiments:
 
     def _opened(self, run: Experiment) -> TrainingStart:
         run.sessions += 1
+        return self._start(run)
+
+    def _start(self, run: Experiment) -> TrainingStart:
         shape = run.policy.num_features, run.policy.num_actions
         return TrainingStart(run.policy, *shape, sink=_ExperimentSink(self, run), run=run)
 
@@ -323,6 +358,10 @@ class _ExperimentSink:
         run.sessions = 0 if stop else max(0, run.sessions - 1)
         if not run.sessions:
             self._experiments.end(run)
+
+
+def _copied(run: Experiment) -> Experiment:
+    return replace(run, metric_values=dict(run.metric_values))
 
 
 def _bytes_given(rows: npt.NDArray[Any], observations: Floats, given: Floats) -> int:

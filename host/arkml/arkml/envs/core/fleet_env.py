@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import Any, NoReturn, Unpack
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Indices
-from arkml.errors import GuestError, GuestStalled, UsageError
+from arkml.errors import GuestError, GuestStalled, StateRefused, UsageError
 from arkml.host import Source
 from arkml.limits import number_of_guests
 
@@ -130,6 +130,14 @@ class FleetEnv(Closing):
         with self._call:
             self._end()
             self.template.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        """Raise StateRefused: guests that are stepped together are not copied."""
+        raise StateRefused(
+            f"an environment of {self.num_guests:,} guests of {self._factory.module.name} cannot be"
+            " copied: make environments of one guest each, as vectorization_mode='sync' does, and"
+            " copy those"
+        )
 
     def _whole(self, work: Callable[[], FleetStep]) -> FleetStep:
         """

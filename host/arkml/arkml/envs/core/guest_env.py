@@ -225,19 +225,23 @@ class GuestEnv(Sealed, Closing):
         """
         Return a copy in the same state, which is stepped and closed by itself; as `copy.deepcopy`.
 
-        The copy has a guest of its own, which repeats the steps since the last reset: it takes as
-        long as they do. Both go on alike for the same actions, with the same random numbers and the
-        same seeds of later resets. They share a host.
+        The copy has a guest of its own, which gets the newest state of this one at the beginning of
+        a frame, and repeats what followed, with the answers of the game's functions: 4,096 steps at
+        most before the first copy, and few after it. A guest without states, such as one that runs
+        in a single call, repeats all steps since its reset. Both go on alike for the same actions,
+        with the same random numbers and the same seeds of later resets. They share a host, with the
+        functions of its game.
 
-        Raises StateRefused if the guest does not do the same again, was stepped more than 100,000
-        times since its reset, got messages, or imports functions of a game.
+        Raises StateRefused if the guest does not do the same again, or was stepped more than
+        100,000 times without a state.
         """
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        memo[id(self.module)] = self.module
+        for shared in (self.module, self._imports, self._wasi, self._trace):
+            memo[id(shared)] = shared  # as the host has them
         core = copy.deepcopy(self._core, memo)
         for name, value in vars(self).items():
             vars(copied)[name] = core if value is self._core else copy.deepcopy(value, memo)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import EntryPointMissing
@@ -13,6 +14,9 @@ from arkml.runtime.compiled_module import CompiledModule
 log = SafeLogger(__name__)
 
 EXPORT = "arkml_side_channel"
+
+Handed = Callable[[bytes, str], object]
+"""Is told of a message that a guest is handed, and of its sender."""
 
 MOST_ANSWERED = 16 << 20
 """Bytes of answers that are kept until they are taken; a guest makes them of nothing."""
@@ -41,8 +45,6 @@ class Messages:
             )
         self.waiting: deque[tuple[bytes, str]] = deque()
         """Those that wait for the next call, with their senders."""
-        self.has_delivered = False
-        """True once a guest was handed a message."""
         self._answers: list[tuple[str, bytes]] = []
         self._answered = 0  # bytes of those
         self._has_dropped = False
@@ -60,11 +62,21 @@ class Messages:
         taken, self._answers, self._answered = self._answers, [], 0
         return taken
 
-    def hand_over(self, guest: CallLoop) -> None:
-        """Call the export for each message. A refusal is logged. Raises GuestError for a trap."""
+    def be_as(self, other: Messages) -> None:
+        """Have copies of the messages and answers that wait at another place, and no others."""
+        self.waiting = deque(other.waiting)
+        self._answers, self._answered = list(other._answers), other._answered
+        self._has_dropped = other._has_dropped
+
+    def hand_over(self, guest: CallLoop, handed: Handed) -> None:
+        """
+        Call the export for each message, which is told to `handed` before.
+
+        A refusal is logged. Raises GuestError for a trap.
+        """
         while self.waiting:
             message, sender = self.waiting.popleft()
-            self.has_delivered = True
+            handed(message, sender)
             reply = guest.invoke(EXPORT, message, RUN_SECONDS)
             if sender and reply.data:
                 self._keep(guest.name, sender, reply.data)

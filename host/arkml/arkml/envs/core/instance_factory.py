@@ -13,6 +13,7 @@ from arkml.envs.core.agent_tracker import AgentNumbers
 from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.experiments import Experiments
+from arkml.envs.core.history import FrameState, History, InstanceOrigin
 from arkml.envs.core.script import Configuration, Script
 from arkml.envs.core.world import Pace, SeededWorld
 from arkml.errors import UsageError
@@ -22,6 +23,7 @@ from arkml.host import Host, Source, loader_of
 from arkml.limits import Limits, Threads, keep_whole, real_number
 from arkml.runs.hive_gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.game_answers import GameAnswers
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.declarations import SpecLike
@@ -143,11 +145,19 @@ class InstanceFactory(Closing):
         *,
         number: int | None = None,
         index: int | None = None,
+        history: History | None = None,
     ) -> EnvInstance:
         """
         Return a new instance, before its first call, for the caller to step and close.
 
-        `number` is that of the guest that it is a copy of, `index` that of its place in a fleet.
+        Args:
+            seed: The seed of its world and of its script.
+            resources: What it shares with the instances that it is stepped with.
+            number: That of the guest that it is a copy of.
+            index: That of its place in a fleet.
+            history: Keeps what enters it for copies. One with a state is of an instance that is to
+                have that state: it makes no calls but frames.
+
         """
         settings = self.settings
         world = SeededWorld(seed, self.pace)
@@ -159,9 +169,14 @@ class InstanceFactory(Closing):
             self.module, self.module.name, shared, number, index=index, is_traced=self.is_traced
         )
         experiments.count_in(calls.account)
+        calls.fiber.game_answers = None if history is None else history.answers
+        handed = _forget if history is None else history.handed
+        has_begun = history is not None and history.state is not None
         return EnvInstance(
             calls,
-            self.script.calls(calls, seed),
+            self.script.frames(calls, handed)
+            if has_begun
+            else self.script.calls(calls, seed, handed),
             self.script.messages,
             experiments,
             world,
@@ -172,6 +187,33 @@ class InstanceFactory(Closing):
             idle=settings.idle_calls,
             seconds=settings.seconds,
             most_steps=settings.max_episode_steps,
+            history=history,
+        )
+
+    def make_kept(self, seed: int) -> EnvInstance:
+        """Return a new instance that keeps what enters it for copies."""
+        origin = InstanceOrigin(seed, self.numbers.upcoming, self.pace.nanoseconds)
+        return self.make(seed, self.shared(), history=self._history(origin))
+
+    def make_copied(self, history: History, number: int) -> EnvInstance:
+        """
+        Return a new instance for a copy of one with that history; `number` is that of its guest.
+        """
+        origin, state, resources = history.origin, history.state, self.shared()
+        self.numbers.begin(origin.first_agent)
+        if state is not None:
+            resources = resources._replace(warned=set(state.warned))
+        kept = self._history(origin, state)
+        return self.make(origin.seed, resources, number=number, history=kept)
+
+    def _history(self, origin: InstanceOrigin, state: FrameState | None = None) -> History:
+        wasi = self.host.wasi
+        has_files = wasi is not None and bool(wasi.directories or wasi.stdin)
+        return History(
+            origin,
+            state=state,
+            answers=GameAnswers() if self.module.game else None,
+            has_states=self.script.frame is not None and not has_files,
         )
 
     def copied(self) -> InstanceFactory:
@@ -179,7 +221,6 @@ class InstanceFactory(Closing):
         copied = self.variant(self.settings)
         copied.pace = copy.copy(self.pace)
         copied.numbers = AgentNumbers(self.numbers.upcoming)
-        copied.script.messages.waiting.extend(self.script.messages.waiting)
         if self.owners is not None:
             copied.owners = self.owners
             self.owners.add(copied)
@@ -239,6 +280,10 @@ class InstanceFactory(Closing):
             owners.discard(self)
             if not owners:
                 self.host.close()
+
+
+def _forget(_message: bytes, _sender: str) -> None:
+    """Take no note of a message."""
 
 
 def require_host(host: Host | None) -> None:

@@ -10,7 +10,7 @@ from arkml.abi.codes import ErrorCode
 from arkml.base.loggers import SafeLogger, notice
 from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
-from arkml.envs.core.guest_messages import Messages
+from arkml.envs.core.guest_messages import Handed, Messages
 from arkml.envs.core.world import Calls
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.call_loop import CallLoop
@@ -98,12 +98,22 @@ class Script:
                 " instance may begin alike",
             )
 
-    def calls(self, guest: CallLoop, seed: int) -> Calls:
-        """Yield the calls of a new instance, one after another."""
+    def calls(self, guest: CallLoop, seed: int, handed: Handed) -> Calls:
+        """Yield the calls of a new instance, one after another; see `Messages.hand_over`."""
         for name in seeded_initializers(self._module, self._entry):
             yield partial(guest.begin, name, (seed,) if name == SEED_EXPORT else ())
         yield from self._configuring(guest, seed)
-        yield from self._playing(guest, seed)
+        if self._takes_bytes:
+            self.messages.hand_over(guest, handed)
+            yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
+        else:
+            yield from self.frames(guest, handed)
+
+    def frames(self, guest: CallLoop, handed: Handed) -> Calls:
+        """Yield the frames of an instance without end, beginning with the next one."""
+        while True:
+            self.messages.hand_over(guest, handed)
+            yield partial(guest.begin_frame, self._entry)
 
     def _configuring(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
         argument = self._configure
@@ -125,15 +135,6 @@ class Script:
                 f"{self._module.name} refuses its configuration: its export {_CONFIGURE} answered"
                 f" {code}{named} to {cut_repr(self._configure)}, and it plays as it was",
             )
-
-    def _playing(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
-        if self._takes_bytes:
-            self.messages.hand_over(guest)
-            yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
-            return
-        while True:
-            self.messages.hand_over(guest)
-            yield partial(guest.begin_frame, self._entry)
 
 
 def _default_entry(module: CompiledModule) -> str:

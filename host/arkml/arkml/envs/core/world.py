@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
@@ -84,6 +85,35 @@ class Pace(Sealed):
         return round(self._frame_seconds * self._time_scale * 1e9)
 
 
+class FrameTime(Protocol):
+    """What tells how long the next frame lasts."""
+
+    @property
+    def nanoseconds(self) -> int: ...
+
+
+class SteadyPace(NamedTuple):
+    """A pace that is the same for all frames."""
+
+    nanoseconds: int
+
+
+class SavedWorld(NamedTuple):
+    """
+    The clock and the random numbers of an instance at one time.
+
+    Attributes:
+        now: The clock, in nanoseconds.
+        draws: How often random bytes were drawn.
+        uncounted: Frames that have ended and that the clock has yet to advance by.
+
+    """
+
+    now: int
+    draws: int
+    uncounted: int
+
+
 class SeededWorld:
     """
     Clock and random numbers of one instance. The clock starts at `ORIGIN`.
@@ -92,9 +122,10 @@ class SeededWorld:
     the time that it asked for.
     """
 
-    def __init__(self, seed: int, pace: Pace) -> None:
+    def __init__(self, seed: int, pace: FrameTime) -> None:
         self._seed = seed
-        self._pace = pace
+        self.pace: FrameTime = pace
+        """The time of its frames."""
         self._now = ORIGIN
         self._draws = 0
         self._words: Sequence[int] = (0,)  # with the number of frames that have ended: none
@@ -112,12 +143,12 @@ class SeededWorld:
         """Advance the clock by the frames that the shim ran ahead."""
         frames = self._words[self._frames]
         if frames != self._counted:
-            self._now += ((frames - self._counted) & _U32) * self._pace.nanoseconds
+            self._now += ((frames - self._counted) & _U32) * self.pace.nanoseconds
             self._counted = frames
 
     def tick(self) -> None:
         """Advance the clock by one frame, or by more if the shim's loop has counted more."""
-        self._now += max(1, self._uncounted()) * self._pace.nanoseconds
+        self._now += max(1, self._uncounted()) * self.pace.nanoseconds
 
     def skip(self, nanoseconds: int) -> None:
         """Advance the clock by the time of all frames that others have counted."""
@@ -129,6 +160,16 @@ class SeededWorld:
         for begin in calls:
             self.tick()
             yield begin
+
+    def save(self) -> SavedWorld:
+        """Return the clock and the place among the random numbers."""
+        uncounted = frames_between(self._counted, self._words[self._frames])
+        return SavedWorld(self._now, self._draws, uncounted)
+
+    def load(self, saved: SavedWorld) -> None:
+        """Have a saved clock and place, with the seed of the world that was saved."""
+        self._now, self._draws, uncounted = saved
+        self._counted = (self._words[self._frames] - uncounted) & _U32
 
     def time_of_day(self) -> int:
         """Return nanoseconds since the Unix epoch."""
