@@ -36,6 +36,8 @@ def test_a_copy_of_an_environment_goes_on_alike(game, seed):
         with copy.deepcopy(environment) as copied:
             again = copy.deepcopy(random)
             assert played(copied, again) == played(environment, random)
+            with copy.deepcopy(copied) as deeper:  # from a state
+                assert played(deeper, copy.deepcopy(again)) == played(environment, random)
 
 
 def played(environment, random, steps=200):

@@ -23,13 +23,19 @@ MODULES = {
     "discrete": ("c_corridor.wasm", {"configure": (1, "{seed}")}),
     "listening": ("c_listener.wasm", {}),
     "random": ("as_applet.wasm", {"inference": True}),
+    "repeating": (
+        "c_pendulum.wasm",
+        {"configure": (2, "{seed}"), "spec": {"decision_period": 3}},
+    ),
+    "walkers": ("c_walkers.wasm", {}),
 }
 STEPS = st.tuples(st.just("step"), st.integers(1, 40), st.integers(0, 99))
 COPY = st.tuples(st.just("copy"), st.integers(0, 3), st.just(0))
 RESET = st.tuples(st.just("reset"), st.integers(0, 99), st.just(0))
 MESSAGE = st.tuples(st.just("message"), st.integers(0, 99), st.just(0))
 PACE = st.tuples(st.just("pace"), st.integers(0, 3), st.just(0))
-HISTORIES = st.lists(st.one_of(STEPS, STEPS, COPY, COPY, RESET, MESSAGE, PACE), max_size=14)
+ACTS = st.one_of(STEPS, STEPS, STEPS, COPY, COPY, COPY, RESET, MESSAGE, PACE)
+HISTORIES = st.lists(ACTS, min_size=3, max_size=16)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +95,7 @@ def inside(env):
 
 
 @pytest.mark.parametrize("name", MODULES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(history=HISTORIES, limit=st.sampled_from([None, 30]))
 def test_environments_in_one_state_stay_in_one_state(name, host, history, limit):
     file, options = MODULES[name]
@@ -119,6 +125,18 @@ def test_environments_in_one_state_stay_in_one_state(name, host, history, limit)
     finally:
         for env in envs:
             env.close()
+
+
+@pytest.mark.usefixtures("often")
+def test_episodes_that_are_limited_are_cut_in_the_same_step(host):
+    file, options = MODULES["continuous"]
+    with GuestEnv(GUESTS / file, host=host, max_episode_steps=100, **options) as env:
+        env.reset(seed=4)
+        played(env, 60, 1)
+        with env.clone() as copy:
+            seen = played(env, 90, 2)
+            assert played(copy, 90, 2) == seen
+            assert sum(len(one) == 4 and one[3] for one in seen) == 1
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -325,17 +343,19 @@ def test_a_guest_that_changes_its_tables_is_repeated_as_a_whole():
 
 
 def test_an_episode_that_was_given_up_leaves_the_numbers_of_agents_as_they_are(host):
-    with GuestEnv(GUESTS / "c_chase.wasm", host=host) as env:
+    everyone = scripted(*[[(turn, INITIAL, 0.5)] for turn in range(60)])  # a new agent each time
+    with GuestEnv(everyone, host=host) as env:
         env.reset(seed=1)
-        played(env, 20, 1)
-        core = core_of(env)
-        kept = core.set_aside()
-        env.reset(seed=3)
-        played(env, 20, 1)
-        core.take_back(kept)
+        for number in (5, 10, 5):
+            played(env, number, 1)
+            core = core_of(env)
+            kept = core.set_aside()
+            env.reset(seed=3)
+            played(env, 7, 1)
+            core.take_back(kept)
         played(env, 5, 2)
         with env.clone() as copy:
-            assert played(copy, 100, 3) == played(env, 100, 3)
+            assert played(copy, 20, 3) == played(env, 20, 3)
 
 
 @pytest.mark.usefixtures("often")

@@ -169,6 +169,12 @@ def environment(stage: Stage) -> None:
         copy = pickle.loads(pickle.dumps(env))
         copy.reset(1)
         stage.keep(copy)
+    for _ in range(stage.chance.randrange(3)):
+        clone = env.clone()
+        for _ in range(10):
+            clone.step(np.zeros((2, 1), np.float32))
+        stage.keep(env)
+        env = clone
     stage.keep(env)
 
 

@@ -26,6 +26,21 @@ def test_random_bytes_follow_from_the_seed_alone_and_differ_from_draw_to_draw():
     assert drawn[0] != other.random(16)
 
 
+def test_a_world_goes_on_from_a_saved_one():
+    first, again = world(5), world(5)
+    words = [4, 11]
+    first.follow(words, 0)
+    again.follow(words, 1)
+    first.random(16)
+    first.tick()
+    words[0] += 3  # frames that the clock has yet to advance by
+    again.load(first.save())
+
+    assert again.save() == first.save()
+    assert again.random(16) == first.random(16)
+    assert again.time_of_day() == first.time_of_day() == ORIGIN + 4 * round(SECOND / 60)
+
+
 def test_the_stream_of_a_seed_is_the_same_for_ever():
     assert world(0).random(8).hex() == "8455762fb010365a"
 

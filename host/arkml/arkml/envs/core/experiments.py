@@ -109,12 +109,14 @@ class SavedExperiments(NamedTuple):
         started: The experiments.
         size: Bytes that count for them.
         has_warned: Whether a metric that is one too many was told.
+        refused: The error of an experiment that contradicts the declarations, or None.
 
     """
 
     started: tuple[Experiment, ...]
     size: int
     has_warned: bool
+    refused: InvalidSpec | None
 
 
 class Experiments:
@@ -231,13 +233,14 @@ class Experiments:
     def save(self) -> SavedExperiments:
         """Return a copy of the experiments, without demonstrations."""
         started = tuple(_copied(run) for run in self.started.values())
-        return SavedExperiments(started, self._kept_experiments.used, self._has_warned)
+        size = self._kept_experiments.used
+        return SavedExperiments(started, size, self._has_warned, self.refused)
 
     def load(self, saved: SavedExperiments) -> None:
         """Have saved experiments, where there are none. Raises GuestMemoryFull."""
         self._kept_experiments.change(saved.size)
         self.started = {run.id: _copied(run) for run in saved.started}
-        self._has_warned = saved.has_warned
+        self._has_warned, self.refused = saved.has_warned, saved.refused
 
     def rejoin(self, run_id: str) -> TrainingStart:
         """Return what a session that an experiment has already is opened with again."""
