@@ -165,6 +165,7 @@ def test_a_copy_of_a_long_episode_repeats_few_steps(name, host):
             before = core_of(env).instance.guest.statistics
             assert instance.guest.statistics == before
             assert len(instance.history) < 40
+            assert len(core_of(env).instance.history) < 40
             assert played(deeper, 40, 3) == played(env, 40, 3) == played(copy, 40, 3)
 
 
@@ -368,6 +369,40 @@ def test_a_copy_that_begins_with_a_state_is_traced_from_there_on(tmp_path):
             played(copy, 20, 2)
     with Replay(tmp_path / "guest-2.trace", GUESTS / "c_pendulum.wasm") as replay:
         assert sum(len(frame.submits) for frame in replay) >= 20
+
+
+@pytest.mark.usefixtures("often")
+def test_a_guest_that_submits_before_its_first_frame_has_a_state_behind_it_only(host):
+    taken = b"(drop (call $take (i64.load (i32.const 0)) (i32.const 8)))"
+    submits = f"""(loop $again
+      (call $row (i64.const 1) (i32.const {RUNNING}) (f32.const 1)) (call $answer (i32.const 1))
+      (global.set $turn (i32.add (global.get $turn) (i32.const 1)))
+      (br_if $again (i32.lt_u (global.get $turn) (i32.const 14))))"""
+    content = scripted(
+        each=f"(call $row (i64.const 1) (i32.const {RUNNING}) (f32.const 1))"
+        " (call $answer (i32.const 1))",
+        exports='(func (export "configure") (param $by i32)'
+        " (global.set $turn (i32.add (global.get $turn) (local.get $by))))",
+    ).replace(taken, taken + submits.encode())
+    with GuestEnv(content, host=host, configure=(1_000,)) as env:
+        env.reset(seed=1)
+        played(env, 14, 1)
+        with env.clone() as copy:
+            assert copy.decision.observations[0, 0] == 1_014
+            assert played(copy, 20, 1) == played(env, 20, 1)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("pause", range(1, 6))
+def test_a_guest_stalls_after_as_many_frames_as_in_the_original(host, pause):
+    turns = [[(1, RUNNING if turn else INITIAL, 0.5)] for turn in range(12)]
+    with GuestEnv(scripted(*turns, *[None] * pause, *turns), host=host, idle_calls=3) as env:
+        env.reset(seed=1)
+        for _ in range(12):
+            step = env.step(np.zeros((1, env.decision.behavior.num_actions)))
+        with env.clone() as copy:
+            assert core_of(env).instance.history.state is not None
+            assert (copy.decision is None) == step.has_ended
 
 
 @pytest.mark.usefixtures("often")
