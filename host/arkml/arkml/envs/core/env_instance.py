@@ -315,9 +315,9 @@ class EnvInstance(Closing):
             tracker.load(saved)
         with GUARD.held_back(), self.calls.fiber.call_guard.kept(self.guest.name):
             self.calls.services.rejoin(state.guest.services, self.experiments.rejoin)
-            saved = state.guest
-            instance.require_loadable(len(saved.wasm.memory), saved.services)
-            load_state(self.guest, saved)
+            own = state.guest
+            instance.require_loadable(len(own.wasm.memory), own.services)
+            load_state(self.guest, own)
         instance.counted_before = state.statistics
         self.world.load(state.world)
         if self._limit is not None:
