@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import select
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.policies.constant import zeros
 from arkml.policies.training import TrainingPolicy
 from arkml.runs.episode_recorder import EpisodeRecorder
+from arkml.training.evaluation_traces import EvaluationTraces
 from arkml.training.evaluations import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluation
 
@@ -390,6 +392,27 @@ def test_a_training_is_told_once_that_agents_vanish(policy):
     assert [one.partition(";")[0] for one in told] == [
         "evaluation of version 1: agents that vanished without an end: 3"
     ]
+
+
+def test_a_training_is_told_once_that_a_recorded_evaluation_has_no_replay(policy, tmp_path):
+    client, told = Client(), []
+    client.keep_replay = lambda *_: done([])
+    traces = EvaluationTraces(tmp_path, 1)
+    traces.make_folder()
+    recorded = task(is_traced=True)
+    with PeriodicEvaluation(recorded, REACH.read_bytes(), traces=traces) as evaluation:
+        evaluation.warn = told.append
+        for version in (1, 2, 3):
+            evaluation.begin(client, "r", version, policy)
+            evaluation.wait()
+            if version == 1:  # from now on the process finds the disk full
+                resource.prlimit(evaluation._process.pid, resource.RLIMIT_FSIZE, (2_000, 2_000))
+
+    assert len(client.reports) == 3
+    (said,) = told
+    assert said.startswith("evaluation of version 2: the page of the run has no replay of it: ")
+    assert "the trace is damaged: it is cut" in said
+    assert said.endswith("is full or slow, or leave --trace-every (trace_every) away")
 
 
 @pytest.mark.parametrize(

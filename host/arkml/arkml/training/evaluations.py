@@ -108,8 +108,9 @@ class EpisodePlayer:
         """
         Play the agents of a behavior with a version, and record it in the file `trace`.
 
-        Returns its episodes as JSON values, with the document of its "replay" for the page of the
-        run, packed and in base64, if it was recorded. Raises ArkmlError.
+        Returns its episodes as JSON values. If it was recorded, they have the document of its
+        "replay" for the page of the run, packed and in base64, or "unshown", why it has none.
+        Raises ArkmlError.
         """
         if trace is None or self._traces is None:
             return self._play(behavior, version, episodes, policy)
@@ -119,9 +120,9 @@ class EpisodePlayer:
         finally:
             self._traces.end()
         try:
-            document = document_of(trace, self._module)
-        except TraceRefused:  # the disk was too slow, or is full, which fails no evaluation
-            return played
+            document = document_of(Path(trace).read_bytes(), self._module)  # it is named later
+        except (OSError, TraceRefused) as error:  # the disk is full or too slow, which fails no evaluation
+            return played | {"unshown": str(error)}
         return played | {"replay": b64encode(document.pack()).decode()}
 
     def _play(self, behavior: str, version: int, episodes: int, policy: bytes) -> dict[str, Any]:

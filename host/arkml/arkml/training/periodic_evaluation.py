@@ -72,7 +72,7 @@ class PeriodicEvaluation(Closing):
         on_failure: Gets the error of an evaluation that failed or has no episode, and a new process
             plays the next one. None has the first failure raised.
         on_rated: Is told of each evaluation that has ended otherwise.
-        warn: Gets a sentence, once, if episodes are missing.
+        warn: Gets a sentence, once, if episodes are missing, or a replay for the page of the run.
         reports: Reports that the hive has not answered yet.
         behavior: Name by which the guest starts the run; the agents of other runs get zeros.
 
@@ -302,7 +302,9 @@ class PeriodicEvaluation(Closing):
         if not played["returns"] and self.on_failure is not None:
             raise EvaluationFailed(f"evaluation of version {wanted.version}: {played['shortfall']}")
         vanished = vanishing(played["vanished"]) if played["vanished"] else ""
-        for kind, doubt in ((played["shortfall"],) * 2, ("vanished", vanished)):
+        unshown = _unshown(played["unshown"]) if "unshown" in played else ""
+        doubts = (played["shortfall"],) * 2, ("vanished", vanished), ("unshown", unshown)
+        for kind, doubt in doubts:
             if doubt and kind not in self._warned:
                 self._warned.add(kind)
                 self.warn(f"evaluation of version {wanted.version}: {doubt}")
@@ -349,6 +351,14 @@ class PeriodicEvaluation(Closing):
             tuple(played["lengths"]),
             None if successes is None else tuple(successes),
         )
+
+
+def _unshown(reason: str) -> str:
+    """Return a sentence on an evaluation that was recorded, and of which there is no replay."""
+    return (
+        f"the page of the run has no replay of it: {reason}; look whether the disk of the training's"
+        " directory is full or slow, or leave --trace-every (trace_every) away"
+    )
 
 
 def _tell_unkept(kept: Future[list[KeptReplay]]) -> None:
