@@ -70,6 +70,24 @@ def test_a_job_of_many_bytes_arrives(placement):
     assert echo["text"] == "x" * 500_000
 
 
+def test_a_program_gets_messages_behind_its_job_in_their_order(placement):
+    worker = start(placement, do="hear", messages=3)
+    for text in ("first", "x" * 500_000, "ä\n"):
+        worker.send({"text": text})
+    _, *heard = events_of(worker, 4)
+
+    assert [one["text"] for one in heard] == ["first", "x" * 500_000, "ä\n"]
+    assert worker.is_alive
+
+
+def test_a_program_that_has_ended_gets_no_message(placement):
+    worker = start(placement, do="end", reason="", status=0)
+    end_of(worker)
+    worker.send({"text": "too late"})
+
+    assert worker.status == 0
+
+
 def test_a_program_computes_with_one_thread(placement):
     assert ready(start(placement, do="wait"))["threads"] == "1"
 

@@ -15,6 +15,9 @@ def main(program: Program) -> int:
     match job["do"]:
         case "echo":
             program.report({"event": "echo", **job})
+        case "hear":
+            for _ in range(job["messages"]):
+                program.report({"event": "heard", **program.messages.get()})
         case "end":
             print("this is not an event")
             program.report({"event": "ended", "reason": job["reason"]})

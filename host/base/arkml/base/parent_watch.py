@@ -8,9 +8,15 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 _CHECK_EVERY = 0.25
+_PART = 65_536
 
 
-def watch_parent(pipe: int, parent: int, on_exit: Callable[[], None]) -> None:
+def watch_parent(
+    pipe: int,
+    parent: int,
+    on_exit: Callable[[], None],
+    on_read: Callable[[bytes], object] = lambda _: None,
+) -> None:
     """
     Call `on_exit` once, in a new thread, after the parent process has exited.
 
@@ -21,14 +27,15 @@ def watch_parent(pipe: int, parent: int, on_exit: Callable[[], None]) -> None:
             exits.
         parent: Process id of the parent; it changes when the parent exits.
         on_exit: Function to call.
+        on_read: Gets what the parent writes to the pipe, in parts, in a thread.
 
     """
     is_closed = Event()
 
     def read() -> None:
         with contextlib.suppress(OSError):
-            while os.read(pipe, 4_096):
-                pass
+            while part := os.read(pipe, _PART):
+                on_read(part)
         is_closed.set()
 
     def watch() -> None:

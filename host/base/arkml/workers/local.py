@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from queue import SimpleQueue
 from typing import IO, Any
 
 from arkml.base.closing import Closing
@@ -53,15 +54,18 @@ class LocalWorker:
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self._last_line = ""
         self._reason = ""
-        self._has_job = self._is_stopped = False
+        self._is_stopped = False
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the standard input
+        self._unwritten = 0
         self._changing = threading.Lock()
         self._timer: threading.Timer | None = None
         self._ended = threading.Event()
         threads = [
             self._thread("events", self._read_events, self._process.stdout),
             self._thread("output", self._read_output, self._process.stderr),
-            self._thread("job", self._hand_over, job),
+            self._thread("input", self._write_lines, self._process.stdin),
         ]
+        self._put(job)
         self._thread("end", self._wait_for_end, threads)
 
     @property
@@ -93,13 +97,20 @@ class LocalWorker:
                 events.append(self._events.popleft())
         return events
 
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Give the program a message behind its job. Never waits. Raises UsageError."""
+        line = json_line(message)
+        with self._changing:
+            if not self._is_stopped and self.is_alive:
+                self._put(line)
+
     def stop(self, seconds: float) -> None:
         """Ask the program to end, and kill it after `seconds`. Does not wait."""
         with self._changing:
             if self._is_stopped or not self.is_alive:
                 return
             self._is_stopped = True
-            if not self._has_job:  # its thread writes to the standard input
+            if self._unwritten:  # the thread writes to the standard input
                 self._group.kill()
                 return
             assert self._process.stdin is not None
@@ -125,14 +136,19 @@ class LocalWorker:
         thread.start()
         return thread
 
-    def _hand_over(self, job: bytes) -> None:
-        assert self._process.stdin is not None
-        view = memoryview(job)
-        with contextlib.suppress(OSError):
-            while view:
-                view = view[self._process.stdin.write(view) :]
-        with self._changing:
-            self._has_job = True
+    def _put(self, line: bytes) -> None:
+        self._unwritten += 1
+        self._lines.put(line)
+
+    def _write_lines(self, file: IO[bytes]) -> None:
+        """Write lines to the standard input, until the program has ended."""
+        while (line := self._lines.get()) is not None:
+            view = memoryview(line)
+            with contextlib.suppress(OSError, ValueError):  # it has ended, or is to end
+                while view:
+                    view = view[file.write(view) :]
+            with self._changing:
+                self._unwritten -= 1
 
     def _read_events(self, output: IO[bytes]) -> None:
         for line in _lines(output):
@@ -152,6 +168,7 @@ class LocalWorker:
 
     def _wait_for_end(self, threads: list[threading.Thread]) -> None:
         self._group.wait()
+        self._lines.put(None)
         with self._changing:
             if self._timer is not None:
                 self._timer.cancel()
@@ -217,10 +234,15 @@ class LocalPlacement(Closing):
 
 def job_line(job: Mapping[str, Any]) -> bytes:
     """Encode a job as a line of JSON, with the version of this package. Raises UsageError."""
+    return json_line({"version": RELEASE, **job})
+
+
+def json_line(values: Mapping[str, Any]) -> bytes:
+    """Encode what a worker gets as a line of JSON. Raises UsageError."""
     try:
-        text = json.dumps({"version": RELEASE, **job}, separators=(",", ":"))
+        text = json.dumps(dict(values), separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"the job of a worker must consist of JSON values: {error}") from error
+        raise UsageError(f"a worker takes JSON values only: {error}") from error
     return text.encode() + b"\n"
 
 

@@ -28,6 +28,13 @@ class Worker(Protocol):
     def events(self) -> list[dict[str, Any]]:
         """Return the JSON objects printed since the last call. Never waits."""
 
+    def send(self, message: Mapping[str, Any]) -> None:
+        """
+        Give the program a message, a JSON object, behind its job. Never waits.
+
+        A program that has ended, or is asked to end, gets none.
+        """
+
     def stop(self, seconds: float) -> None:
         """Ask the program to end, and kill it after `seconds`. Does not wait."""
 
@@ -42,7 +49,8 @@ class Placement(Protocol):
         """
         Start `python -m MODULE`, which reads `job` as a line of JSON from its standard input.
 
-        The program prints events as lines of JSON, and ends when its standard input is closed.
+        A line for each message follows. The program prints events as lines of JSON, and ends when
+        its standard input is closed.
 
         Args:
             module: Name of the module.

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from arkml.base.files import read_file
@@ -31,16 +32,29 @@ _CHECK_EVERY = 0.25
 
 class Program:
     """
-    The job of this process, and its way to report events.
+    The job of this process, the messages that follow it, and its way to report events.
 
     `is_stopping` is set when the standard input is closed or the parent process ends.
     """
 
     def __init__(self) -> None:
         self.job: dict[str, Any] = {}
+        self.messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        """What the parent has sent after the job, in the order of `Worker.send`."""
         self.is_stopping = threading.Event()
+        self._unread = bytearray()  # a line that has not ended yet
         self._events = os.fdopen(os.dup(1), "w", encoding="utf-8")
         self._printing = threading.Lock()
+
+    def read(self, part: bytes) -> None:
+        """Take a part of the standard input behind the job; lines are messages."""
+        self._unread += part
+        if b"\n" not in part:
+            return
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError):  # nothing but a placement writes to it
+                self.messages.put(json.loads(line))
 
     def report(self, event: Mapping[str, Any]) -> None:
         """Print an event, in any thread. Does nothing once the output is closed."""
@@ -62,7 +76,8 @@ def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | No
     program = Program()
     os.dup2(2, 1)
     try:
-        program.job = _read_job()
+        program.job, rest = _read_job()
+        program.read(rest)
         check_same_package(program.job)
         check_same_module(program.job)
     except (UsageError, Unavailable) as error:
@@ -74,13 +89,17 @@ def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | No
         if on_stop is not None:
             on_stop()
 
-    end_with_parent(stop)
+    end_with_parent(stop, program.read)
     return main(program)
 
 
-def end_with_parent(on_stop: Callable[[], None]) -> None:
+def end_with_parent(
+    on_stop: Callable[[], None], on_read: Callable[[bytes], object] = lambda _: None
+) -> None:
     """
     Call `on_stop` once, in another thread, when the standard input closes or the parent ends.
+
+    `on_read` gets what is read from the standard input until then, in a thread.
 
     This process's group is killed when the process ends, and at the latest five seconds after the
     end of the parent.
@@ -100,7 +119,7 @@ def end_with_parent(on_stop: Callable[[], None]) -> None:
         _kill_others()  # the parent may be ending as well, and not kill them
 
     atexit.register(end)
-    watch_parent(0, parent, stop)
+    watch_parent(0, parent, stop, on_read)
 
 
 def check_same_package(job: Mapping[str, Any]) -> None:
@@ -147,14 +166,14 @@ def _kill_others() -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _read_job() -> dict[str, Any]:
-    """Read exactly the first line of the standard input, and return its object."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        read = os.read(0, 65_536)
-        if not read:
+def _read_job() -> tuple[dict[str, Any], bytes]:
+    """Read the first line of the standard input; return its object, and what was read behind it."""
+    read = bytearray()
+    while part := os.read(0, 65_536):
+        read += part
+        if b"\n" in part:
             break
-        line += read
+    line, _, rest = bytes(read).partition(b"\n")
     try:
         job = json.loads(line)
     except ValueError:
@@ -164,4 +183,4 @@ def _read_job() -> dict[str, Any]:
             "the standard input has no job: a worker program is started by a placement, which"
             " writes one JSON object in a line"
         )
-    return job
+    return job, rest

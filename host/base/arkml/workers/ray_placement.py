@@ -43,6 +43,10 @@ class WorkerRelay:
         is_alive = worker.is_alive  # read first: no events come after the end
         return RelayState(worker.events(), is_alive, worker.status, worker.reason)
 
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Give the program a message."""
+        self._worker.send(message)
+
     def stop(self, seconds: float) -> None:
         """Ask the program to end, and kill it after `seconds`."""
         self._worker.stop(seconds)
@@ -71,6 +75,8 @@ class RayWorker:
         self._ray = cluster.ray
         self._handle = cluster.place(_RELAY, module, job, name)
         self._has_begun = self._is_stopped = False
+        self._unsent: list[Mapping[str, Any]] = []  # up to the beginning
+        self._sending = threading.Lock()
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self.call = self._handle.begin.remote()
         """The one pending call."""
@@ -81,6 +87,14 @@ class RayWorker:
         for _ in events:
             self._events.popleft()
         return events
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Give the program a message, once it has begun. Never waits."""
+        with self._sending:
+            if not self._has_begun:
+                self._unsent.append(message)
+            elif self.is_alive and not self._is_stopped:
+                self._handle.call.remote("send", dict(message))
 
     def stop(self, seconds: float) -> None:
         """Ask the program to end, and kill it after `seconds`. Does not wait."""
@@ -114,10 +128,14 @@ class RayWorker:
             self._end(f"{self.name} on the Ray cluster was lost: {lost(error)}")
             return
         if not self._has_begun:
-            self._has_begun = True
+            with self._sending:
+                self._has_begun = True
+                unsent, self._unsent = self._unsent, []
             if answer:
                 self._end(f"{self.name} cannot be started: {answer}")
                 return
+            for message in unsent:
+                self.send(message)
         else:
             self._events.extend(answer.events)
             if not answer.is_alive:
