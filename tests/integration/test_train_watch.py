@@ -2,42 +2,57 @@
 
 import hashlib
 import json
+import re
 
 import pytest
 from tests.integration.command_line import GUESTS, arkml
-from tests.integration.rebuilt_modules import BROKEN, with_a_note, with_a_trap, with_other_data
+from tests.integration.rebuilt_modules import (
+    BROKEN,
+    with_a_note,
+    with_a_trap,
+    with_a_trap_unless,
+    with_other_data,
+)
 
+from arkml.hive.protocol.worker_jobs import environment_seed
 from arkml.training.guest_trainer import GuestTrainer
 from arkml.training.training_options import Goal, TrainingOptions
 
 PENDULUM = (GUESTS / "c_pendulum.wasm").read_bytes()
+SEEDED = (GUESTS / "c_reach_seeded.wasm").read_bytes()
 OTHER_RUN = (GUESTS / "c_pendulum_no_velocity.wasm").read_bytes()
 LONG = 60.0  # minutes, which no test lasts
 
 
-def trained(tmp_path, changes, instances=1):
+def short(module):
+    """The beginning of a module's digest, as sentences have it."""
+    return hashlib.sha256(module).hexdigest()[:12]
+
+
+def trained(tmp_path, changes, instances=1, module=PENDULUM, **options):
     """Train while the guest is rebuilt, up to the sentence that follows the last change."""
     path, said = tmp_path / "npc.wasm", []
-    path.write_bytes(PENDULUM)
+    path.write_bytes(module)
     waiting, left = None, list(changes)
 
     def progress(state):
         nonlocal waiting
         said.extend(state.warnings)
-        if not state.rows or not (waiting is None or any(waiting in line for line in said)):
+        has_begun = state.rows and all(worker.rows for worker in state.workers)
+        if not has_begun or not (waiting is None or any(waiting in line for line in said)):
             return True
         if not left:
             return False
         said.clear()
-        module, waiting = left.pop(0)
-        path.write_bytes(module)
+        rebuilt, waiting = left.pop(0)
+        path.write_bytes(rebuilt)
         return True
 
     options = TrainingOptions(
         "npc.wasm", tmp_path / "out", goal=Goal(minutes=LONG), fps=300, eval_every=None,
-        watch=path, instances=instances,
+        watch=path, instances=instances, **options,
     )  # fmt: skip
-    with GuestTrainer(PENDULUM, options, progress) as trainer:
+    with GuestTrainer(module, options, progress) as trainer:
         trainer.play()
         result = trainer.finish()
     record = json.loads((tmp_path / "out" / "training.json").read_text())
@@ -75,14 +90,55 @@ def test_a_guest_that_traps_after_it_was_rebuilt_trains_on_as_it_was(tmp_path):
     assert digest == hashlib.sha256(kept).hexdigest()
 
 
+def test_all_workers_go_on_with_a_rebuilt_guest(tmp_path):
+    kept, anew = with_a_note(PENDULUM), with_other_data(PENDULUM)
+    result, digest = trained(
+        tmp_path,
+        [
+            (kept, "workers 1 and 2 reloaded"),
+            (BROKEN, "not reloaded, the module before goes on"),
+            (anew, "workers 1 and 2 reloaded"),
+            (with_a_trap(PENDULUM), "goes on with the module before"),
+        ],
+        actors=3,
+    )
+
+    assert (result.end_reason, result.errors) == ("stopped", ())
+    assert [one for one in result.warnings if "workers 1 and 2" in one] == [
+        f"npc.wasm: workers 1 and 2 reloaded {short(kept)}, too: the state was kept: only code has"
+        " changed",
+        f"npc.wasm: workers 1 and 2 reloaded {short(anew)}, too: the state begins anew",
+    ]
+    assert not any("died" in one for one in result.warnings)
+    assert [worker.incarnation for worker in result.workers] == [0, 0, 0]
+    assert digest == hashlib.sha256(anew).hexdigest()
+
+
+def test_all_go_back_if_one_worker_cannot_go_on_with_a_rebuilt_guest(tmp_path):
+    seeds = [environment_seed(1, worker, 0) for worker in range(3)]
+    bit = next(bit for bit in range(6) if [seed >> bit & 1 for seed in seeds] == [1, 0, 0])
+    choosy = with_a_trap_unless(with_other_data(SEEDED), bit)
+    kept = with_a_note(SEEDED)
+    result, digest = trained(
+        tmp_path,
+        [(choosy, "the module before"), (kept, "workers 1 and 2 reloaded")],
+        module=SEEDED, actors=3, seed=1,
+    )  # fmt: skip
+
+    assert (result.end_reason, result.errors) == ("stopped", ())
+    (back,) = [one for one in result.warnings if "the module before begins anew" in one]
+    assert re.match(r"npc\.wasm: worker [12]: npc\.wasm failed right after a reload", back)
+    assert not any(f"reloaded {short(choosy)}, too" in one for one in result.warnings)
+    assert digest == hashlib.sha256(kept).hexdigest()
+
+
 @pytest.mark.parametrize(
     ("guest", "words", "sentence"),
     [
-        ("c_pendulum.wasm", ["--actors", "2"], "--watch does not go with --actors 2"),
         ("ark_api/cmdlet_train_016.wasm", ["--cmdlet", ""], "--watch does not go with"),
     ],
 )
-def test_watch_is_for_the_frames_of_one_process(tmp_path, guest, words, sentence):
+def test_watch_is_for_frames(tmp_path, guest, words, sentence):
     refused = arkml("train", GUESTS / guest, "--watch", *words, "--out", tmp_path / "out")
 
     assert refused.status == 2

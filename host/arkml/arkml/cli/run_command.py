@@ -185,8 +185,8 @@ def _perform(
         raise UsageError(f"--watch does not go with {task.title}: it runs once")
     watch = None
     if options.watch:
-        watch = ModuleWatch(options.guest, host, lambda: runner.subject, print_note)
-    steps = Steps(runner.step if watch is None else watch.watched(runner.step))
+        watch = ModuleWatch(options.guest, host, runner, print_note)
+    steps = Steps(runner.step if watch is None else watch.step)
     announce(module, options.instances)
     # A fleet whose guests all failed has a summary too, and the failures are complaints in it.
     with suppress(FleetFailed), ProgressBar(module.name, count) as progress:

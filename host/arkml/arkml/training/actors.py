@@ -10,11 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from arkml.base.closing import Closing
+from arkml.base.terminal import harmless
 from arkml.errors import HiveUnreachable, Unavailable
+from arkml.guests.reloading import Reloaded
 from arkml.hive.protocol.worker_jobs import WorkerJob, environment_seed
 from arkml.limits import Limits
 from arkml.training.delivered_rows import DeliveredRows
+from arkml.training.module_reloader import STATES
 from arkml.training.results import WorkerProgress
+from arkml.training.worker_reloads import MODULE_EVENT, ReloadAnswer, module_message
 from arkml.workers.deaths import Deaths
 from arkml.workers.local import LocalPlacement
 from arkml.workers.placement_choice import make_placement
@@ -45,14 +49,17 @@ class _Post:
     earlier_rows: int = 0  # of the workers before
     earlier_frames: int = 0
     latest: Mapping[str, Any] = field(default_factory=dict)
+    answers: list[ReloadAnswer] = field(default_factory=list)  # that are not heard yet
     deaths: Deaths = field(default_factory=Deaths)
 
     def take_events(self) -> None:
-        """Keep the newest progress of the worker."""
+        """Keep the newest progress of the worker, and its answers about modules."""
         assert self.worker is not None
         for event in self.worker.events():
             if event.get("event") == "progress":
                 self.latest = event
+            elif event.get("event") == MODULE_EVENT:
+                self.answers.append(ReloadAnswer.of(event))
 
     def progress(self) -> WorkerProgress:
         """Return the state of the worker, with the counts of its predecessors."""
@@ -67,6 +74,11 @@ class _Post:
             version=int(latest.get("version", 0)),
         )
 
+    def send(self, module: bytes) -> None:
+        """Send a rebuilt module to the worker."""
+        assert self.worker is not None
+        self.worker.send(module_message(module))
+
     def vacate(self, now: float) -> float:
         """Make room for the next worker after a death; return the seconds until its start."""
         progress = self.progress()
@@ -78,6 +90,31 @@ class _Post:
         return wait
 
 
+@dataclass(slots=True)
+class _Sent:
+    """A rebuilt module that was sent to workers, until all have answered or one has refused it."""
+
+    digest: str
+    waiting: set[int]
+    taken: dict[int, Reloaded] = field(default_factory=dict)
+
+    def take(self, number: int, answer: ReloadAnswer) -> None:
+        """Take the answer of a worker that has reloaded the module."""
+        self.waiting.discard(number)
+        if answer.way is not None:
+            self.taken[number] = answer.way
+
+    def outcome(self) -> str:
+        """Return a sentence on the workers that go on with the module, empty without any."""
+        *others, last = map(str, sorted(self.taken)) if self.taken else ("",)
+        if not last:
+            return ""
+        who = f"workers {', '.join(others)} and {last}" if others else f"worker {last}"
+        ways = set(self.taken.values())
+        state = STATES[ways.pop() if len(ways) == 1 else Reloaded.ANEW]
+        return f"{who} reloaded {self.digest[:12]}, too: the state {state}"
+
+
 class RolloutWorkers(Closing):
     """
     The rollout workers of a training; worker 0 is the host of the training itself.
@@ -86,6 +123,9 @@ class RolloutWorkers(Closing):
     run, and are watched by a thread of this object. A worker that dies, for example killed by the
     system, is reported to `warn` and replaced; a worker that refuses its job is only reported.
     `close` ends all workers, and closes the `placement`.
+
+    A rebuilt module is sent to all, and what came of it is told once, when all have answered. If a
+    worker refuses it, `take_refusal` returns the reason, and the module before is to be sent.
     """
 
     def __init__(
@@ -105,6 +145,8 @@ class RolloutWorkers(Closing):
         self._placement = placement
         self._warn = warn
         self._posts = [_Post(number) for number in range(1, options.actors)]
+        self._sent: _Sent | None = None
+        self._refusal = ""
         self._is_ending = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -118,6 +160,24 @@ class RolloutWorkers(Closing):
                 target=self._watch, args=(client, run), name="arkml-actors", daemon=True
             )
             self._thread.start()
+
+    def use_module(self, module: bytes, *, is_told: bool = True) -> None:
+        """Let all workers, and those that replace them, go on with a module between two frames."""
+        digest = hashlib.sha256(module).hexdigest()
+        with self._lock:
+            if digest == self._hash:
+                return
+            self._data, self._hash, self._refusal = module, digest, ""
+            posts = [post for post in self._posts if post.worker is not None]
+            self._sent = _Sent(digest, {post.number for post in posts}) if is_told else None
+            for post in posts:
+                post.send(module)
+
+    def take_refusal(self) -> str:
+        """Return why a worker goes on without the module that was sent last, once; else ""."""
+        with self._lock:
+            refusal, self._refusal = self._refusal, ""
+        return refusal
 
     def progress(self, frames: int) -> tuple[WorkerProgress, ...]:
         """Return the states of the workers, by number; `frames` is the count of worker 0."""
@@ -176,6 +236,7 @@ class RolloutWorkers(Closing):
         """Read the events of a worker, and replace it if it has died."""
         is_alive = worker.is_alive
         post.take_events()
+        self._hear(post, is_alive=is_alive)
         if is_alive or post.is_closed or self._is_ending.is_set():
             return
         if worker.status in (0, REFUSED):
@@ -184,6 +245,25 @@ class RolloutWorkers(Closing):
                 self._warn(f"worker {post.number} cannot take part: {worker.reason}")
             return
         self._replace(post, f"worker {post.number} died: {worker.reason}")
+
+    def _hear(self, post: _Post, *, is_alive: bool) -> None:
+        """Take the answers of a worker about the module sent last, and tell the outcome."""
+        answers, post.answers = post.answers, []
+        if (sent := self._sent) is None:
+            return
+        for answer in answers:
+            if answer.digest != sent.digest:
+                continue
+            if answer.refusal:
+                self._sent, self._refusal = None, f"worker {post.number}: {answer.refusal}"
+                return
+            sent.take(post.number, answer)
+        if not is_alive:  # the one that replaces it begins with the module
+            sent.waiting.discard(post.number)
+        if not sent.waiting:
+            self._sent = None
+            if outcome := sent.outcome():
+                self._warn(harmless(f"{self._options.name}: {outcome}"))
 
     def _start(self, post: _Post, client: HiveClient, run: RunInfo) -> None:
         """Start the next worker of a place. Takes seconds if the hive has to restart."""
@@ -196,6 +276,8 @@ class RolloutWorkers(Closing):
             return
         with self._lock:
             post.worker = worker
+            if job.module_hash != self._hash:  # it was rebuilt meanwhile
+                post.send(self._data)
             if self._is_ending.is_set():
                 worker.stop(_ENDING)
 
@@ -208,14 +290,16 @@ class RolloutWorkers(Closing):
         """Return the job of the next worker of a place. Raises HiveUnreachable."""
         options = self._options
         address = client.locate()
+        with self._lock:
+            module, digest = self._data, self._hash
         return WorkerJob(
             run_id=run.id,
             name=run.name,
             game=run.game,
             hive=str(address),
             token=address.token,
-            module_data=self._data,
-            module_hash=self._hash,
+            module_data=module,
+            module_hash=digest,
             module_name=options.name,
             arguments=options.arguments,
             worker=post.number,

@@ -121,7 +121,7 @@ class EpisodePlayer:
             self._traces.end()
         try:
             document = document_of(Path(trace).read_bytes(), self._module)  # it is named later
-        except (OSError, TraceRefused) as error:  # the disk is full or too slow, which fails no evaluation
+        except (OSError, TraceRefused) as error:  # of a full disk, say: it fails no evaluation
             return played | {"unshown": str(error)}
         return played | {"replay": b64encode(document.pack()).decode()}
 

@@ -26,6 +26,7 @@ from arkml.runs.demonstrations import DemonstrationFeed
 from arkml.runs.hive_access import EMBEDDED
 from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.loop import TrainingLoop
+from arkml.training.module_reloader import ModuleChange
 from arkml.training.module_watch import ModuleWatch
 from arkml.training.monitor import RunMonitor
 from arkml.training.outcome import RunOutcome, gather, membership_of
@@ -277,6 +278,7 @@ class GuestTrainer(Closing):
         self._loop: TrainingLoop | None = None
         self._end_reason: TrainingEnd | None = None
         self._rejoins_until = 0.0
+        self._settled: CompiledModule | None = None
         self._actors: RolloutWorkers | None = None
         with ExitStack() as stack:
             self._host = stack.enter_context(
@@ -428,11 +430,6 @@ class GuestTrainer(Closing):
             return
         if not self._is_repeatable or self._goal.is_open:
             raise UsageError(f"--watch does not go with {self._task.title}: it runs once")
-        if self.options.actors is not None and self.options.actors > 1:
-            raise UsageError(
-                f"--watch does not go with --actors {self.options.actors}: a rebuilt module takes"
-                " over in this process only"
-            )
 
     @contextmanager
     def _watched(self) -> Iterator[Callable[[], None]]:
@@ -444,17 +441,17 @@ class GuestTrainer(Closing):
         watch = ModuleWatch(
             path,
             self._host,
-            lambda: runner.subject,
+            runner,
             self._warn,
             vet=self._vet_rebuilt,
             taken=self._take_rebuilt,
+            settled=self._settle_rebuilt,
         )
-        watched = watch.watched(runner.step)
-        hives = self._hives
+        hives, actors = self._hives, self._actors
 
         def step() -> None:
             try:
-                watched()
+                watch.step()
             except GuestError:
                 if not hives.misfit:  # which may be why the guest has trapped
                     raise
@@ -462,6 +459,10 @@ class GuestTrainer(Closing):
                 watch.go_back(
                     f"{misfit}; a training of the rebuilt module is another one (--out DIR)"
                 )
+            if actors is not None:
+                self._pass_on()
+                if refusal := actors.take_refusal():
+                    watch.go_back(refusal)
 
         try:
             yield step
@@ -474,15 +475,29 @@ class GuestTrainer(Closing):
         require_learner(module, self.options.settings)
         find_task(module, self.options.arguments, self.options.environment_seed)
 
-    def _take_rebuilt(self, module: CompiledModule) -> None:
+    def _take_rebuilt(self, change: ModuleChange) -> None:
         """Evaluate, and record, the module that is trained from now on."""
-        self.module = module
+        self.module, self._settled = change.after, None
+        if change.reason and self._actors is not None:
+            self._actors.use_module(change.after.binary, is_told=False)
         self._rejoins_until = time.monotonic() + _REJOINS
-        self._evaluations.use_module(module.binary)
+        self._evaluations.use_module(self.module.binary)
         try:
-            self._record.note_module(module.digest)
+            self._record.note_module(self.module.digest)
         except UsageError as error:  # of a disk, say: the training goes on
             self._warn(str(error))
+
+    def _settle_rebuilt(self, module: CompiledModule) -> None:
+        """Note that a module has lived through its first frames here."""
+        self._settled = module
+
+    def _pass_on(self) -> None:
+        """Send the other workers a module that has settled here, and takes part in the run."""
+        module, monitor = self._settled, self._monitor
+        if module is None or self._actors is None or monitor is None or not monitor.has_session():
+            return
+        self._settled = None
+        self._actors.use_module(module.binary)
 
     def _note_run(self, run: RunInfo) -> None:
         """Start the other workers of a run, and record the run. Raises UsageError."""

@@ -356,8 +356,8 @@ class PeriodicEvaluation(Closing):
 def _unshown(reason: str) -> str:
     """Return a sentence on an evaluation that was recorded, and of which there is no replay."""
     return (
-        f"the page of the run has no replay of it: {reason}; look whether the disk of the training's"
-        " directory is full or slow, or leave --trace-every (trace_every) away"
+        f"the page of the run has no replay of it: {reason}; look whether the disk of the training"
+        " is full or slow, or leave --trace-every (trace_every) away"
     )
 
 

@@ -24,7 +24,8 @@ from arkml.training.pacer import Pacer
 from arkml.training.task_runner import Renewal, TaskRunner, make_runner
 from arkml.training.tasks import find_task
 from arkml.training.worker_module import compile_for, module_bytes
-from arkml.training.worker_watch import Ending, Report, WorkerWatch
+from arkml.training.worker_reloads import WorkerReloads
+from arkml.training.worker_watch import Ending, WorkerWatch
 from arkml.workers.program import REFUSED, Program, run_program
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def main(program: Program) -> int:
         signal.signal(number, GUARD.interrupt)
     values = {name: value for name, value in program.job.items() if name != "version"}
     try:
-        ending = _work(WorkerJob.from_json(values), program.report) or _interrupted(program)
+        ending = _work(WorkerJob.from_json(values), program) or _interrupted(program)
     except KeyboardInterrupt:
         ending = _interrupted(program)
     except ArkmlError as error:
@@ -79,8 +80,9 @@ def _interrupted(program: Program) -> Ending:
     return Ending(0, "it was asked to end") if is_wanted else Ending(_FAILED, "it was interrupted")
 
 
-def _work(job: WorkerJob, report: Report) -> Ending | None:
+def _work(job: WorkerJob, program: Program) -> Ending | None:
     """Play until the run is over; return None if a signal interrupts. Raises ArkmlError."""
+    report = program.report
     address = Address.parse(job.hive, job.token)
     with HiveClient(lambda: address) as client:
         details = client.details(job.run_id).result()
@@ -103,7 +105,8 @@ def _work(job: WorkerJob, report: Report) -> Ending | None:
         )
         report({"event": "ready", "pid": os.getpid()})
         with WorkerWatch(job, hives, runner.subject, report) as watch:
-            ending = _play(job, runner, hives, watch, is_repeatable=task.is_repeatable)
+            reloads = WorkerReloads(job, made, runner, program.messages, report)
+            ending = _play(job, runner, reloads, hives, watch, is_repeatable=task.is_repeatable)
             _ignore_signals()
     watch.report()  # the counts after the last rows were delivered
     return ending
@@ -112,6 +115,7 @@ def _work(job: WorkerJob, report: Report) -> Ending | None:
 def _play(
     job: WorkerJob,
     runner: TaskRunner,
+    reloads: WorkerReloads,
     hives: HiveAccess,
     watch: WorkerWatch,
     *,
@@ -122,7 +126,7 @@ def _play(
         runner.initialize(job.seed)
         pacer = None if job.fps is None else Pacer(job.fps)
         while watch.ending is None:
-            runner.step()
+            reloads.step()
             if not is_repeatable:
                 return Ending(0, f"{job.module_name} ran to its end")
             if hives.is_training:

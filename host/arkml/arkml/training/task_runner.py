@@ -37,6 +37,7 @@ class TaskRunner(Protocol):
     """
     Runs a task.
 
+    `begin_anew` gives new guests, which a reload has initialized, the seed of `initialize`.
     `result` and `returned` are the last results of the first live guest, as a number and as bytes.
     `cancel`, which any thread may call, ends the step in progress by GuestCancelled.
     """
@@ -45,6 +46,7 @@ class TaskRunner(Protocol):
     returned: bytes
 
     def initialize(self, seed: int | None = None) -> None: ...
+    def begin_anew(self) -> None: ...
     def step(self) -> None: ...
     def cancel(self) -> None: ...
     @property
@@ -128,15 +130,22 @@ class GuestRunner:
         self.returned = b""
         self._task = task
         self._budget = budget
+        self._seed: int | None = None
         self.step: Callable[[], None] = self._step_of(task.kind)
 
     def initialize(self, seed: int | None = None) -> None:
         """Run the initializers of the guest, with a seed for the export that takes one."""
+        self._seed = seed
         if seed is None:
             self.guest.initialize()
             return
         for name in seeded_initializers(self.guest.module, self._task.function):
             self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
+
+    def begin_anew(self) -> None:
+        """Give the guest its seed, after a reload that has begun it anew."""
+        if self._seed is not None and SEED_EXPORT in self.guest.module.functions:
+            self.guest.call(SEED_EXPORT, self._seed)
 
     def cancel(self) -> None:
         """Let the step in progress raise GuestCancelled. Any thread may call it."""
@@ -212,17 +221,24 @@ class FleetRunner:
         self._budget = budget
         self._failures: list[GuestError] = []
         self._renewal = renewal
+        self._seed: int | None = None
 
     def initialize(self, seed: int | None = None) -> None:
         """Run the initializers of all guests; guest k takes the seed `seed` + k."""
         if seed is None and self._renewal is not None:
             seed = self._renewal.seed
+        self._seed = seed
         if seed is None:
             self._fleet.initialize()
         else:
             for name in seeded_initializers(self._fleet.guests[0].module, self._task.function):
                 self._call_all(name, seed)
         self._gather_failures()
+
+    def begin_anew(self) -> None:
+        """Give the guests their seeds, after a reload that has begun them anew."""
+        if self._seed is not None and SEED_EXPORT in self._fleet.guests[0].module.functions:
+            self._call_all(SEED_EXPORT, self._seed)
 
     def _call_all(self, name: str, seed: int) -> None:
         """Call an initializer of all guests; failed guests keep their errors."""
