@@ -108,6 +108,9 @@ def answers_of(service):
     yield f"{run}/replays", "post", service.post(f"{at}/replays", {**report, "document": "x"})
     for which in ("best", "other"):
         yield f"{run}/replay", "get", service.get(f"{at}/replay?which={which}")
+    changed = {"before": "0" * 64, "after": "1" * 64, "state": "kept"}
+    yield f"{run}/events", "post", service.post(f"{at}/events", changed)
+    yield f"{run}/events", "post", service.post(f"{at}/events", {**changed, "after": "x"})
     yield f"{run}/replays", "get", service.get(f"{at}/replays")
     yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
     yield f"{run}/histograms", "get", service.get(f"{at}/histograms")

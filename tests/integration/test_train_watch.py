@@ -29,6 +29,12 @@ def short(module):
     return hashlib.sha256(module).hexdigest()[:12]
 
 
+def events(directory):
+    """The events of the one run of a training: their kinds and texts."""
+    (file,) = directory.rglob("history.jsonl")
+    return [(one["kind"], one["text"]) for one in map(json.loads, file.read_text().splitlines())]
+
+
 def trained(tmp_path, changes, instances=1, module=PENDULUM, **options):
     """Train while the guest is rebuilt, up to the sentence that follows the last change."""
     path, said = tmp_path / "npc.wasm", []
@@ -76,6 +82,12 @@ def test_a_rebuilt_guest_trains_on_and_one_that_does_not_fit_is_not_taken(tmp_pa
     assert result.end_reason == "stopped"
     assert result.errors == ()
     assert any("its state was kept: only code has changed" in line for line in result.warnings)
+    noted = [text for kind, text in events(tmp_path / "out") if kind == "module"]
+    assert noted[:2] == [
+        f"the guest is {short(kept)} after {short(PENDULUM)}: its state was kept",
+        f"the guest is {short(anew)} after {short(kept)}: its state begins anew",
+    ]
+    assert noted[-1].startswith(f"the guest goes back from {short(OTHER_RUN)} to {short(anew)}: it")
     assert "the module before begins anew" in result.warnings[-1]
     assert digest == hashlib.sha256(anew).hexdigest()
 

@@ -14,7 +14,7 @@ const { sessionSpecs, SessionSamples } = await module("session_samples");
 const { Store } = await module("store");
 const { Stream } = await module("stream");
 const { histogramSpec } = await module("histograms");
-const { axisOfHeat, groupsOf, tracesOf, heatOf } = await module("traces");
+const { axisOfHeat, changesOf, groupsOf, tracesOf, heatOf } = await module("traces");
 const { changedSettings, searched, sorted } = await module("runs_table");
 
 const COLORS = { runs: ["rgb(1, 2, 3)", "rgb(4, 5, 6)"], heat: ["a", "b", "c", "d"] };
@@ -182,6 +182,12 @@ const answers = {
     const all = { ...viewIn(""), ...view };
     const groups = groupsOf(runs, settings, all, COLORS);
     return tracesOf(spec, groups, (id, name) => points[id]?.[name] ?? [], all);
+  },
+  changes: (runs, points, histories, view) => {
+    const all = { ...viewIn(""), ...view };
+    const groups = groupsOf(runs, {}, all, COLORS);
+    const pointsOf = (id, name) => points[id]?.[name] ?? [];
+    return changesOf({ name: "m" }, groups, pointsOf, new Map(Object.entries(histories)), all);
   },
   heat: (reply, x = "rows", updates = []) => ({
     ...heatOf(reply, { x }, 0, COLORS, updates),

@@ -30,6 +30,9 @@ def served():
     return folder
 
 
+UPDATES = "train/n_updates"
+
+
 def asked(*question):
     return all_asked(question)[0]
 
@@ -233,6 +236,26 @@ def test_a_chart_of_seeds_marks_the_best_of_all_of_them():
     *_, best = asked("traces", {"name": "m", "best": True}, runs, {}, points, {})
 
     assert (best["x"], best["y"], best["marker"]["symbol"]) == ([1], [7], "star")
+
+
+def test_a_chart_has_a_line_where_the_module_of_the_guest_has_changed():
+    points = {"a": {"m": [[10, 1, 100], [20, 2, 200], [30, 3, 300]], UPDATES: [[0, 7, 250]]}}
+    events = [
+        {"at": 90, "kind": "module", "text": "before the first value"},
+        {"at": 200, "kind": "checkpoint", "text": "after 8 updates"},
+        {"at": 250, "kind": "module", "text": "its state was kept"},
+    ]
+    by_rows, by_updates, by_age = all_asked(
+        ("changes", [run("a")], points, {"a": events}, {}),
+        ("changes", [run("a")], points, {"a": events}, {"x": "updates"}),
+        ("changes", [run("a", started_at=50)], points, {"a": events}, {"x": "age"}),
+    )
+
+    assert [(one["x0"], one["x1"], one["line"]["color"]) for one in by_rows] == [
+        (20, 20, "rgb(1, 2, 3)")
+    ]
+    assert [one["x0"] for one in by_updates] == [7]
+    assert [one["x0"] for one in by_age] == [2e-7]
 
 
 def test_a_histogram_is_a_map_of_shares():

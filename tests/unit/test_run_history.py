@@ -5,6 +5,7 @@ import os
 import pytest
 
 from arkml.errors import HiveRefused
+from arkml.hive.protocol.page_messages import ModuleReport
 from arkml.hive.protocol.runs import Best, Status
 from arkml.hive.protocol.segments import Place
 from arkml.server.curve_reader import read_names
@@ -30,6 +31,32 @@ def test_events_are_kept_over_restarts(tmp_path):
     assert (history.total, again.total) == (6, 0)
     assert [one.kind for one in history.newest(2)] == ["best", "stopped"]
     assert history.newest(0) == []
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (
+            ModuleReport("a" * 64, "b" * 64, "kept"),
+            "the guest is bbbbbbbbbbbb after aaaaaaaaaaaa: its state was kept",
+        ),
+        (
+            ModuleReport("a" * 64, "b" * 64, "anew"),
+            "the guest is bbbbbbbbbbbb after aaaaaaaaaaaa: its state begins anew",
+        ),
+        (
+            ModuleReport("b" * 64, "a" * 64, None, "it trapped"),
+            "the guest goes back from bbbbbbbbbbbb to aaaaaaaaaaaa: it trapped",
+        ),
+    ],
+)
+def test_a_rebuilt_module_is_an_event_with_both_hashes_and_the_way_of_its_state(
+    tmp_path, report, text
+):
+    RunHistory(tmp_path).note_module(report)
+    (kept,) = RunHistory(tmp_path).entries
+
+    assert (kept.kind, kept.text) == ("module", text)
 
 
 def test_pipes_in_the_place_of_files_are_not_waited_for(tmp_path, caplog):

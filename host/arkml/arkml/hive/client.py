@@ -18,6 +18,7 @@ from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
+from arkml.hive.protocol.page_messages import HistoryEntry, ModuleReport
 from arkml.hive.protocol.replay_messages import (
     KeptReplay,
     ReplayDocument,
@@ -178,6 +179,11 @@ class HiveClient(Closing):
         return self._ask(
             "GET", path, lambda answer: ReplayDocument.unpack(answer.content), is_file=True
         )
+
+    def note_module(self, run_id: str, report: ModuleReport) -> Future[HistoryEntry]:
+        """Have it noted that a run is trained with another module of its guest."""
+        path = _path(run_id, "events")
+        return self._ask("POST", path, lambda answer: read(answer, HistoryEntry), report)
 
     def stop(self, run_id: str) -> Future[RunInfo]:
         """Stop a run for all sessions."""

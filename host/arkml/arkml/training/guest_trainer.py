@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import GuestError, HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.guests.instance import obstacle_to_copies
+from arkml.hive.protocol.page_messages import MAX_REASON, HistoryEntry, ModuleReport
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits, Threads
 from arkml.policies.step_limit import StepLimit
@@ -481,11 +483,28 @@ class GuestTrainer(Closing):
         if change.reason and self._actors is not None:
             self._actors.use_module(change.after.binary, is_told=False)
         self._rejoins_until = time.monotonic() + _REJOINS
+        self._report(change)
         self._evaluations.use_module(self.module.binary)
         try:
             self._record.note_module(self.module.digest)
         except UsageError as error:  # of a disk, say: the training goes on
             self._warn(str(error))
+
+    def _report(self, change: ModuleChange) -> None:
+        """Have the hive note, as an event of the run, that its guest has another module."""
+        if not self._hives.started:
+            return
+        state = None if change.reason or change.way is None else change.way.value
+        client, run = self._hives.started[0]
+        report = ModuleReport(
+            change.before.digest, change.after.digest, state, change.reason[:MAX_REASON]
+        )
+
+        def tell(noted: Future[HistoryEntry]) -> None:
+            if not noted.cancelled() and (error := noted.exception()) is not None:
+                self._warn(f"the events of the run lack a change of its module: {error}")
+
+        client.note_module(run.id, report).add_done_callback(tell)
 
     def _settle_rebuilt(self, module: CompiledModule) -> None:
         """Note that a module has lived through its first frames here."""

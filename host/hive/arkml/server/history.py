@@ -1,4 +1,4 @@
-"""The events of one run, kept in a small file: restarts, checkpoints, best policies, warnings."""
+"""The events of one run, kept in a small file: restarts, best policies, rebuilt modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from arkml.base.files import open_file, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.page_messages import HistoryEntry, HistoryKind
+from arkml.hive.protocol.page_messages import HistoryEntry, HistoryKind, ModuleReport
 from arkml.hive.protocol.runs import Best, Status
 from arkml.server.learner_events import (
     CheckpointSaved,
@@ -24,6 +24,12 @@ HISTORY_NAME = "history.jsonl"
 _MOST = 500
 """Events that are kept; the file has at most twice as many lines."""
 
+_STATES = {
+    "handed over": "its state was handed over",
+    "kept": "its state was kept",
+    "anew": "its state begins anew",
+}
+_HEX = 12  # digits of a hash, as in the sentences of a host
 _LONGEST = 500
 _MOST_BYTES = 4 << 20
 
@@ -52,8 +58,8 @@ class RunHistory:
         """Return the last `count` events, the oldest first."""
         return list(self._entries)[-count:] if count else []
 
-    def add(self, kind: HistoryKind, text: str) -> None:
-        """Add an event that happens now."""
+    def add(self, kind: HistoryKind, text: str) -> HistoryEntry:
+        """Add an event that happens now, and return it."""
         last = self._entries[-1].at if self._entries else 0
         entry = HistoryEntry(max(last + 1, time.time_ns()), kind, text[:_LONGEST])
         self._entries.append(entry)
@@ -64,6 +70,7 @@ class RunHistory:
             if not self._has_failed:
                 _log.warning("%s cannot be written: %s", self._path, error)
             self._has_failed = True
+        return entry
 
     def note(self, event: RunEvent) -> None:
         """Add an event of the learner if it is of interest to people."""
@@ -81,6 +88,15 @@ class RunHistory:
     def note_best(self, best: Best) -> None:
         """Add a new best policy."""
         self.add("best", f"{best.score:g} by {best.by}: version {best.version}")
+
+    def note_module(self, report: ModuleReport) -> HistoryEntry:
+        """Add that the run is trained with another module of its guest."""
+        before, after = report.before[:_HEX], report.after[:_HEX]
+        if report.state is None:
+            return self.add(
+                "module", f"the guest goes back from {before} to {after}: {report.reason}"
+            )
+        return self.add("module", f"the guest is {after} after {before}: {_STATES[report.state]}")
 
     def note_stop(self, status: Status, reason: str) -> None:
         """Add the end of the run, which is Stopped or Aborted, with its reason if it has one."""

@@ -12,7 +12,14 @@ from arkml.hive.protocol.wire import Count, WireStruct
 MAX_POINTS = 1_000
 """The number of points of a curve in an answer."""
 
-HistoryKind = Literal["started", "restart", "checkpoint", "best", "warning", "stopped", "removed"]
+MAX_REASON = 400
+"""The characters of a reason."""
+
+HistoryKind = Literal[
+    "started", "restart", "checkpoint", "best", "module", "warning", "stopped", "removed"
+]
+
+_Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class CurvesQuery(WireStruct, frozen=True):
@@ -58,6 +65,24 @@ class HistoryEntry(WireStruct, frozen=True):
     at: Count
     kind: HistoryKind
     text: str
+
+
+class ModuleReport(WireStruct, frozen=True):
+    """
+    A rebuilt module that a run is trained with from now on.
+
+    Attributes:
+        before: SHA-256 of the module before, in hex.
+        after: SHA-256 of the module from now on.
+        state: What became of the state of the guest; None if `reason` says so.
+        reason: Why the guest has gone back to a module that it had before, else empty.
+
+    """
+
+    before: _Sha256
+    after: _Sha256
+    state: Literal["handed over", "kept", "anew"] | None = None
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
 class HistoryReply(WireStruct, frozen=True):

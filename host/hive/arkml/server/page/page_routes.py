@@ -10,9 +10,11 @@ from starlette.routing import Route
 from arkml.hive.protocol.page_messages import (
     CurvesQuery,
     CurvesReply,
+    HistoryEntry,
     HistoryReply,
     LogQuery,
     LogReply,
+    ModuleReport,
     SettingsReply,
     UsageReply,
 )
@@ -33,6 +35,11 @@ _OWN = ("features", "actions", "branches", "seed")
 async def _history(call: HiveCall, _: Nothing) -> HistoryReply:
     """List the last events of a run, the oldest first."""
     return HistoryReply(call.run.lifecycle.history.entries)
+
+
+async def _note_module(call: HiveCall, report: ModuleReport) -> HistoryEntry:
+    """Note that a run is trained with another module of its guest, as an event of the run."""
+    return call.run.lifecycle.history.note_module(report)
 
 
 async def _log(call: HiveCall, query: LogQuery) -> LogReply:
@@ -70,6 +77,7 @@ PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("GET", "/usage", Nothing, UsageReply, _usage),
     Operation("GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves, is_long=True),
     Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history),
+    Operation("POST", "/runs/{run_id}/events", ModuleReport, HistoryEntry, _note_module),
     Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log),
 )
 

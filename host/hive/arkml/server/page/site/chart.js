@@ -5,14 +5,14 @@ import { csv, curveRows, fileName, heatRows, lineRows } from "./csv.js";
 import { button, element, setText } from "./dom.js";
 import { harmless, short } from "./format.js";
 import { loadPlotly } from "./plotly.js";
-import { axisOfHeat, groupsOf, heatOf, needsUpdates, tracesOf, UPDATES } from "./traces.js";
+import { axisOfHeat, changesOf, groupsOf, heatOf, needsUpdates, tracesOf, UPDATES } from "./traces.js";
 
 const EVERY = 1_000; // milliseconds between two drawings of one chart
 const HEIGHT = 220;
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" };
 const AXIS = { rows: "rows", updates: "updates", time: "", age: "seconds since the start" };
 
-/** Charts of one view. They draw what `context` gives: runs, settings, view, colors, points. */
+/** Charts of one view. They draw what `context` gives: runs, settings, view, colors, points, histories. */
 export class Charts {
   constructor(context) {
     this.context = context;
@@ -159,6 +159,14 @@ class Chart {
     return tracesOf(spec, groups, context.points, context.view);
   }
 
+  /** Return the lines where the modules of guests have changed. */
+  #changes(colors) {
+    const { spec, context } = this;
+    if (spec.lines || spec.heat) return [];
+    const groups = groupsOf(context.runs(), context.settings(), context.view, colors);
+    return changesOf(spec, groups, context.points, context.histories(), context.view);
+  }
+
   /** Return the points of train/n_updates of the run of a histogram, if its axis needs them. */
   #updates() {
     const [run] = this.context.runs();
@@ -191,6 +199,7 @@ class Chart {
       hovermode: spec.heat ? "closest" : "x unified",
       showlegend: false,
       dragmode: "zoom",
+      shapes: this.#changes(colors),
       xaxis: { ...axis, ...range, type, title: { text: isOwn ? "" : AXIS[x], standoff: 6 } },
       yaxis: {
         ...axis, fixedrange: true, rangemode: spec.fromZero ? "tozero" : "normal",

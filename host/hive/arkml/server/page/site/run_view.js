@@ -79,6 +79,7 @@ export class RunView {
       settings: () => app.store.settings.runs,
       colors: () => app.colors(),
       points: (id, name) => app.store.points(id, name),
+      histories: () => app.store.histories,
       newest: (id, name) => app.store.metrics.get(id)?.get(name)?.value,
       zoom: (range) => app.change({ zoom: range }),
     });

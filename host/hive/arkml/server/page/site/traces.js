@@ -61,6 +61,36 @@ export function tracesOf(spec, groups, points, view) {
   return traces;
 }
 
+/**
+ * Return the lines across a chart where the module of a guest has changed, as plotly takes them.
+ *
+ * `histories` has the events of runs by their ids. An event is at the last point before it.
+ */
+export function changesOf(spec, groups, points, histories, view) {
+  const shapes = [];
+  for (const { runs, color } of groups) {
+    for (const run of runs) {
+      const curve = points(run.id, spec.name);
+      for (const { kind, at } of histories.get(run.id) ?? []) {
+        const before = kind === "module" && curve.findLast((point) => point[2] <= at);
+        if (!before) continue;
+        const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
+        const [x] = placed(onAxis([[before[0], 0, at]], view.x, { updates, started: run.started_at }).xs, view);
+        if (x !== undefined) shapes.push(changeAt(x, color));
+      }
+    }
+  }
+  return shapes;
+}
+
+function changeAt(x, color) {
+  return {
+    type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1,
+    line: { color, width: 1, dash: "dot" },
+    label: { text: "module", textposition: "end", textangle: 0, xanchor: "left", yanchor: "top", font: { size: 9, color } },
+  };
+}
+
 function curveOf(run, name, points, view) {
   const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
   return onAxis(points(run.id, name), view.x, { updates, started: run.started_at });
