@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import zlib
 
 import pytest
 from tests.integration.command_line import arkml as invoke
-from tests.integration.guest_text import GUESTS, function, module
+from tests.integration.guest_text import GUESTS, data, function, module
 
 from arkml import FleetSnapshot, GuestSnapshot, Host
 
@@ -18,6 +19,13 @@ TRAPS = module(
         "(global.set $frames (i32.add (global.get $frames) (i32.const 1)))"
         "(if (i32.gt_u (global.get $frames) (i32.const 5)) (then unreachable))",
     ),
+)
+
+
+TIMED = module(
+    data(100, (8).to_bytes(4, "little") + "load".encode("utf-16-le")),  # of AssemblyScript
+    function("ark_applet_update", "(call $time (i32.const 104))"),
+    imports=['(import "env" "console.time" (func $time (param i32)))'],
 )
 
 
@@ -84,12 +92,28 @@ def test_a_state_is_shown_without_its_module(tmp_path):
     assert shown == {
         "kind": "fleet", "name": "c_applet.wasm", "module": state.module, "guests": 4, "saved": 4,
         "memory_bytes": 4 * 131_072, "held_bytes": state.nbytes, "globals": 1,
-        "file_bytes": file.stat().st_size,
+        "file_bytes": file.stat().st_size, "unpacked_bytes": shown["unpacked_bytes"],
+        "version": 1, "timers": {},
     }  # fmt: skip
     table = invoke("state", "show", file)
     assert table.status == 0
-    for text in ("the state of a fleet", state.module, "512.0 KiB", "sessions"):
+    for text in (
+        "the state of a fleet", state.module, "512.0 KiB", "sessions", "none waiting",
+        "unpacked, in version 1 of its form",
+    ):  # fmt: skip
         assert text in table.out
+    assert shown["unpacked_bytes"] == len(zlib.decompress(file.read_bytes()[13 + 32 :]))
+
+
+def test_timers_that_wait_are_shown(tmp_path):
+    source = tmp_path / "timed.wat"
+    source.write_bytes(TIMED)
+    file = tmp_path / "a.state"
+    done = invoke("state", "save", file, source, "--frames", "2", "--instances", "3")
+    assert done.status == 0, done.err
+
+    assert invoke("state", "show", file, "--json").json["timers"] == {"load": 3}
+    assert "1 waiting: load" in invoke("state", "show", file).out
 
 
 def test_a_guest_that_fails_is_not_saved(tmp_path):
@@ -105,12 +129,12 @@ def test_a_guest_that_fails_is_not_saved(tmp_path):
 @pytest.mark.parametrize("words", [("state", "load"), ("state", "show")])
 def test_a_file_that_is_no_state_is_refused_in_a_sentence(tmp_path, words):
     file = saved(tmp_path, "--frames", "1")
-    data = file.read_bytes()
+    whole = file.read_bytes()
     guest = () if words[1] == "show" else (APPLET,)
     for content, reason in (
         (b"\0asm", "is not the state of a guest"),
-        (data[:-1], "is damaged"),
-        (data[:12] + b"\x09" + data[13:], "of a later release"),
+        (whole[:-1], "is damaged"),
+        (whole[:12] + b"\x09" + whole[13:], "of a later release"),
     ):
         file.write_bytes(content)
         result = invoke(*words, file, *guest)

@@ -33,6 +33,8 @@ guest of a fleet goes on from the state of one. The module has to be the one tha
 )
 _SHOW = options.epilog("arkml state show orc.state", "arkml state show orc.state --json")
 
+_SHOWN = 6  # names of timers
+
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A state.", show_default=False)]
 
 
@@ -93,10 +95,9 @@ def load(options: StateRunOptions) -> int:
 
 def show(options: ShowOptions) -> int:
     """Show what is in the file of a state; no module is needed, and nothing runs."""
-    from arkml.guests.snapshots import read_state, summary_of
+    from arkml.guests.snapshots import summary_of_file
 
-    state = read_state(options.file)
-    document = {**summary_of(state), "file_bytes": options.file.stat().st_size}
+    document = summary_of_file(options.file)
     if options.as_json:
         print_json(document)
         return GOOD
@@ -106,14 +107,19 @@ def show(options: ShowOptions) -> int:
         ("module", document["module"]),
         ("memory", f"{size(document['memory_bytes'])}, {size(document['held_bytes'])} in use"),
         ("globals", f"{document['globals']:,} that change"),
-        ("file", size(document["file_bytes"])),
+        ("timers", _timers(document["timers"])),
+        (
+            "file",
+            f"{size(document['file_bytes'])}, {size(document['unpacked_bytes'])} unpacked, in"
+            f" version {document['version']} of its form",
+        ),
     ]
     if document["kind"] == "fleet":
         guests = f"{document['guests']:,}"
         if lost := document["guests"] - document["saved"]:
             guests += f", {lost:,} of which had failed or were closed"
         rows.insert(1, ("guests", guests))
-    title = f"{harmless(state.name)}: the state of a {document['kind']}"
+    title = f"{harmless(document['name'])}: the state of a {document['kind']}"
     tables.show(title, tables.facts(rows))
     cells = [
         (
@@ -130,6 +136,14 @@ def show(options: ShowOptions) -> int:
         header = ("features", "actions", "policy", "sessions", "agents", "numbers remembered")
         tables.show("sessions", tables.grid(header, cells))
     return GOOD
+
+
+def _timers(timers: dict[str, int]) -> str:
+    """Return the timers that wait for their end, such as "2 waiting: load, think"."""
+    if not timers:
+        return "none waiting"
+    names = ", ".join(harmless(name) for name in list(timers)[:_SHOWN])
+    return f"{len(timers):,} waiting: {names}{', …' if len(timers) > _SHOWN else ''}"
 
 
 def _width(count: int | None) -> str:

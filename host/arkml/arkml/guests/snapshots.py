@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -182,7 +183,7 @@ class _State(Sealed):
             UsageError: The file cannot be read.
 
         """
-        body, label = _read(source, most_bytes)
+        body, label, *_ = _read(source, most_bytes)
         if body.kind != cls._kind:
             raise StateRefused(f"{label} has the state of a {body.kind}, not of a {cls._kind}")
         return cls._of(body, label)
@@ -294,8 +295,28 @@ class FleetSnapshot(_State):
 
 def read_state(source: str | os.PathLike[str] | BytesLike) -> GuestSnapshot | FleetSnapshot:
     """Return the state of a guest or of a fleet in a file; raises as `GuestSnapshot.load`."""
-    body, label = _read(source, _MOST_BYTES)
-    return (FleetSnapshot if body.kind == "fleet" else GuestSnapshot)._of(body, label)  # noqa: SLF001
+    return _state_of(_read(source, _MOST_BYTES))
+
+
+def _state_of(read: _Read) -> GuestSnapshot | FleetSnapshot:
+    kind = FleetSnapshot if read.body.kind == "fleet" else GuestSnapshot
+    return kind._of(read.body, read.label)  # noqa: SLF001
+
+
+def summary_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """
+    Return what is in a file, as `summary_of` does, with the form of the file and its size.
+
+    "version" is that of the form, "unpacked_bytes" are those of the contents once they are
+    unpacked. Raises as `GuestSnapshot.load`.
+    """
+    read = _read(path, _MOST_BYTES)
+    return {
+        "version": read.version,
+        **summary_of(_state_of(read)),
+        "file_bytes": read.size,
+        "unpacked_bytes": read.unpacked,
+    }
 
 
 def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
@@ -303,7 +324,8 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
     Return what is in a state as an object of JSON.
 
     Sessions of guests that have the same policy or run, and the same numbers of features and
-    actions, None for those of the model, are one entry.
+    actions, None for those of the model, are one entry. "timers" are the names of those that guests
+    have begun and not ended, with the number of guests.
     """
     is_fleet = isinstance(state, FleetSnapshot)
     live = [each for each in state.states if each is not None]
@@ -332,6 +354,7 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
         "memory_bytes": sum(len(each.wasm.memory) for each in live),
         "held_bytes": state.nbytes,
         "globals": max((len(each.wasm.globals) for each in live), default=0) // bindings.VALUE_SIZE,
+        "timers": dict(Counter(name for each in live for name in each.compiler[1])),
         "sessions": list(sessions.values()),
     }
 
@@ -349,10 +372,20 @@ def require_same_module(state: _State, module: CompiledModule) -> None:
         )
 
 
-def _read(source: str | os.PathLike[str] | BytesLike, most: int) -> tuple[_Body, str]:
-    """Return the contents of a file, and its name for messages."""
+class _Read(NamedTuple):
+    """The contents of a file, its name for messages, its version, and bytes before and after."""
+
+    body: _Body
+    label: str
+    version: int
+    size: int
+    unpacked: int
+
+
+def _read(source: str | os.PathLike[str] | BytesLike, most: int) -> _Read:
+    """Return the contents of a file."""
     if isinstance(source, bytes | bytearray | memoryview):
-        return _body(bytes(source), "the state", most), "the state"
+        return _body(bytes(source), "the state", most)
     if not isinstance(source, str | os.PathLike):
         raise UsageError(f"a state is {cut_repr(source)}: it takes a path, or the bytes of a file")
     path = Path(path_of(source, "state"))
@@ -360,10 +393,10 @@ def _read(source: str | os.PathLike[str] | BytesLike, most: int) -> tuple[_Body,
         data = read_file(path, most=_MOST_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    return _body(data, str(path), most), str(path)
+    return _body(data, str(path), most)
 
 
-def _body(data: bytes, label: str, most: int) -> _Body:
+def _body(data: bytes, label: str, most: int) -> _Read:
     if not data.startswith(_MAGIC):
         raise StateRefused(f"{label} is not the state of a guest: it begins with {data[:12]!r}")
     start = len(_MAGIC) + 1
@@ -381,9 +414,10 @@ def _body(data: bytes, label: str, most: int) -> _Body:
         body = unzip.decompress(content, most)
         if not unzip.eof:
             raise StateRefused(f"{label} is damaged, or over {most:,} bytes once it is unpacked")
-        return msgspec.msgpack.decode(body, type=_Body)
+        decoded = msgspec.msgpack.decode(body, type=_Body)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise StateRefused(f"{label} is damaged: {error}") from error
+    return _Read(decoded, label, version[0], len(data), len(body))
 
 
 def _states(body: _Body, label: str) -> list[InstanceState | None]:
