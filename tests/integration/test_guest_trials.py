@@ -665,6 +665,61 @@ async def test_a_trial_whose_guest_has_other_data_now_ends_and_the_next_one_play
     assert (len(following.ticks), following.states) == (13, [])
 
 
+def handing_over(*turns, status=0):
+    """A scripted guest that hands over the number of its turn, and answers `status` to it."""
+    store = "(i32.store (i32.const 4000) (global.get $turn))"
+    give = "(call $give (i32.const 4000) (i32.const 4) (i32.const 1))"
+    exports = f"""
+      (func (export "ark_alloc") (param i32 i32) (result i32) (i32.const 5000))
+      (func (export "ark_free") (param i32 i32 i32))
+      (func (export "ark_state_persist") (result i32) {store} {give})
+      (func (export "ark_state_restore") (param i32 i32) (result i32)
+        (global.set $turn (i32.load (local.get 0))) (i32.const {status}))"""
+    text = scripted(*turns, exports=exports).decode()
+    import_ = (
+        '(import "ark-core-v0" "core__return_slice" (func $give (param i32 i32 i32) (result i32)))'
+    )
+    return text.replace("(module", f"(module {import_}", 1).encode()
+
+
+async def test_a_trial_goes_on_with_a_rebuilt_guest_that_is_handed_the_state(host):
+    begin, on = [(1, INITIAL, 0)], [(1, RUNNING, 1)]
+    hosting, said = host(handing_over(begin, *[on] * 40)), []
+    trial = RecordedTrial(hosting)
+    await trial.tick(0)
+    await trial.play(2)
+    hosting.rebuild(handing_over(begin, *[on] * 5, *[[(1, RUNNING, 9)]] * 30), said.append)
+    await trial.play(6)
+
+    assert said == [
+        "reloaded in this trial, its state was handed over by ark_state_persist, and its agents"
+        " begin new episodes"
+    ]
+    assert trial.states == []
+    name = trial.actors[0][0]
+    ends = [tick[name].end for tick in trial.ticks]
+    assert ends.count(TRUNCATED) == 1
+    rewards = [reward[1] for tick in trial.rewards for reward in tick]
+    assert (rewards[0], rewards[-1], len(trial.ticks)) == (1.0, 9.0, 9)
+
+
+async def test_a_trial_ends_if_a_rebuilt_guest_does_not_take_the_state(host):
+    begin, on = [(1, INITIAL, 0)], [(1, RUNNING, 1)]
+    hosting, said = host(handing_over(begin, *[on] * 40)), []
+    trial = RecordedTrial(hosting)
+    await trial.tick(0)
+    await trial.play(2)
+    hosting.rebuild(handing_over(begin, *[on] * 30, status=7), said.append)
+    await trial.act()
+    await trial.act()
+    await trial.until(lambda: trial.states)
+
+    assert said[-1].startswith(
+        "failed right after a reload, the next trial plays the module before: "
+    )
+    assert "ark_state_restore answered 7" in said[-1]
+
+
 @pytest.mark.parametrize(
     ("module", "refused", "reason"),
     [

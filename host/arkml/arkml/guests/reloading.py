@@ -17,8 +17,11 @@ from arkml.runtime.module.wasm_types import FunctionType
 FIRST_CALLS = 10
 """Calls after a reload in which the guest goes back to the module before if the new one fails."""
 
-_SAVE, _LOAD = "ark_state_persist", "ark_state_restore"
-_TYPES = {_SAVE: FunctionType((), ("i32",)), _LOAD: FunctionType(("i32", "i32"), ("i32",))}
+RESTORE_EXPORT = "ark_state_restore"
+"""The export that takes what `ark_state_persist` has returned."""
+
+_SAVE = "ark_state_persist"
+_TYPES = {_SAVE: FunctionType((), ("i32",)), RESTORE_EXPORT: FunctionType(("i32", "i32"), ("i32",))}
 
 
 class Reloaded(Enum):

@@ -164,7 +164,8 @@ class GuestHosting(Closing):
         Have a rebuilt module take over in the running trials, and play all that begin from now on.
 
         It is compiled, and played once as the one before was. In a running trial it takes over
-        between two frames if only code has changed; else the trial ends, and the next one plays it.
+        between two frames if both export `ark_state_persist` and `ark_state_restore`, which hand the
+        state over, or if only code has changed; else the trial ends, and the next one plays it.
         May be called from any thread.
 
         Args:
@@ -191,7 +192,7 @@ class GuestHosting(Closing):
         except BaseException:
             env.close()
             raise
-        rebuilt = RebuiltModule(env.module, say, self._undo_rebuild)
+        rebuilt = RebuiltModule(core_of(env).factory, say, self._undo_rebuild)
         self._rebuilt, self._before, self._env = rebuilt, before.module, env
         self._close_later(before)
         for guest in list(self._guests):

@@ -9,6 +9,7 @@ from time import perf_counter
 
 from arkml.base.closing import Closing
 from arkml.base.terminal import harmless
+from arkml.envs.core.instance_factory import InstanceFactory
 from arkml.errors import ArkmlError
 from arkml.guests.file_watch import FileWatch, watch
 from arkml.runtime.compiled_module import CompiledModule
@@ -23,15 +24,20 @@ class RebuiltModule:
     A module that takes over in trials.
 
     Attributes:
-        module: The module.
+        factory: The factory of its instances, of which each trial makes a variant.
         say: Gets sentences about it, from any thread.
         undo: Lets the module before play the next trials, as this one has failed at once.
 
     """
 
-    module: CompiledModule
+    factory: InstanceFactory
     say: Callable[[str], object]
     undo: Callable[[CompiledModule], object]
+
+    @property
+    def module(self) -> CompiledModule:
+        """The module."""
+        return self.factory.module
 
 
 class GuestWatch(Closing):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -19,12 +19,17 @@ from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.rebuilding import RebuiltModule
 from arkml.guest_trials.slot_messages import CHANNEL, answer_of, observation_set
 from arkml.guests.instance import SharedResources
-from arkml.guests.reloading import FIRST_CALLS, have_one_layout
+from arkml.guests.reloading import FIRST_CALLS, Reloaded, way_of
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput, ObservationSet
 
 SLOT_BITS: Final = 16
 """The low bits of the key of a slot, which number it in its trial."""
+
+_CAME = {
+    Reloaded.KEPT: "kept: only code has changed",
+    Reloaded.HANDED_OVER: "handed over by ark_state_persist, and its agents begin new episodes",
+}
 
 
 @dataclass(slots=True)
@@ -86,6 +91,8 @@ class TrialGuest(Closing):
         self._rebuilt: RebuiltModule | None = None
         self._is_outdated = False
         self._instance: EnvInstance | None = None
+        self._resources: SharedResources | None = None
+        self._next: InstanceFactory | None = None  # of the module that gets the state
         self._waiting: ClassSide | None = None
         self._tick = 0  # the tick of the next observations
         count = len(plan.order)
@@ -130,12 +137,11 @@ class TrialGuest(Closing):
 
     def begin(self, resources: SharedResources) -> TickResult:
         """Make the instance, and run it to its first submit. Raises GaveWay as `step`."""
+        self._resources = resources
         try:
-            instance = self._instance = self._factory.make(self._plan.seed, resources)
+            instance = self._made(resources)
         except GuestError as error:
             return self._failed(error)
-        instance.gives_way = True
-        instance.calls.fiber.shorten_turns()
         return self._ran(instance, instance.run)
 
     def step(self, acted: Sequence[Acted] | None) -> TickResult:
@@ -186,14 +192,39 @@ class TrialGuest(Closing):
             instance.close()
         self._factory.close()
 
+    def _made(self, resources: SharedResources, state: bytes | None = None) -> EnvInstance:
+        """Make the instance. Raises GuestError."""
+        instance = self._factory.make(self._plan.seed, resources, state=state)
+        instance.gives_way = True
+        instance.calls.fiber.shorten_turns()
+        self._instance = instance
+        return instance
+
     def _ran(self, instance: EnvInstance, run: Callable[[], Step]) -> TickResult:
         try:
             step = run()
             if step.has_finished and not self._tick:
                 raise GuestStalled(f"{instance.guest.name} came to its end without a submit")
+            if instance.handed_over is not None:
+                return self._succeeded(instance, step, instance.handed_over)
             return self._shown(instance, step)
         except GuestError as error:
             return self._failed(error)
+
+    def _succeeded(self, instance: EnvInstance, step: Step, state: bytes) -> TickResult:
+        """Show the end of an instance's agents, and let one of the rebuilt module play on."""
+        resources, before = self._resources, self._factory
+        assert self._next is not None
+        assert resources is not None
+        result = self._shown(instance, replace(step, has_finished=False))
+        self._factory, self._next = self._next, None
+        self._factory.numbers = before.numbers
+        self._factory.script.messages.waiting.extend(before.script.messages.waiting)
+        made = self._made(resources, state)
+        made.world.skip(instance.world.reading() - made.world.reading())
+        instance.close()
+        before.close()
+        return result
 
     def _shown(self, instance: EnvInstance, step: Step) -> TickResult:
         """Return the result of a step. Raises the error of a guest that failed."""
@@ -241,20 +272,29 @@ class TrialGuest(Closing):
 
     def _take(self, instance: EnvInstance, rebuilt: RebuiltModule) -> None:
         """Let a rebuilt module take over in the next frame, or the trial end."""
-        say, before = rebuilt.say, instance.guest.module
-        if instance.is_one_call or not have_one_layout(before, rebuilt.module):
+        say, way = rebuilt.say, way_of(instance.guest.module, rebuilt.module)
+        if instance.is_one_call or way is Reloaded.ANEW:
             self._is_outdated = True
             say("reloaded, its state begins anew in the next trial: this one ends")
             return
+        if way is Reloaded.HANDED_OVER:
+            try:
+                self._next = rebuilt.factory.variant(self._factory.settings)
+            except ArkmlError as error:
+                say(f"not reloaded, the module before goes on in this trial: {error}")
+                return
 
         def taken(refused: ArkmlError | None) -> None:
             if refused is not None:
                 say(f"not reloaded, the module before goes on in this trial: {refused}")
                 return
             self._tried, self._tried_from = rebuilt, self._tick
-            say("reloaded in this trial, its state was kept: only code has changed")
+            say(f"reloaded in this trial, its state was {_CAME[way]}")
 
-        instance.rebuild(rebuilt.module, taken)
+        if way is Reloaded.KEPT:
+            instance.rebuild(rebuilt.module, taken)
+        else:
+            instance.hand_over(taken)
 
     def _failed(self, error: GuestError) -> TickResult:
         tried, self._tried = self._tried, None

@@ -111,6 +111,8 @@ class EnvInstance(Closing):
         self.world = world
         self.history: History | None = history
         """What entered it, if it may be copied."""
+        self.handed_over: bytes | None = None
+        """The state with which it has ended, for an instance of another module."""
         self.is_one_call: bool = frame is None
         self._frame = frame
         self.gives_way: bool = False
@@ -169,6 +171,24 @@ class EnvInstance(Closing):
                     instance.become(module)
                 except ArkmlError as error:
                     refused = error
+            taken(refused)
+
+        self._rebuilt = take
+
+    def hand_over(self, taken: Callable[[ArkmlError | None], None]) -> None:
+        """
+        End with the present frame, and leave in `handed_over` what `ark_state_persist` gives then.
+
+        `taken` is called with the error of a guest that gives nothing, which plays on. The guest
+        plays in frames, and exports that function.
+        """
+
+        def take() -> None:
+            refused: ArkmlError | None = None
+            try:
+                self.handed_over = self.guest.persist()
+            except ArkmlError as error:
+                refused = error
             taken(refused)
 
         self._rebuilt = take
@@ -371,6 +391,8 @@ class EnvInstance(Closing):
                 if self._rebuilt is not None:
                     take, self._rebuilt = self._rebuilt, None
                     take()
+                    if self.handed_over is not None:
+                        return None
                 history = self.history
                 if history is not None and history.is_due and ended == self._frame:
                     self._save(history)

@@ -146,6 +146,7 @@ class InstanceFactory(Closing):
         number: int | None = None,
         index: int | None = None,
         history: History | None = None,
+        state: bytes | None = None,
     ) -> EnvInstance:
         """
         Return a new instance, before its first call, for the caller to step and close.
@@ -155,6 +156,7 @@ class InstanceFactory(Closing):
             resources: What it shares with the instances that it is stepped with.
             number: That of the guest that it is a copy of.
             index: That of its place in a fleet.
+            state: What `ark_state_persist` of another instance gave, which it takes before it plays.
             history: Keeps what enters it for copies. One with a state is of an instance that is to
                 have that state: it makes no calls but frames.
 
@@ -176,7 +178,7 @@ class InstanceFactory(Closing):
             calls,
             self.script.frames(calls, handed)
             if has_begun
-            else self.script.calls(calls, seed, handed),
+            else self.script.calls(calls, seed, handed, state),
             self.script.messages,
             experiments,
             world,

@@ -12,9 +12,10 @@ from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
 from arkml.envs.core.guest_messages import Handed, Messages
 from arkml.envs.core.world import Calls
-from arkml.errors import EntryPointMissing, UsageError
+from arkml.errors import CmdletFailed, EntryPointMissing, UsageError
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
+from arkml.guests.reloading import RESTORE_EXPORT
 from arkml.limits import whole_number
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
@@ -98,11 +99,19 @@ class Script:
                 " instance may begin alike",
             )
 
-    def calls(self, guest: CallLoop, seed: int, handed: Handed) -> Calls:
-        """Yield the calls of a new instance, one after another; see `Messages.hand_over`."""
+    def calls(
+        self, guest: CallLoop, seed: int, handed: Handed, state: bytes | None = None
+    ) -> Calls:
+        """
+        Yield the calls of a new instance, one after another; see `Messages.hand_over`.
+
+        It takes `state`, which another one gave, before it plays.
+        """
         for name in seeded_initializers(self._module, self._entry):
             yield partial(guest.begin, name, (seed,) if name == SEED_EXPORT else ())
         yield from self._configuring(guest, seed)
+        if state is not None:
+            yield from self._restoring(guest, state)
         if self._takes_bytes:
             self.messages.hand_over(guest, handed)
             yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
@@ -124,6 +133,14 @@ class Script:
             yield partial(guest.begin, _CONFIGURE, numbers)
         if argument is not None:
             self._note_refusal(guest.instance.entry(_CONFIGURE).result())
+
+    def _restoring(self, guest: CallLoop, state: bytes) -> Iterator[partial[ExportedFunction]]:
+        """Yield the call that takes a state. Raises CmdletFailed if it is not taken."""
+        yield partial(guest.begin_bytes, RESTORE_EXPORT, state)
+        if status := guest.instance.entry(RESTORE_EXPORT).result():
+            raise CmdletFailed(
+                f"{self._module.name}: {RESTORE_EXPORT} answered {status}", status=int(status)
+            )
 
     def _note_refusal(self, code: object) -> None:
         """Log a warning, once a process, if `configure` answered a code that is no success."""
