@@ -510,7 +510,8 @@ COUNTER = (
 def test_a_watched_module_is_reloaded_and_a_broken_one_is_not(tmp_path):
     guest = tmp_path / "npc.wat"
     guest.write_text(COUNTER.format(step=1))
-    command = [sys.executable, "-m", "arkml", "run", guest, "--watch", "--fps", "100"]
+    trace = ["--trace", tmp_path / "npc.trace"]
+    command = [sys.executable, "-m", "arkml", "run", guest, "--watch", "--fps", "100", *trace]
     run = subprocess.Popen(
         [*command, "--frames", "1000000"], cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL, text=True,
@@ -523,7 +524,9 @@ def test_a_watched_module_is_reloaded_and_a_broken_one_is_not(tmp_path):
 
         until("running npc.wat")
         guest.write_text(COUNTER.format(step=2))
-        assert "its state was kept: only code has changed" in until("npc.wat: reloaded ")
+        kept = until("npc.wat: reloaded ")
+        assert "its state was kept: only code has changed; the trace goes on in " in kept
+        assert kept.rstrip().endswith("npc-2.trace")
         guest.write_text("(module (func")
         until("npc.wat: not reloaded, the module before goes on")
         guest.write_text(COUNTER.format(step=1).replace("(i32.store", "unreachable (i32.store"))

@@ -18,14 +18,23 @@ from tests.integration.guest_text import (
     module,
     wasi,
 )
+from tests.integration.rebuilt_modules import with_a_note, with_a_trap
 from tests.integration.test_fleet_arrays import PLAYER
+from tests.integration.test_reload import persisting
 from tests.integration.test_saved_memory import packed_of
 from tests.unit import policy_models as build
 from tests.unit.policy_models import node, port, weight
 
 import arkml
-from arkml import Memory, Replay, Trace, game_function
-from arkml.errors import GuestTimeout, GuestTrap, ReplayDiffers, TraceRefused, UsageError
+from arkml import Memory, Reloaded, Replay, Trace, game_function
+from arkml.errors import (
+    GuestTimeout,
+    GuestTrap,
+    ReloadUndone,
+    ReplayDiffers,
+    TraceRefused,
+    UsageError,
+)
 from arkml.guests import trace_files
 from arkml.guests.trace_events import Called, Imported, Submitted
 from arkml.guests.trace_files import BlockKind, read_trace
@@ -34,6 +43,7 @@ from arkml.runtime import native
 from arkml.runtime.memory import PAGE
 from arkml.runtime.saved_memory import PackedMemory, SavedMemory
 
+APPLET = (GUESTS / "c_applet.wasm").read_bytes()
 APPLETS = (
     "as_applet", "as_language", "c_applet", "c_cartpole", "c_corridor", "c_drift", "c_echo",
     "c_gallery", "c_lander", "c_maze", "c_minatar_asterix", "c_pendulum_nan_features", "c_sorter",
@@ -228,10 +238,58 @@ def test_arrays_that_enter_a_fleet_are_in_its_traces(make_host, path, library):
         played(path.with_name(f"guest.{index}.trace"), PLAYER)
 
 
-def test_a_traced_guest_is_not_reloaded(make_host, path):
-    guest = make_host(trace=path).load(GUESTS / "c_applet.wasm")
-    with pytest.raises(UsageError, match="is traced, and a trace is of one module"):
-        guest.reload(GUESTS / "c_applet.wasm")
+@pytest.mark.parametrize(
+    ("before", "after", "way", "frames"),
+    [
+        (APPLET, with_a_note(APPLET), Reloaded.KEPT, (40, 30)),
+        (persisting(1), persisting(2), Reloaded.HANDED_OVER, (41, 31)),  # and these two calls
+        (persisting(1), APPLET, Reloaded.ANEW, (40, 30)),
+    ],
+    ids=["kept", "handed over", "anew"],
+)
+def test_a_trace_ends_with_its_module_and_goes_on_in_the_next_file(
+    make_host, path, before, after, way, frames
+):
+    host = make_host(trace=path)
+    guest = host.load(before)
+    for _ in range(40):
+        guest.update()
+    assert guest.reload(after) is way
+    for _ in range(30):
+        guest.update()
+    state = guest.read_memory(128, 8192)
+    host.close()
+
+    with Replay(path, before) as replay:
+        assert [frame.frame for frame in replay] == list(range(1, frames[0] + 1))
+        assert "after which the guest was reloaded: what the rebuilt module did" in replay.ending
+    with Replay(path.with_name("guest-2.trace"), after) as replay:
+        assert [frame.frame for frame in replay] == list(range(1, frames[1] + 1))
+        assert not replay.ending
+        assert replay.read_memory(128, 8192) == state
+
+
+def test_the_trace_of_a_reload_that_is_undone_goes_on_with_the_module_of_before(make_host, path):
+    source = GUESTS / "c_applet.wasm"
+    bad = with_a_trap(source.read_bytes())
+    host = make_host(trace=path)
+    guest = host.load(source)
+    for _ in range(40):
+        guest.update()
+    assert guest.reload(bad) is Reloaded.KEPT
+    with pytest.raises(ReloadUndone):
+        guest.update()
+    for _ in range(30):
+        guest.update()
+    host.close()
+
+    with Replay(path, source) as replay:
+        assert len(list(replay)) == 40
+    with Replay(path.with_name("guest-2.trace"), bad) as replay:
+        assert [type(frame.error) for frame in replay] == [GuestTrap]
+    with Replay(path.with_name("guest-3.trace"), source) as replay:
+        assert len(list(replay)) == 30
+        assert not replay.ending
 
 
 def test_a_fleet_answered_by_one_run_replays_guest_by_guest(make_host, path, library):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from tests.integration.command_line import GUESTS, arkml
+from tests.integration.guest_text import function, module
 from tests.integration.rebuilt_modules import (
     BROKEN,
     with_a_note,
@@ -20,6 +21,10 @@ from arkml.training.training_options import Goal, TrainingOptions
 
 PENDULUM = (GUESTS / "c_pendulum.wasm").read_bytes()
 SEEDED = (GUESTS / "c_reach_seeded.wasm").read_bytes()
+TABLES = module(
+    '(table (export "t") 1 funcref)',
+    function("ark_applet_update", "(table.set (i32.const 0) (ref.null func))"),
+)
 OTHER_RUN = (GUESTS / "c_pendulum_no_velocity.wasm").read_bytes()
 LONG = 60.0  # minutes, which no test lasts
 
@@ -35,10 +40,10 @@ def events(directory):
     return [(one["kind"], one["text"]) for one in map(json.loads, file.read_text().splitlines())]
 
 
-def trained(tmp_path, changes, instances=1, module=PENDULUM, **options):
+def trained(tmp_path, changes, instances=1, guest=PENDULUM, **options):
     """Train while the guest is rebuilt, up to the sentence that follows the last change."""
     path, said = tmp_path / "npc.wasm", []
-    path.write_bytes(module)
+    path.write_bytes(guest)
     waiting, left = None, list(changes)
 
     def progress(state):
@@ -55,10 +60,10 @@ def trained(tmp_path, changes, instances=1, module=PENDULUM, **options):
         return True
 
     options = TrainingOptions(
-        "npc.wasm", tmp_path / "out", goal=Goal(minutes=LONG), fps=300, eval_every=None,
-        watch=path, instances=instances, **options,
+        "npc.wasm", tmp_path / "out", goal=Goal(minutes=LONG), fps=300,
+        watch=path, instances=instances, **{"eval_every": None, **options},
     )  # fmt: skip
-    with GuestTrainer(module, options, progress) as trainer:
+    with GuestTrainer(guest, options, progress) as trainer:
         trainer.play()
         result = trainer.finish()
     record = json.loads((tmp_path / "out" / "training.json").read_text())
@@ -134,7 +139,7 @@ def test_all_go_back_if_one_worker_cannot_go_on_with_a_rebuilt_guest(tmp_path):
     result, digest = trained(
         tmp_path,
         [(choosy, "the module before"), (kept, "workers 1 and 2 reloaded")],
-        module=SEEDED, actors=3, seed=1,
+        guest=SEEDED, actors=3, seed=1,
     )  # fmt: skip
 
     assert (result.end_reason, result.errors) == ("stopped", ())
@@ -142,6 +147,13 @@ def test_all_go_back_if_one_worker_cannot_go_on_with_a_rebuilt_guest(tmp_path):
     assert re.match(r"npc\.wasm: worker [12]: npc\.wasm failed right after a reload", back)
     assert not any(f"reloaded {short(choosy)}, too" in one for one in result.warnings)
     assert digest == hashlib.sha256(kept).hexdigest()
+
+
+def test_a_rebuilt_guest_whose_evaluations_cannot_be_recorded_is_not_taken(tmp_path):
+    said = "npc.wasm cannot be recorded from an evaluation on: it has instruct"
+    _, digest = trained(tmp_path, [(TABLES, said)], eval_every=10**9, trace_every=1)
+
+    assert digest == hashlib.sha256(PENDULUM).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import product
+from pathlib import Path
 from typing import Any, TypeVar
 
 from arkml.base.closing import Closing, Unique
@@ -367,7 +368,8 @@ class Guest(Sealed, Unique, Closing):
         them; else as it is, with its handles and sessions, if only code has changed: the same data
         segments, globals, exports, imports and tables; else the module begins anew. If it fails in
         one of its first 10 calls, that call raises, and the module before goes on with the state
-        that it had, or anew if it takes part in a run, which a guest that fails has left.
+        that it had, or anew if it takes part in a run, which a guest that fails has left. A trace
+        is of one module: that of a guest which is recorded ends, and goes on in the next file.
 
         Args:
             source: The path or the bytes of the module, or a compiled one: compiling takes time,
@@ -401,11 +403,6 @@ class Guest(Sealed, Unique, Closing):
         """Return the module of a source. Raises ModuleError, and UsageError as `reload`."""
         if self._remake is None:
             raise UsageError(f"{self.name} is not the embedder's own: it cannot be reloaded")
-        if self._instance.is_traced:
-            raise UsageError(
-                f"{self.name} is traced, and a trace is of one module: reload it in a host without"
-                " trace="
-            )
         return self._remake.compile(source)
 
     def _require_loadable(self, state: InstanceState) -> None:
@@ -474,7 +471,7 @@ class Guest(Sealed, Unique, Closing):
             failed.instance.close()
             return True
 
-        self._trial = ReloadTrial(undo, before.instance.close)
+        self._trial = ReloadTrial(undo, before.instance.replaced)
 
     def _be(self, calls: CallLoop, waits_for_start: bool) -> None:
         self._calls, self._instance = calls, calls.instance
@@ -674,6 +671,11 @@ def end_trials(guests: Iterable[Guest]) -> None:
 def is_on_trial(guest: Guest) -> bool:
     """Return whether a guest is in its first calls after a reload."""
     return guest._trial is not None  # noqa: SLF001
+
+
+def trace_file_of(guest: Guest) -> Path | None:
+    """Return the file in which a guest is recorded, None if it is not."""
+    return calls_of(guest).instance.trace_path
 
 
 def calls_of(guest: Guest) -> CallLoop:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from arkml.abi.codes import ErrorCode
@@ -629,6 +630,17 @@ class Instance(Unique):
         """True if what enters the guest is recorded, or comes from a record."""
         return self._trace is not None
 
+    @property
+    def trace_path(self) -> Path | None:
+        """The file in which the guest is recorded, None if it is not."""
+        return None if self._trace is None else self._trace.path
+
+    def replaced(self) -> None:
+        """Free the instance, whose place one of another module has taken."""
+        if self._trace is not None:
+            self._trace.replaced()
+        self.close()
+
     def copied(self) -> WasmState | None:
         """Return a copy of memory and globals for a trace, None if instances cannot be copied."""
         if obstacle_to_copies(self.module):
@@ -684,6 +696,8 @@ class Instance(Unique):
         """
         self.require_whole()
         self.require_unlent()
+        if self._trace is not None:
+            self._trace.became(module)
         self._sandbox.become(module, state)
         self.module = module
         self.most_memory = most_memory(module)

@@ -213,6 +213,6 @@ class Head(Struct, kw_only=True):
 
 
 class End(Struct):
-    """The end of a trace, with the reason: "closed" or "failed"."""
+    """The end of a trace, with the reason: "closed", "failed" or "reloaded"."""
 
     reason: str

@@ -242,7 +242,7 @@ class TraceContents(NamedTuple):
     Attributes:
         head: What it says about its guest.
         segments: Its segments, one at least.
-        end: The reason for which it ends, "closed" or "failed", or an empty text.
+        end: The reason for which it ends, "closed", "failed" or "reloaded", or an empty text.
         damage: A sentence about a file that is cut or altered, or an empty text.
 
     """

@@ -47,6 +47,7 @@ from arkml.limits import Limits
 from arkml.runtime import bindings
 from arkml.runtime.columns.region import SavedRows
 from arkml.runtime.columns.slabs import Shape
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.fiber import Fiber, FiberParts
 from arkml.runtime.linker import import_calls
 from arkml.runtime.memory import GuestMemory
@@ -160,6 +161,17 @@ class Player:
 
     def restored(self) -> None:
         """Do nothing: the player restores."""
+
+    @property
+    def path(self) -> None:
+        """None: nothing is written."""
+
+    def became(self, module: CompiledModule) -> None:
+        """Refuse another module: a trace is of one. Raises UsageError."""
+        raise UsageError(f"{module.name} cannot take over in a replay: a trace is of one module")
+
+    def replaced(self) -> None:
+        """Do nothing: the guest of a replay is not reloaded."""
 
     def ended(self) -> None:
         """Forget the instance."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 from arkml.limits import Limits
 from arkml.runtime.columns.slabs import Shape
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.fiber import Fiber, FiberParts
 from arkml.runtime.memory import GuestMemory
 
 
 class TracePoints(Protocol):
     """What an instance asks the trace that records or replays it; most have no trace at all."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is written, or None."""
 
     def memory(self, limits: Limits) -> GuestMemory:
         """Return the memory through which the host writes into the guest."""
@@ -30,6 +36,12 @@ class TracePoints(Protocol):
 
     def restored(self) -> None:
         """Take note that the guest has gone back to another state, between two calls."""
+
+    def became(self, module: CompiledModule) -> None:
+        """Take note that the instance goes on with another module. Raises UsageError."""
+
+    def replaced(self) -> None:
+        """Take note that an instance of another module has taken the place of this one."""
 
     def ended(self) -> None:
         """Take note that the instance is freed. A finalizer may call this."""

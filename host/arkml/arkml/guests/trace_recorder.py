@@ -66,6 +66,9 @@ from arkml.sessions.session import Session
 
 log = SafeLogger(__name__)
 
+RELOADED = "reloaded"
+"""The end of a trace of a guest that goes on with another module, in the next file."""
+
 _clock = time.perf_counter
 _COPY_SECONDS = 5.0  # between two copies of a memory
 _FLUSH_SECONDS = 1.0  # between two blocks: what a process that dies loses
@@ -185,7 +188,15 @@ class Recorders:
         trace = self._trace
         if index is not None and trace.guests is not None and index not in trace.guests:
             return None
-        path = Path(trace.path)
+
+        def next_file(module: CompiledModule) -> TraceFile:
+            return self._next_file(module, name, index)
+
+        return GuestRecorder(next_file(module), module, trace.snapshot_seconds, next_file)
+
+    def _next_file(self, module: CompiledModule, name: str, index: int | None) -> TraceFile:
+        """Return the next file of a guest, or of those at its index. Raises UsageError."""
+        path = Path(self._trace.path)
         if index is not None:
             path = path.with_name(f"{path.stem}.{index}{path.suffix}")
         with self._lock:
@@ -194,11 +205,11 @@ class Recorders:
             path = path.with_name(f"{path.stem}-{number}{path.suffix}")
         head = _head(module, name, self._wasi, stub_missing=self._stub_missing)
         self._writer.start()
-        file = TraceFile(self._writer, path, trace.limit_bytes, head)
+        file = TraceFile(self._writer, path, self._trace.limit_bytes, head)
         with self._lock:
             self._files.append(file)
             self._drop_oldest()
-        return GuestRecorder(file, module, trace.snapshot_seconds)
+        return file
 
     def close(self) -> None:
         """Wait until all files are written."""
@@ -285,13 +296,23 @@ def _head(module: CompiledModule, name: str, wasi: WasiGrant | None, *, stub_mis
 
 
 class GuestRecorder:
-    """Records what enters one guest; nothing while it has no file."""
+    """
+    Records what enters one guest; nothing while it has no file.
 
-    def __init__(self, file: TraceFile | None, module: CompiledModule, seconds: float) -> None:
+    `next_file` makes the file of another module that the guest goes on with.
+    """
+
+    def __init__(
+        self,
+        file: TraceFile | None,
+        module: CompiledModule,
+        seconds: float,
+        next_file: Callable[[CompiledModule], TraceFile] | None = None,
+    ) -> None:
         self._file = file
-        self._kinds = module.state.kinds
-        self._helpers = helpers(module)
-        self._start = module.info.startup.deferred
+        self._next_file = next_file
+        self._end = "closed"
+        self._know(module)
         self._seconds = seconds
         self._events: list[Event] = []
         self._bytes = 0  # of writes in them
@@ -304,6 +325,11 @@ class GuestRecorder:
         self._copy_at = _clock() + seconds
         if file is not None:
             file.put(BlockKind.START, Start(0, None, b"", None, [], follows=False))
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None while nothing is recorded."""
+        return None if self._file is None else self._file.path
 
     def memory(self, limits: Limits) -> GuestMemory:
         """Return a memory that reports what the host writes."""
@@ -341,6 +367,24 @@ class GuestRecorder:
         self._follows = False
         self._flush_at = 0.0
 
+    def became(self, module: CompiledModule) -> None:
+        """End the file, and go on in the next one, with a copy of the guest. Raises UsageError."""
+        if self._next_file is not None and self._file is not None and not self._is_over:
+            file = self._next_file(module)
+            self._end = RELOADED
+            self.switch(file)
+            self._end, self._has_failed = "closed", False
+        self._know(module)
+
+    def replaced(self) -> None:
+        """Say in the end of the trace that another module has taken over."""
+        self._end = RELOADED
+
+    def _know(self, module: CompiledModule) -> None:
+        self._kinds = module.state.kinds
+        self._helpers = helpers(module)
+        self._start = module.info.startup.deferred
+
     def ended(self) -> None:
         """Write the end of the trace. Safe in a finalizer."""
         if not self._is_over:
@@ -353,7 +397,7 @@ class GuestRecorder:
             return
         self._flush()
         if self._file is not None:
-            self._file.put(BlockKind.END, End("failed" if self._has_failed else "closed"))
+            self._file.put(BlockKind.END, End("failed" if self._has_failed else self._end))
         self._file, self._frame = file, 0
         self._has_gap = True  # up to the copy before that call
         self._flush_at = 0.0

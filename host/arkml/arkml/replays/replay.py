@@ -30,6 +30,7 @@ from arkml.guests.trace_player import (
     is_own,
     is_same_failure,
 )
+from arkml.guests.trace_recorder import RELOADED
 from arkml.host import Host, Source, loader_of, read_source
 from arkml.limits import Limits, whole_number
 from arkml.replays.conditions import Condition
@@ -189,7 +190,7 @@ class Replay(Sealed, Unique, Closing):
 
     @property
     def ending(self) -> str:
-        """A sentence about a trace that has no proper end, or an empty text."""
+        """A sentence about a trace that ends before its guest was closed, or an empty text."""
         contents = self._contents
         if contents.damage:
             return f"the trace is damaged after frame {self.last:,}: {contents.damage}"
@@ -197,6 +198,11 @@ class Replay(Sealed, Unique, Closing):
             return (
                 f"the trace has no end after frame {self.last:,}: its process ended before the"
                 " guest was closed"
+            )
+        if contents.end == RELOADED:
+            return (
+                f"the trace ends with frame {self.last:,}, after which the guest was reloaded: what"
+                " the rebuilt module did is in the next file beside this one, and replays with that"
             )
         return ""
 

@@ -20,7 +20,13 @@ from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import GuestError, HiveUnreachable, NotFound, NothingLearned, UsageError
 from arkml.guests.guest import SEED_EXPORT
 from arkml.guests.instance import obstacle_to_copies
-from arkml.hive.protocol.page_messages import MAX_REASON, HistoryEntry, ModuleReport
+from arkml.guests.reloading import Reloaded
+from arkml.hive.protocol.page_messages import (
+    MAX_REASON,
+    HistoryEntry,
+    ModuleReport,
+    ModuleState,
+)
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits, Threads
 from arkml.policies.step_limit import StepLimit
@@ -67,6 +73,12 @@ _RETURNS = 100
 
 _REJOINS = 10.0
 """Seconds that a rebuilt guest gets to join its run, which may pause once the one before leaves."""
+
+_NOTED: dict[Reloaded, ModuleState] = {
+    Reloaded.HANDED_OVER: "handed over",
+    Reloaded.KEPT: "kept",
+    Reloaded.ANEW: "anew",
+}
 
 _BY_WISH = ("stopped", "interrupted")
 """Ends that the user has asked for, even if nothing was learned."""
@@ -297,11 +309,7 @@ class GuestTrainer(Closing):
             self._hives = hives
             self.module = compile_module(self._host, data, options.name)
             require_learner(self.module, options.settings)
-            if options.trace_every is not None and (obstacle := obstacle_to_copies(self.module)):
-                raise UsageError(
-                    f"trace_every is {options.trace_every}, and {options.name} cannot be recorded"
-                    f" from an evaluation on: {obstacle}; leave trace_every away"
-                )
+            self._require_recordable(self.module)
             task = find_task(self.module, options.arguments, options.environment_seed)
             renewal = None
             if options.max_episode_steps is not None:
@@ -426,6 +434,15 @@ class GuestTrainer(Closing):
             if self._monitor is not None:
                 self._monitor.close()
 
+    def _require_recordable(self, module: CompiledModule) -> None:
+        """Raise UsageError for a module whose evaluations cannot be recorded, if they are to be."""
+        every, name = self.options.trace_every, self.options.name
+        if every is not None and (obstacle := obstacle_to_copies(module)):
+            raise UsageError(
+                f"trace_every is {every}, and {name} cannot be recorded from an evaluation on:"
+                f" {obstacle}; leave trace_every away"
+            )
+
     def _require_watchable(self) -> None:
         """Raise UsageError for a training in which a rebuilt module cannot take over."""
         if self.options.watch is None:
@@ -475,6 +492,7 @@ class GuestTrainer(Closing):
         """Refuse a rebuilt module that cannot take part. Raises NotTrainable and UsageError."""
         self._hives.takes_no_more = True
         require_learner(module, self.options.settings)
+        self._require_recordable(module)
         find_task(module, self.options.arguments, self.options.environment_seed)
 
     def _take_rebuilt(self, change: ModuleChange) -> None:
@@ -494,10 +512,12 @@ class GuestTrainer(Closing):
         """Have the hive note, as an event of the run, that its guest has another module."""
         if not self._hives.started:
             return
-        state = None if change.reason or change.way is None else change.way.value
         client, run = self._hives.started[0]
         report = ModuleReport(
-            change.before.digest, change.after.digest, state, change.reason[:MAX_REASON]
+            change.before.digest,
+            change.after.digest,
+            None if change.reason or change.way is None else _NOTED[change.way],
+            change.reason[:MAX_REASON],
         )
 
         def tell(noted: Future[HistoryEntry]) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from arkml.errors import ArkmlError, GuestBusy, ReloadUndone
 from arkml.guests.fleet import Fleet
-from arkml.guests.guest import Guest, is_on_trial
+from arkml.guests.guest import Guest, is_on_trial, trace_file_of
 from arkml.guests.reloading import Reloaded
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.training.task_runner import TaskRunner
@@ -123,7 +123,8 @@ class ModuleReloader:
         self._latest = ModuleChange(before, module, way)
         self._is_on_trial = True
         self._taken(self._latest)
-        self._say(f"reloaded {module.digest[:12]} in {took:.1f} ms, its state {STATES[way]}")
+        state = STATES[way] + trace_note(self._runner.subject)
+        self._say(f"reloaded {module.digest[:12]} in {took:.1f} ms, its state {state}")
         if way is Reloaded.ANEW:
             self._runner.begin_anew()
 
@@ -141,6 +142,15 @@ class ModuleReloader:
         latest, self._latest, self._is_on_trial = self._latest, None, False
         assert latest is not None
         self._taken(ModuleChange(latest.after, latest.before, way, reason))
+
+
+def trace_note(subject: Guest | Fleet) -> str:
+    """Return a part of a sentence with the file of a trace that goes on, empty without one."""
+    files = [file for guest in guests_of(subject) if (file := trace_file_of(guest)) is not None]
+    if not files:
+        return ""
+    others = f" and {len(files) - 1:,} others" if len(files) > 1 else ""
+    return f"; the trace goes on in {files[0]}{others}"
 
 
 def guests_of(subject: Guest | Fleet) -> tuple[Guest, ...]:

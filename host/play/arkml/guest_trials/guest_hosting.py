@@ -164,8 +164,8 @@ class GuestHosting(Closing):
         Have a rebuilt module take over in the running trials, and play all that begin from now on.
 
         It is compiled, and played once as the one before was. In a running trial it takes over
-        between two frames if both export `ark_state_persist` and `ark_state_restore`, which hand the
-        state over, or if only code has changed; else the trial ends, and the next one plays it.
+        between two frames if both export `ark_state_persist` and `ark_state_restore`, which hand
+        the state over, or if only code has changed; else the trial ends, and the next one plays it.
         May be called from any thread.
 
         Args:

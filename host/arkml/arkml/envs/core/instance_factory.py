@@ -156,7 +156,7 @@ class InstanceFactory(Closing):
             resources: What it shares with the instances that it is stepped with.
             number: That of the guest that it is a copy of.
             index: That of its place in a fleet.
-            state: What `ark_state_persist` of another instance gave, which it takes before it plays.
+            state: What `ark_state_persist` of another instance gave, taken before it plays.
             history: Keeps what enters it for copies. One with a state is of an instance that is to
                 have that state: it makes no calls but frames.
 

@@ -137,9 +137,10 @@ class Script:
     def _restoring(self, guest: CallLoop, state: bytes) -> Iterator[partial[ExportedFunction]]:
         """Yield the call that takes a state. Raises CmdletFailed if it is not taken."""
         yield partial(guest.begin_bytes, RESTORE_EXPORT, state)
-        if status := guest.instance.entry(RESTORE_EXPORT).result():
+        status = guest.instance.entry(RESTORE_EXPORT).result()
+        if isinstance(status, int) and status:
             raise CmdletFailed(
-                f"{self._module.name}: {RESTORE_EXPORT} answered {status}", status=int(status)
+                f"{self._module.name}: {RESTORE_EXPORT} answered {status}", status=status
             )
 
     def _note_refusal(self, code: object) -> None:

@@ -19,6 +19,9 @@ HistoryKind = Literal[
     "started", "restart", "checkpoint", "best", "module", "warning", "stopped", "removed"
 ]
 
+ModuleState = Literal["handed over", "kept", "anew"]
+"""What became of the state of a guest whose module was rebuilt."""
+
 _Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -81,7 +84,7 @@ class ModuleReport(WireStruct, frozen=True):
 
     before: _Sha256
     after: _Sha256
-    state: Literal["handed over", "kept", "anew"] | None = None
+    state: ModuleState | None = None
     reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
