@@ -34,6 +34,15 @@ with arkml.GuestEnv(sys.argv[2], configure=(1, "{seed}"), trace=sys.argv[1]) as 
     while True:
         step = env.step([[0.5]] * len(step.decisions[0].acting_agents) or np.zeros((0, 1)))
 """
+TRIAL = """
+import sys
+from arkml.__main__ import main
+sys.argv[1:] = [
+    "trials", "play", sys.argv[2], "--trace", sys.argv[1], "--configure-numbers",
+    "3,0,1,0,0", "--tick-rate", "500", "--port", "0", "--no-record",
+]
+main()
+"""
 
 
 @pytest.mark.parametrize(
@@ -42,8 +51,9 @@ with arkml.GuestEnv(sys.argv[2], configure=(1, "{seed}"), trace=sys.argv[1]) as 
         (RUNNING, GUESTS / "c_applet.wasm", "guest.trace"),
         (FLEET, GUESTS / "c_applet.wasm", "guest.1.trace"),
         (ENVIRONMENT, PENDULUM, "guest.trace"),
+        (TRIAL, GUESTS / "c_walkers.wasm", "guest.trace"),
     ],
-    ids=["run", "fleet", "environment"],
+    ids=["run", "fleet", "environment", "trial"],
 )
 def test_a_killed_process_leaves_what_replays(tmp_path, program, source, name):
     path = tmp_path / name
