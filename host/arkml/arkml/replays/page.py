@@ -10,7 +10,7 @@ from arkml.hive.protocol.replay_messages import ReplayDocument
 from arkml.page_scripts import FOLDER
 from arkml.page_scripts.bundle import bundled
 
-_STYLES = ("replay_page.css", "agents.css", "replay.css")
+_STYLES = ("palette.css", "replay_page.css", "agents.css", "replay.css")
 
 
 def page_of(document: ReplayDocument) -> bytes:
