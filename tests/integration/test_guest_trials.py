@@ -11,7 +11,7 @@ from tests.integration.rebuilt_modules import BROKEN, with_a_note, with_a_trap, 
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 from tests.recorded_trial import END, LAST, LAST_ACK, RecordedTrial, action
 
-from arkml import Limits
+from arkml import Limits, Replay
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import GuestStalled, GuestTrap, ModuleRejected, PolicyFailed, UsageError
 from arkml.guest_trials.guest_hosting import GuestHosting
@@ -647,6 +647,30 @@ async def test_a_rebuilt_guest_goes_on_between_two_frames_with_its_state(host):
     assert said == ["reloaded in this trial, its state was kept: only code has changed"]
     assert (trial.ticks, trial.rewards) == (alone.ticks, alone.rewards)
     assert trial.states == []
+
+
+@pytest.mark.parametrize("is_handed", [False, True], ids=["kept", "handed over"])
+async def test_the_trace_of_a_trial_goes_on_with_the_rebuilt_guest_in_the_next_file(
+    host, tmp_path, is_handed
+):
+    begin, on = [(1, INITIAL, 0)], [(1, RUNNING, 1)]
+    before = handing_over(begin, *[on] * 40) if is_handed else WALKERS.read_bytes()
+    after = handing_over(begin, *[on] * 50) if is_handed else with_a_note(before)
+    options = {"trace": tmp_path / "a.trace"}
+    if not is_handed:
+        options["configure"] = (2, FIXED, 1, NONE, 0)
+    hosting, said = host(before, options), []
+    trial = RecordedTrial(hosting)
+    await trial.tick(0)
+    await trial.play(5)
+    hosting.rebuild(after, said.append)
+    await trial.play(5)
+    hosting.close()
+
+    for name, module in (("a.trace", before), ("a-2.trace", after)):
+        with Replay(tmp_path / name, module) as replay:
+            assert len(list(replay)) >= 5
+            assert ("the guest was reloaded" in replay.ending) is (name == "a.trace")
 
 
 async def test_a_trial_whose_guest_has_other_data_now_ends_and_the_next_one_plays_it(host):

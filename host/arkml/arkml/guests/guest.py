@@ -471,7 +471,11 @@ class Guest(Sealed, Unique, Closing):
             failed.instance.close()
             return True
 
-        self._trial = ReloadTrial(undo, before.instance.replaced)
+        def keep() -> None:
+            before.instance.replaced()
+            before.instance.close()
+
+        self._trial = ReloadTrial(undo, keep)
 
     def _be(self, calls: CallLoop, waits_for_start: bool) -> None:
         self._calls, self._instance = calls, calls.instance

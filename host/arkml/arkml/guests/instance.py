@@ -636,10 +636,9 @@ class Instance(Unique):
         return None if self._trace is None else self._trace.path
 
     def replaced(self) -> None:
-        """Free the instance, whose place one of another module has taken."""
+        """Note that one of another module takes the place of this instance, which is to close."""
         if self._trace is not None:
             self._trace.replaced()
-        self.close()
 
     def copied(self) -> WasmState | None:
         """Return a copy of memory and globals for a trace, None if instances cannot be copied."""

@@ -189,6 +189,8 @@ class EnvInstance(Closing):
                 self.handed_over = self.guest.persist()
             except ArkmlError as error:
                 refused = error
+            else:
+                self.calls.instance.replaced()
             taken(refused)
 
         self._rebuilt = take
