@@ -89,11 +89,12 @@ class Checkpoint:
 
     def check_fits(self, settings: Settings) -> None:
         """Raise InvalidSettings if a run with these settings cannot continue from it."""
-        for name, wanted in shaping_settings(settings).items():
-            if self.shaping.get(name) != wanted:
+        of_run = shaping_settings(settings)
+        for name in {**of_run, **self.shaping}:
+            if self.shaping.get(name) != of_run.get(name):
                 raise InvalidSettings(
-                    f"{name} is {wanted!r}: the checkpoint {self.run}@{self.n_opts} was learned"
-                    f" with {self.shaping.get(name)!r}"
+                    f"{name} is {of_run.get(name)!r}: the checkpoint {self.run}@{self.n_opts} was"
+                    f" learned with {self.shaping.get(name)!r}"
                 )
 
 
