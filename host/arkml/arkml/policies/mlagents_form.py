@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from arkml.errors import ModelRejected
-from arkml.hive.protocol.parts import PARTS, WHITE, Field, Part, fields_of, parts_fault
+from arkml.errors import ModelRejected, ProtocolError
+from arkml.hive.protocol.parts import PARTS, WHITE, RowField, fields_of, parts_of_text
 from arkml.policies.border import prune
 
 if TYPE_CHECKING:
@@ -75,18 +73,15 @@ def _widths(ports: Collection[onnx.ValueInfoProto]) -> dict[str, int]:
     return widths
 
 
-def _fields(model: onnx.ModelProto) -> list[Field]:
+def _fields(model: onnx.ModelProto) -> list[RowField]:
     """Return the fields of the rows of a policy, none for plain rows. Raises ModelRejected."""
     (text,) = [one.value for one in model.metadata_props if one.key == PARTS] or [""]
     if not text:
         return []
     try:
-        parts = msgspec.json.decode(text, type=tuple[Part, ...])
-    except (msgspec.DecodeError, UnicodeError) as error:
+        return fields_of(parts_of_text(text))
+    except ProtocolError as error:
         raise ModelRejected(f"the metadata {PARTS!r} of the model: {error}"[:300]) from None
-    if fault := parts_fault(parts):
-        raise ModelRejected(f"the metadata {PARTS!r} of the model: {fault}"[:300])
-    return fields_of(parts)
 
 
 def _require_ports(
@@ -157,7 +152,7 @@ class _Form:
         new = self._observation(*shape)
         self._before.append(self._node("Identity", [new], self._apart(name)))
 
-    def part(self, field: Field) -> None:
+    def part(self, field: RowField) -> None:
         """Have an input of observations as sensors of ML-Agents have it."""
         part, shape = field.part, field.shape
         if field.is_count or part.kind not in ("grid", "image"):

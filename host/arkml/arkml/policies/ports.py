@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from arkml.hive.protocol.parts import Field
+from arkml.hive.protocol.parts import RowField
 from arkml.policies.port_names import Meaning, meaning, unnumbered, without_output_number
 
 
@@ -51,7 +51,7 @@ class Port:
         return Meaning.VALUE if is_one_score else found
 
 
-Parts = tuple[Field, ...]
+Parts = tuple[RowField, ...]
 """The parts of an observation that a guest declares, in the order of its row."""
 
 

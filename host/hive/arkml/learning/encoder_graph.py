@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import WHITE, Field, fields_of
+from arkml.hive.protocol.parts import WHITE, RowField, fields_of
 from arkml.learning.encoders import (
     ABSENT,
     EntityEncoder,
@@ -101,12 +101,12 @@ def sample_rows(views: Views, observations: Floats) -> Floats:
     return rows
 
 
-def _name(field: Field) -> str:
+def _name(field: RowField) -> str:
     """Return what the names of the weights of a field begin with."""
     return f"from_{field.start}"
 
 
-def _normalized(graph: PolicyGraph, field: Field, values: str) -> str:
+def _normalized(graph: PolicyGraph, field: RowField, values: str) -> str:
     """Add the normalization of the last dimension of values."""
     name = _name(field)
     shifted = graph.node("Sub", [values, graph.weight(f"{name}_mean")])
@@ -126,7 +126,7 @@ def _linear(graph: PolicyGraph, source: str, name: str) -> str:
     return graph.node("Add", [product, graph.weight(f"{name}_bias")])
 
 
-def _attended(graph: PolicyGraph, field: Field, encoder: EntityEncoder, beside: str) -> str:
+def _attended(graph: PolicyGraph, field: RowField, encoder: EntityEncoder, beside: str) -> str:
     name, (most, _) = _name(field), field.shape
     hidden, heads = len(encoder.asks.bias), heads_of(encoder)
     one = graph.integers("second", [1])
@@ -172,13 +172,13 @@ def _attended(graph: PolicyGraph, field: Field, encoder: EntityEncoder, beside: 
     return graph.node("Div", [total, graph.node("Max", [count, graph.constant("one", 1.0)])])
 
 
-def _count(graph: PolicyGraph, field: Field) -> str:
+def _count(graph: PolicyGraph, field: RowField) -> str:
     """Add the number of entities that are there, as a share of the most: float32, [N, 1]."""
     count = next(one for one in fields_of([field.part]) if one.is_count)
     return _normalized(graph, count._replace(start=field.start - 1), count.name)
 
 
-def _mapped(graph: PolicyGraph, views: Views, field: Field) -> str:
+def _mapped(graph: PolicyGraph, views: Views, field: RowField) -> str:
     name, part = _name(field), field.part
     if part.categories:
         numbers = graph.constant(f"{name}_numbers", np.arange(part.categories, dtype=np.float32))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import Field, Part, fields_of
+from arkml.hive.protocol.parts import Part, RowField, fields_of
 from arkml.hive.protocol.settings import EncoderSize, Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.networks import HIDDEN_GAIN, orthogonal_network
@@ -77,12 +77,12 @@ class Views(NamedTuple):
         return cls(settings.parts, settings.encoder)
 
     @property
-    def plain(self) -> list[Field]:
+    def plain(self) -> list[RowField]:
         """The fields that are seen as they are: vectors, and the numbers of entities."""
         return [f for f in fields_of(self.parts) if f.is_count or f.part.kind == "vector"]
 
     @property
-    def encoded(self) -> list[Field]:
+    def encoded(self) -> list[RowField]:
         """The fields that have an encoder."""
         return [f for f in fields_of(self.parts) if not (f.is_count or f.part.kind == "vector")]
 
@@ -189,7 +189,7 @@ def convolutions(views: Views, part: Part) -> list[Convolution]:
     return fitted
 
 
-def _all_forms(settings: Settings) -> Iterator[tuple[Field, list[_Form]]]:
+def _all_forms(settings: Settings) -> Iterator[tuple[RowField, list[_Form]]]:
     views = Views.of(settings)
     plain = sum(field.size for field in views.plain)
     for field in views.encoded:
@@ -204,7 +204,7 @@ class _Form(NamedTuple):
     gain: float
 
 
-def _forms(views: Views, field: Field, plain: int, hidden: int) -> list[_Form]:
+def _forms(views: Views, field: RowField, plain: int, hidden: int) -> list[_Form]:
     """Return the layers of the encoder of a field, beside so many plain features."""
     if field.part.kind == "entities":
         gains = (_SCORE_GAIN, _SCORE_GAIN, _SCORE_GAIN, _ADDED_GAIN, HIDDEN_GAIN, _ADDED_GAIN)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arkml.arrays import Marks
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import Field, Part, bound_of, fields_of
+from arkml.hive.protocol.parts import Part, RowField, bound_of, fields_of
 from arkml.learning.robust_moments import RobustMoments
 
 Doubles = npt.NDArray[np.float64]
@@ -142,7 +142,7 @@ class _Columns:
         self.is_whole = is_whole
 
 
-def _taker(field: Field) -> Callable[[Floats], Floats]:
+def _taker(field: RowField) -> Callable[[Floats], Floats]:
     """Return a function that takes the values of entities that are there, or of all cells."""
     width = field.shape[-1]
     if field.part.kind != "entities":

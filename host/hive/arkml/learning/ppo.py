@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from arkml.arrays import Marks
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
-from arkml.hive.protocol.parts import PARTS, fields_of
+from arkml.hive.protocol.parts import PARTS, fields_of, parts_as_text
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
@@ -178,7 +177,7 @@ class PpoWeights:
         continuous, branches = len(self.log_std), self.branches
         views = self.views
         if views.parts:
-            graph.note(PARTS, msgspec.json.encode(views.parts).decode())
+            graph.note(PARTS, parts_as_text(views.parts))
             inputs = add_encoders(graph, views, self.encoders)
         else:
             inputs = graph.normalized("observations")

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
+from arkml.errors import ProtocolError
 from arkml.hive.protocol.wire import WireStruct
 
 Kind = Literal["vector", "entities", "grid", "image"]
@@ -89,7 +91,7 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
         return ""
 
 
-class Field(NamedTuple):
+class RowField(NamedTuple):
     """
     What one input of a policy takes of a row.
 
@@ -124,19 +126,35 @@ def count_name(name: str) -> str:
     return f"{name}_count"
 
 
-def fields_of(parts: Iterable[Part]) -> list[Field]:
+def fields_of(parts: Iterable[Part]) -> list[RowField]:
     """Return the fields of rows with these parts, in the order of the row."""
     fields, start = [], 0
     for part in parts:
         if part.kind == "entities":
-            fields.append(Field(count_name(part.name), (1,), start, part, is_count=True))
+            fields.append(RowField(count_name(part.name), (1,), start, part, is_count=True))
             start += 1
-        fields.append(Field(part.name, part.shape, start, part))
+        fields.append(RowField(part.name, part.shape, start, part))
         start += part.size
     return fields
 
 
-def bound_of(field: Field) -> float:
+def parts_as_text(parts: Sequence[Part]) -> str:
+    """Return parts as JSON, as a policy has them under the key PARTS."""
+    return msgspec.json.encode(tuple(parts)).decode()
+
+
+def parts_of_text(text: str) -> tuple[Part, ...]:
+    """Return the parts in the result of `parts_as_text`. Raises ProtocolError."""
+    try:
+        parts = msgspec.json.decode(text, type=tuple[Part, ...])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ProtocolError(str(error)) from error
+    if fault := parts_fault(parts):
+        raise ProtocolError(fault)
+    return parts
+
+
+def bound_of(field: RowField) -> float:
     """Return the largest value of a field whose kind tells it, 0 for others; the least is 0."""
     if field.is_count:
         return float(field.part.shape[0])
