@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
+from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.specs import Spec
 
@@ -20,10 +21,10 @@ RenderMode = Literal["ansi", "rgb_array"] | None
 SIDE = 256  # pixels
 _DOT = 5  # pixels from the middle of an agent
 _MARGIN = 0.05  # of the picture, beyond what is declared
-_PAPER, _LINE = (250, 250, 248), (205, 205, 200)
-_COLORS = ((31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14))
+PAPER, LINE = (250, 250, 248), (205, 205, 200)
+COLORS = ((31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14))
 _DARKER = 0.6  # of a color, for the bars of actions
-_STRIPS = 16  # agents in a picture of bars
+MOST_DRAWN = 16  # agents in a picture, but for one of a plane
 _BARS = 64  # in one strip; of more values every second one is drawn, or every third …
 _GAP = 4  # pixels between strips, and between features and actions
 
@@ -44,11 +45,6 @@ class Figure(NamedTuple):
     color: int
 
 
-def plane_of(spec: Spec) -> Plane | None:
-    """Return the plane of a behavior, None if its spec declares no positions."""
-    return None if spec.positions is None else Plane(spec)
-
-
 class Plane:
     """
     Draws the places of agents, the features that a spec declares as `positions`.
@@ -67,16 +63,16 @@ class Plane:
         points = np.array([agent.features[self._columns] for agent in agents], np.float32)
         points = points.reshape(-1, len(self._columns))
         finite = np.asarray(np.isfinite(points).all(axis=1))
-        image = Image.new("RGB", (SIDE, SIDE), _PAPER)
+        image = Image.new("RGB", (SIDE, SIDE), PAPER)
         brush = ImageDraw.Draw(image)
         inner = SIDE * _MARGIN
-        brush.rectangle((inner, inner, SIDE - 1 - inner, SIDE - 1 - inner), outline=_LINE)
+        brush.rectangle((inner, inner, SIDE - 1 - inner, SIDE - 1 - inner), outline=LINE)
         self._scale.reach(points[finite])
         scaled = inner + self._scale.parts(points) * (SIDE - 1 - 2 * inner)
         for (x, y), agent, is_finite in zip(scaled.tolist(), agents, finite.tolist(), strict=True):
             if is_finite:
                 box = (x - _DOT, SIDE - 1 - y - _DOT, x + _DOT, SIDE - 1 - y + _DOT)
-                brush.ellipse(box, fill=_COLORS[agent.color % len(_COLORS)])
+                brush.ellipse(box, fill=COLORS[agent.color % len(COLORS)])
         return np.asarray(image)
 
 
@@ -86,7 +82,7 @@ class Bars:
 
     A bar reaches from the middle of its range to the value. The range is between the declared
     bounds or, without bounds, between the values that agents have reached so far, at least from -1
-    to 1. Actions are darker, in the last quarter of a strip.
+    to 1. Actions are darker, in the last quarter of a strip. Entities that are not there have none.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -94,6 +90,7 @@ class Bars:
         zeros = np.zeros(len(actions.branches))
         last = np.array(actions.branches, np.float64) - 1
         low, high = np.array(actions.low), np.array(actions.high)
+        self._entities = _entities(spec)
         self._features = _Scale(*_feature_bounds(spec))
         self._actions = _Scale(np.append(low, zeros), np.append(high, last))
 
@@ -103,13 +100,23 @@ class Bars:
 
     def strip(self, brush: ImageDraw.ImageDraw, top: int, bottom: int, agent: Figure) -> None:
         """Draw one agent between the rows `top` and `bottom` of a picture."""
-        color = _COLORS[agent.color % len(_COLORS)]
+        color = COLORS[agent.color % len(COLORS)]
         middle = 3 * SIDE // 4
-        brush.line((0, (top + bottom) // 2, SIDE, (top + bottom) // 2), fill=_LINE)
-        self._row(brush, (0, top, middle - _GAP, bottom), self._features, agent.features, color)
+        brush.line((0, (top + bottom) // 2, SIDE, (top + bottom) // 2), fill=LINE)
+        box = (0, top, middle - _GAP, bottom)
+        self._row(brush, box, self._features, agent.features, self._marks(agent.features), color)
         if agent.action is not None:
             darker = int(color[0] * _DARKER), int(color[1] * _DARKER), int(color[2] * _DARKER)
-            self._row(brush, (middle, top, SIDE, bottom), self._actions, agent.action, darker)
+            box, marks = (middle, top, SIDE, bottom), np.ones(len(agent.action), np.bool_)
+            self._row(brush, box, self._actions, agent.action, marks, darker)
+
+    def _marks(self, features: Floats) -> Marks:
+        """Return marks of features: False for those of entities that are not there."""
+        marks = np.ones(len(features), np.bool_)
+        for first, most, width in self._entities:
+            is_there = np.arange(most) < features[first - 1]
+            marks[first : first + most * width] = np.repeat(is_there, width)
+        return marks
 
     def _row(
         self,
@@ -117,14 +124,16 @@ class Bars:
         box: tuple[int, int, int, int],
         scale: _Scale,
         values: Floats,
+        marks: Marks,
         color: tuple[int, int, int],
     ) -> None:
         left, top, right, bottom = box
-        if not len(values):
+        if not marks.any():
             return
-        finite = np.where(np.isfinite(values), values, 0)
+        finite = np.where(np.isfinite(values) & marks, values, 0)
         scale.reach(finite[None])
-        parts = scale.parts(finite)[:: -(-len(values) // _BARS)].clip(0, 1)
+        parts = scale.parts(finite)[marks]
+        parts = parts[:: -(-len(parts) // _BARS)].clip(0, 1)
         edges = np.linspace(left, right, len(parts) + 1)
         middle = (top + bottom) / 2
         for part, start, end in zip(parts.tolist(), edges[:-1], edges[1:], strict=True):
@@ -140,9 +149,9 @@ def blank() -> Pixels:
 
 def draw_bars(agents: Sequence[tuple[Bars, Figure]]) -> Pixels:
     """Return a picture, uint8, [256, 256, 3], of agents, each with the bars of its behavior."""
-    image = Image.new("RGB", (SIDE, SIDE), _PAPER)
+    image = Image.new("RGB", (SIDE, SIDE), PAPER)
     brush = ImageDraw.Draw(image)
-    agents = agents[:_STRIPS]
+    agents = agents[:MOST_DRAWN]
     for number, (bars, agent) in enumerate(agents):
         top, bottom = (SIDE * n // len(agents) for n in (number, number + 1))
         bars.strip(brush, top + _GAP // 2, bottom - 1 - _GAP // 2, agent)
@@ -175,3 +184,13 @@ def _feature_bounds(spec: Spec) -> tuple[npt.NDArray[np.float64], npt.NDArray[np
     low = [bound for part in spec.observations for bound in part.low]
     high = [bound for part in spec.observations for bound in part.high]
     return np.array(low, np.float64), np.array(high, np.float64)
+
+
+def _entities(spec: Spec) -> list[tuple[int, int, int]]:
+    """Return (first feature, most, features of each) of the entities of a spec."""
+    ends = np.cumsum([part.size for part in spec.observations]).tolist()
+    return [
+        (end - part.size, part.shape[0], part.shape[1])
+        for end, part in zip(ends, spec.observations, strict=True)
+        if part.kind == "entities"
+    ]

@@ -14,9 +14,10 @@ from arkml.batches import Floats
 from arkml.envs import spaces
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.drawing import Bars, Figure, RenderMode, plane_of
+from arkml.envs.drawing import Bars, Figure, RenderMode
 from arkml.envs.made_spec import MadeSpec
 from arkml.envs.one_agent import OneAgent
+from arkml.envs.pictures import picture_of
 from arkml.envs.remade import Remade
 from arkml.errors import UsageError
 from arkml.host import Source
@@ -81,7 +82,7 @@ class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         self._spec = self._agent.behavior.spec
         self.observation_space = spaces.observation_space(self._spec)
         self.action_space = spaces.action_space(self._spec)
-        self._picture = plane_of(self._spec) or Bars(self._spec)
+        self._picture = picture_of(self._spec) or Bars(self._spec)
         self.metadata = {**self.metadata, "seedable": self._agent.env.seedable}
         self._latest = _Latest()
 
@@ -140,7 +141,8 @@ class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         Return a line with the last observation and reward ("ansi"), or a picture ("rgb_array").
 
         The picture is uint8, [256, 256, 3]: the agent in its plane or, if the spec declares no
-        positions, bars of its features and of its last action. None without a render_mode.
+        positions, its images and grids or, without any, bars of its features and of its last
+        action. None without a render_mode.
         """
         latest = self._latest
         if self.render_mode is None or latest.seen is None:

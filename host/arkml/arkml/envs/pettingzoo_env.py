@@ -19,7 +19,8 @@ from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Actions, Spec
-from arkml.envs.drawing import Bars, Figure, Pixels, Plane, RenderMode, draw_bars, plane_of
+from arkml.envs.drawing import Bars, Figure, Pixels, Plane, RenderMode, draw_bars
+from arkml.envs.pictures import Pictures, picture_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     Space,
@@ -161,7 +162,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         self._settings = {
             "spawn": spawn, "max_cycles": max_cycles, "render_mode": render_mode,
         }  # fmt: skip
-        self._planes: dict[str, Plane] = {}
+        self._pictures: dict[str, Plane | Pictures] = {}
         self._bars: dict[str, Bars] = {}
         self._features: dict[str, Floats] = {}
         self._acted: dict[str, Floats] = {}
@@ -288,9 +289,9 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         """
         Return a line for each agent ("ansi"), or a picture ("rgb_array").
 
-        The picture is uint8, [256, 256, 3]: the agents of the behavior that declares positions, in
-        their plane, or, if none does, bars of the features and last actions of the first 16 agents.
-        Each agent has a color of its own.
+        The picture is uint8, [256, 256, 3]: the agents of the first behavior that declares
+        positions, images or grids, in their plane or as what they see; or, if none does, bars of
+        the features and last actions of the first 16 agents. Each agent has a color of its own.
         """
         if self.render_mode is None:
             return None
@@ -314,8 +315,8 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
             if behavior.spec.actions.branches:
                 self._choosers[behavior.name] = behavior.spec
             self._bars[behavior.name] = Bars(behavior.spec)
-            if (plane := plane_of(behavior.spec)) is not None:
-                self._planes[behavior.name] = plane
+            if (picture := picture_of(behavior.spec)) is not None:
+                self._pictures[behavior.name] = picture
         for agent in decision.agents[decision.started].tolist() if arrive else ():
             name = self._names[agent] = f"{behavior.name}/{self._named}"
             self._named += 1
@@ -357,8 +358,8 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
 
     def _drawn(self) -> Pixels:
         agents = [(_behavior_of(name), self._drawn_one(name)) for name in self.agents]
-        for behavior, plane in self._planes.items():
-            return plane.draw([shown for its, shown in agents if its == behavior])
+        for behavior, picture in self._pictures.items():
+            return picture.draw([shown for its, shown in agents if its == behavior])
         return draw_bars([(self._bars[behavior], shown) for behavior, shown in agents])
 
     def _drawn_one(self, name: str) -> Figure:

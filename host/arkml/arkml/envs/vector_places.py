@@ -14,8 +14,9 @@ from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Spec
-from arkml.envs.drawing import Bars, Figure, Pixels, blank, plane_of
+from arkml.envs.drawing import Bars, Figure, Pixels, blank
 from arkml.envs.made_spec import MadeSpec
+from arkml.envs.pictures import picture_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     Space,
@@ -143,13 +144,13 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
         """
         Return a picture of each place, uint8, [256, 256, 3], or None without a render_mode.
 
-        It shows the agent in its plane or, if the spec declares no positions, bars of its features
-        and of its last action. An empty place is blank.
+        It shows the agent in its plane or, if the spec declares no positions, its images and grids
+        or, without any, bars of its features and of its last action. An empty place is blank.
         """
         if self.render_mode is None:
             return None
         if self._picture is None:
-            self._picture = plane_of(self._spec) or Bars(self._spec)
+            self._picture = picture_of(self._spec) or Bars(self._spec)
         picture = self._picture
         return tuple(blank() if one is None else picture.draw([one]) for one in self._figures())
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.arrays import every
+from arkml.arrays import every, rounded_bytes
 from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
-from arkml.hive.protocol.parts import WHITE, Kind, Part
+from arkml.hive.protocol.parts import Kind, Part
 
 Bounds = tuple[float, ...]
 """Bounds, one for each value."""
@@ -71,7 +71,7 @@ class ObservationPart:
         if len(self.shape) == 1:  # it is as it should be
             return observations
         values = observations.reshape(len(observations), *self.shape)
-        return _bytes_of(values) if self.kind == "image" else values
+        return rounded_bytes(values) if self.kind == "image" else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +217,3 @@ def _present(entities: Values, counts: Floats) -> Values:
     if is_there.all():
         return entities
     return np.where(is_there[:, :, None], entities, np.float32(0.0))
-
-
-def _bytes_of(values: Floats) -> Values:
-    with np.errstate(invalid="ignore"):  # NaN becomes any value
-        return np.rint(np.clip(values, 0.0, WHITE)).astype(np.uint8)
