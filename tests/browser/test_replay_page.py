@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 from tests.browser.served import GUESTS
@@ -151,3 +152,67 @@ def test_a_trap_is_shown_with_its_backtrace_memory_and_lines(opened, tmp_path):
     assert frame_of(page) == 1
     page.get_by_role("button", name="to the failure").click()
     assert frame_of(page) == 9
+
+
+def seen_by(guest, tmp_path):
+    """The document of 20 frames of a guest whose agents take their second choice."""
+    path, source = tmp_path / "seen.trace", GUESTS / f"{guest}.wasm"
+    choices = {"c_sorter": 2}.get(guest, 1)
+    arkml.record(
+        source, lambda seen: np.ones((len(seen), choices), "f4"), tmp_path / "rows.npz",
+        frames=20, trace=path,
+    )  # fmt: skip
+    return document_of(path, source)
+
+
+def colors_of(canvas):
+    """The colors of a canvas, and its size."""
+    return canvas.evaluate(
+        """(one) => {
+          const { width, height } = one;
+          const bytes = one.getContext("2d").getImageData(0, 0, width, height).data;
+          return [width, height, new Set(new Uint32Array(bytes.buffer)).size];
+        }"""
+    )
+
+
+def test_an_image_is_a_picture_with_a_label(opened, tmp_path):
+    page = opened(seen_by("c_gallery", tmp_path))
+    picture = page.get_by_role("img", name="view: an image of 64 by 64 pixels, 3 channels")
+
+    expect(picture).to_be_visible()
+    page.keyboard.press("End")
+    width, height, colors = colors_of(picture)
+    assert (width, height) == (64, 64)
+    assert colors > 3
+    expect(page.locator(".values").first.locator(".bars")).to_have_count(0)
+    before = picture.evaluate("one => one.toDataURL()")
+    page.get_by_role("button", name=re.compile("^gallery")).nth(1).click()
+    assert picture.evaluate("one => one.toDataURL()") != before
+
+
+def test_a_grid_has_cells_and_a_legend_of_its_channels(opened, tmp_path):
+    page = opened(seen_by("c_minatar_breakout", tmp_path))
+    grid = page.get_by_role("img", name="screen: a grid of 10 by 10 cells, 4 channels")
+
+    expect(grid).to_be_visible()
+    expect(page.locator(".legend li")).to_have_text([f"channel {n}" for n in range(4)])
+    page.keyboard.press("End")
+    assert colors_of(grid)[2] >= 5  # lines, paper, paddle, ball, bricks
+    swatches = page.locator(".legend i").evaluate_all(
+        "all => all.map((one) => getComputedStyle(one).backgroundColor)"
+    )
+    assert len(set(swatches)) == 4
+
+
+def test_entities_are_a_table_of_those_that_are_there(opened, tmp_path):
+    document = seen_by("c_sorter", tmp_path)
+    count = int(document.frames[0].submits[0].observations[0][4])
+    page = opened(document)
+    page.keyboard.press("Home")
+    table = page.get_by_role("table", name=f"tiles: {count} of 20")
+
+    expect(table).to_be_visible()
+    expect(table.locator("thead th")).to_have_text(["", *map(str, range(6))])
+    expect(table.locator("tbody tr:visible")).to_have_count(count)
+    expect(page.get_by_text("tiles_count")).to_have_count(0)

@@ -1,18 +1,24 @@
 """Documents of replays: what a page shows of a trace, within bounds."""
 
+import base64
 import gzip
 import json
 import logging
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.integration.guest_text import ACTOR, GUESTS, LOG, function, logging_of, module
 from tests.integration.test_replay import COUNTING, changed, failure_of
 
 import arkml
 from arkml.errors import InvalidSpec, ProtocolError, UsageError
 from arkml.guests.trace_player import ReplayedSubmit
-from arkml.hive.protocol.replay_messages import MAX_REPLAY_BYTES, ReplayDocument
+from arkml.hive.protocol.replay_messages import (
+    MAX_PACKED_REPLAY_BYTES,
+    MAX_REPLAY_BYTES,
+    ReplayDocument,
+)
 from arkml.replays import documents
 from arkml.replays.documents import document_of
 from arkml.replays.replay import ReplayedFrame
@@ -24,6 +30,7 @@ PLANE = {
     ],
     "positions": [1, 0],
 }
+GALLERY = GUESTS / "c_gallery.wasm"
 HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e"
 
 
@@ -215,6 +222,48 @@ def test_rows_are_left_out_before_frames(make_host, path, monkeypatch):
             document.frames[9].submits[0].returns,
         )
     )
+
+
+def test_parts_have_their_kinds_and_images_are_bytes(path):
+    parts = [
+        {"name": "board", "kind": "grid", "shape": [10, 10], "categories": 256},
+        {"name": "eye", "kind": "image", "shape": [64, 63, 3]},
+        {"name": "rocks", "kind": "entities", "shape": [13, 7]},
+    ]
+    recorded(path, GALLERY, 2, None, 1)
+    document = document_of(path, GALLERY, spec={"observations": parts})
+
+    with arkml.Replay(path, GALLERY) as replay:
+        row = list(replay)[-1].submits[0].observations[0]
+    (behavior,) = document.behaviors
+    submit = document.frames[-1].submits[0]
+    assert [(part.name, part.kind, part.categories) for part in behavior.observations] == [
+        ("board", "grid", 256), ("eye", "image", 0), ("rocks_count", "vector", 0),
+        ("rocks", "entities", 0),
+    ]  # fmt: skip
+    assert submit.observations[0] == [*row[:100].tolist(), *row[-92:].tolist()]
+    assert base64.b64decode(submit.images[0][0]) == row[100:-92].astype(np.uint8).tobytes()
+    assert ReplayDocument.unpack(document.pack()) == document
+
+
+def test_a_document_has_many_more_images_than_it_would_have_as_numbers(path):
+    recorded(path, GALLERY, 60, None, 1)
+    document = document_of(path, GALLERY)
+
+    images = sum(len(submit.images) for frame in document.frames for submit in frame.submits)
+    assert images > 5 * documents._MOST_NUMBERS // (64 * 64 * 3)
+    assert len(document.as_bytes()) < MAX_REPLAY_BYTES
+
+
+def test_images_without_any_pattern_are_packed_into_the_bytes_of_a_document(path):
+    recorded(path, GALLERY, 2, None, 1)
+    document = document_of(path, GALLERY)
+    pixels = documents._PIXELS * documents._MOST_NUMBERS
+    noise = np.random.default_rng(0).integers(0, 256, (pixels // 12_288, 12_288)).astype(np.float32)
+    submit = replace(document.frames[-1].submits[0], images=documents._images(noise, [slice(None)]))
+    frames = [replace(document.frames[-1], submits=[submit])]
+
+    assert len(replace(document, frames=frames).pack()) < MAX_PACKED_REPLAY_BYTES
 
 
 def test_the_page_opens_at_a_frame_which_is_shown_in_any_case(make_host, path, monkeypatch):

@@ -7,7 +7,10 @@ const module = (name) => import(new URL(`${name}.js`, given.folder));
 const { endpointOf, linkIn, takeLink } = await module("link");
 const { actionOf, isAllowed, mappingOf } = await module("mapping");
 const { Scene } = await module("scene");
-const { imageShape, pixelsOf } = await import(new URL("values.js", given.shared));
+const shared = (name) => import(new URL(`${name}.js`, given.shared));
+const { imageOf, imageShape, pixelsOf } = await shared("pictures");
+const { cellsOf } = await shared("grids");
+const { presentOf } = await shared("entities");
 
 /** A window of which only what `takeLink` takes is there. */
 function fakePage({ hash, stored }) {
@@ -57,6 +60,10 @@ const answers = {
     return { present: actor.return, ended: actor.ended, missed, rate };
   },
   image: (shape) => imageShape(shape),
+  imagePart: (part) => imageOf(part),
+  imagePixels: (values, part) => [...pixelsOf(values, imageOf(part), 0, 255)],
+  cells: (values, shape, most) => cellsOf(values, shape, most),
+  present: (counts, most) => counts.map((count) => presentOf(Number(count), most)),
   pixels: (values, shape, low, high) => [...pixelsOf(values, imageShape(shape), low, high)],
 };
 

@@ -160,3 +160,43 @@ def test_the_channels_of_an_image_become_colors():
 
     assert gray[:12] == [0, 0, 0, 255, 64, 64, 64, 255, 128, 128, 128, 255]
     assert planar[:4] == [0, 255, 128, 255]
+
+
+def test_a_declared_image_is_one_whatever_its_shape():
+    part = {"kind": "image", "shape": [3, 2, 5]}
+
+    assert asked("imagePart", part) == {
+        "height": 3, "width": 2, "channels": 5, "isPlanar": False,
+    }  # fmt: skip
+    assert asked("imagePart", {"kind": "vector", "shape": [3, 2, 5]}) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "pixel"),
+    [
+        ([90], [90, 90, 90, 255]),
+        ([90, 80], [90, 80, 0, 255]),
+        ([90, 80, 70, 60], [90, 80, 70, 60]),
+        ([90, 80, 70, 60, 50], [90, 80, 70, 255]),
+    ],
+)
+def test_a_declared_image_may_have_any_number_of_channels(values, pixel):
+    part = {"kind": "image", "shape": [1, 1, len(values)]}
+
+    assert asked("imagePixels", values, part) == pixel
+
+
+def test_a_cell_has_its_category_or_its_last_channel():
+    of_categories = {"count": 5, "channels": 1, "categories": 3}
+    of_channels = {"count": 4, "channels": 2, "categories": 0}
+
+    assert asked("cells", [0, 2, 1.5, -1, 3], of_categories, 0) == [
+        [0, 0], [2, 1], [0, 0], [0, 0], [0, 0],
+    ]  # fmt: skip
+    cells = asked("cells", [0, 0, 2, 0, 2, -1, 0, 4], of_channels, 2)
+    assert [channel for channel, _ in cells] == [0, 0, 1, 1]
+    assert [strength for _, strength in cells] == pytest.approx([0, 1, 0.6, 1])
+
+
+def test_as_many_entities_are_there_as_the_row_says_and_has():
+    assert asked("present", [0, 2, 2.5, -1, 99, "NaN"], 20) == [0, 2, 3, 0, 20, 0]

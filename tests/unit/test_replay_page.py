@@ -14,7 +14,7 @@ from tests.node import NODE, run_module
 from tests.unit.shown_replays import DRIVER, document, submit
 
 from arkml import page_scripts
-from arkml.hive.protocol.replay_messages import ReplayDocument, ShownLine
+from arkml.hive.protocol.replay_messages import ReplayDocument, ShownLine, ShownPart
 from arkml.page_scripts.bundle import bundled
 from arkml.replays.page import page_of
 
@@ -61,6 +61,21 @@ def test_numbers_that_are_words_and_values_of_the_policy_are_shown():
     (actor,) = scene["actors"]
     assert actor["values"] == [4, "NaN", "-Infinity"]
     assert (actor["actions"], actor["value"]) == ([0.5, 2], 2.5)
+
+
+def test_the_bytes_of_images_are_in_their_places_among_the_features():
+    parts = [
+        ShownPart("speed", [1], [None], [None]),
+        ShownPart("eye", [1, 1, 3], [0] * 3, [255] * 3, "image"),
+        ShownPart("gear", [2], [None] * 2, [None] * 2),
+        ShownPart("ear", [1, 1, 1], [0], [255], "image"),
+    ]
+    seen = {"observations": [[1, "NaN", 3]], "images": [["AP8H", "CQ=="]]}
+    one = msgspec.structs.replace(submit(["1"], [0]), **seen)
+    behavior = msgspec.structs.replace(DRIVER, observations=parts, positions=[])
+    (scene,) = asked("scenes", document([one], behaviors=[behavior]), [0])
+
+    assert scene["actors"][0]["values"] == [1, 0, 255, 7, "NaN", 3, 9]
 
 
 def test_observations_and_actions_have_their_names_and_bounds():

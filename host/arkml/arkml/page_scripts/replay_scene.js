@@ -1,10 +1,9 @@
 // What a document of a replay shows at one of its frames, as the plane and the panels take it.
 
 /** Return a part of values with its bounds as numbers; documents have null for those without. */
-function boundedPart({ name, shape, low, high }) {
+function boundedPart({ low, high, ...part }) {
   return {
-    name,
-    shape,
+    ...part,
     low: low.map((bound) => bound ?? -Infinity),
     high: high.map((bound) => bound ?? Infinity),
   };
@@ -18,6 +17,38 @@ function actionsOf({ low, high, branches }) {
     parts.push({ name: `choice ${index}`, shape: [1], low: [0], high: [choices - 1] });
   }
   return { observations: parts };
+}
+
+/** An observation of a row, whose values are put together when they are asked for. */
+class RowObservation {
+  #parts;
+  #numbers;
+  #images;
+  #values = null;
+
+  constructor(agent, parts, numbers, images) {
+    this.agent = agent;
+    this.present = numbers.length + images.length > 0;
+    this.#parts = parts;
+    this.#numbers = numbers;
+    this.#images = images; // the bytes of each image, as base64
+  }
+
+  /** The features, with those of images in their places. */
+  get values() {
+    this.#values ??= this.#images.length > 0 ? this.#joined() : this.#numbers.map(Number);
+    return this.#values;
+  }
+
+  #joined() {
+    let [at, image] = [0, 0];
+    return this.#parts.flatMap(({ kind, shape }) => {
+      if (kind === "image") return Array.from(atob(this.#images[image++]), (one) => one.charCodeAt(0));
+      const size = shape.reduce((product, side) => product * side, 1);
+      at += size;
+      return this.#numbers.slice(at - size, at).map(Number);
+    });
+  }
 }
 
 /** The agents of a replay at one frame; `actors` are what is drawn. */
@@ -86,13 +117,14 @@ export class ReplayScenes {
     return submit.agents.map((agent, row) => {
       const name = `${of}${agent}`;
       if (!this.#colors.has(name)) this.#colors.set(name, this.#colors.size);
-      const values = (submit.observations[row] ?? []).map(Number);
+      const { observations } = actorClass;
+      const [numbers, images] = [submit.observations[row] ?? [], submit.images?.[row] ?? []];
       const actions = (submit.actions[row] ?? []).map(Number);
       return {
         name,
         index: this.#colors.get(name),
         actorClass,
-        observation: { present: values.length > 0, agent, values },
+        observation: new RowObservation(agent, observations, numbers, images),
         acted: { present: actions.length > 0, values: actions },
         state: submit.states[row],
         reward: Number(submit.rewards[row]),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import os
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import rounded_bytes
 from arkml.base.terminal import harmless
 from arkml.batches import Floats
 from arkml.errors import Frame, GuestError, InvalidSpec, ReplayDiffers, UsageError
@@ -53,6 +55,7 @@ from arkml.sessions.declarations import (
 
 _MOST_NUMBERS = 500_000  # of all frames: some 6 MB of JSON
 _MOST_OF_FRAME = 30_000  # numbers, as of an image of 84 x 84 x 4
+_PIXELS = 7  # that count as one number: packed, a page of any of them is within its bytes
 _MOST_ROWS = 64  # of a submit
 _LEAST_ROWS = 8  # of a submit, before frames are left out in place of rows
 _MOST_SUBMITS = 64  # of a frame
@@ -227,7 +230,7 @@ class _Collected:
 
     def _shorter(self, frame: ShownFrame) -> tuple[ShownFrame, int]:
         submits = [submit.first(self._rows) for submit in frame.submits]
-        size = sum(len(one.agents) * self._meanings.width(one.behavior) for one in submits)
+        size = sum(len(one.agents) * self._meanings.columns(one.behavior).weight for one in submits)
         return ShownFrame(frame.frame, frame.call, submits, frame.stopped), size
 
     def _submit(
@@ -240,9 +243,9 @@ class _Collected:
         if behavior is None:
             self._left_submits += 1
             return None, 0
-        each = self._meanings.width(behavior)
-        count = min(len(submit.rows), self._rows, max(0, room) // each)
-        rows = submit.rows[:count]
+        columns = self._meanings.columns(behavior)
+        count = min(len(submit.rows), self._rows, max(0, room) // columns.weight)
+        rows, seen = submit.rows[:count], submit.observations[:count]
         shown = ShownSubmit(
             behavior=behavior,
             session=self._returns.session_of(submit.handle),
@@ -253,11 +256,12 @@ class _Collected:
             states=[_STATES.get(state, "running") for state in rows["state"].tolist()],  # type: ignore[misc]  # names of EpisodeState
             rewards=_numbers(rows["reward"]),
             returns=[_number(float(f"{total:.9g}")) for total in totals[:count].tolist()],
-            observations=_rows(submit.observations[:count]),
+            observations=_rows(seen[:, columns.numbers]),
             actions=_rows(submit.actions[:count]),
             values=_numbers(submit.values[:count]) if submit.values.any() else [],
+            images=_images(seen, columns.images),
         )
-        return shown, count * each
+        return shown, count * columns.weight
 
     def _hear(self, frame: ReplayedFrame) -> None:
         """Add the lines of a frame; of many, the last ones stay."""
@@ -360,6 +364,22 @@ class _Returns:
         return before
 
 
+class _Columns(NamedTuple):
+    """
+    The features of a row, as they are packed.
+
+    Attributes:
+        numbers: The indices of those that become numbers, int64, [n].
+        images: Those of each image.
+        weight: The size of a row that is shown, in numbers.
+
+    """
+
+    numbers: npt.NDArray[np.int64]
+    images: list[slice]
+    weight: int
+
+
 class _Meanings:
     """The meanings of rows by their widths, from the caller's declaration or the module's."""
 
@@ -367,7 +387,7 @@ class _Meanings:
         self.behaviors: list[ShownBehavior] = []
         self.notes: list[str] = []
         self._known: dict[tuple[bool, int, int], int] = {}
-        self._widths: list[int] = []
+        self._columns: list[_Columns] = []
         self._sources = [(KEY, given)]
         try:
             self._sources.append((SECTION, behaviors_in(section)))
@@ -379,13 +399,14 @@ class _Meanings:
         key = training, num_features, num_actions
         if key not in self._known and len(self._known) < _MOST_BEHAVIORS:
             self._known[key] = len(self.behaviors)
-            self._widths.append(num_features + num_actions + 4)
-            self.behaviors.append(self._behavior(num_features, num_actions))
+            behavior = self._behavior(num_features, num_actions)
+            self.behaviors.append(behavior)
+            self._columns.append(_columns(behavior.observations, num_actions))
         return self._known.get(key)
 
-    def width(self, behavior: int) -> int:
-        """Return the numbers of a row that is shown, by the index of its meaning."""
-        return self._widths[behavior]
+    def columns(self, behavior: int) -> _Columns:
+        """Return how a row is packed, by the index of its meaning."""
+        return self._columns[behavior]
 
     def _behavior(self, num_features: int, num_actions: int) -> ShownBehavior:
         for where, source in self._sources:
@@ -420,7 +441,7 @@ def _declared(
         if part.kind == "entities":
             parts.append(ShownPart(count_name(part.name), [1], [0.0], [float(part.shape[0])]))
         bounds = _bounds(*one.bounds, part.size, where)
-        parts.append(ShownPart(part.name, list(part.shape), *bounds))
+        parts.append(ShownPart(part.name, list(part.shape), *bounds, part.kind, part.categories))
     if not parts:
         open_bounds: list[float | None] = [None] * num_features
         parts = [ShownPart("obs_0", [num_features], open_bounds, open_bounds)]
@@ -430,6 +451,22 @@ def _declared(
         "" if name == ANY else name, parts, low, high, list(actions.discrete),
         list(declared.positions or ()),
     )  # fmt: skip
+
+
+def _columns(parts: Sequence[ShownPart], num_actions: int) -> _Columns:
+    """Return how rows with these parts are packed."""
+    ends = np.cumsum([math.prod(part.shape) for part in parts]).tolist()
+    images = [
+        slice(end - math.prod(part.shape), end)
+        for part, end in zip(parts, ends, strict=True)
+        if part.kind == "image"
+    ]
+    is_number = np.ones(ends[-1], np.bool_)
+    for image in images:
+        is_number[image] = False
+    numbers = np.flatnonzero(is_number)
+    pixels = len(is_number) - len(numbers)
+    return _Columns(numbers, images, len(numbers) + num_actions + 4 + -(-pixels // _PIXELS))
 
 
 def _bounds(
@@ -486,6 +523,14 @@ def _rows(values: Floats) -> list[list[ShownNumber]]:
     """Return rows of numbers, [n, m], as `_numbers` does."""
     width, numbers = values.shape[1], _numbers(values.ravel())
     return [numbers[at * width : (at + 1) * width] for at in range(len(values))]
+
+
+def _images(observations: Floats, images: Sequence[slice]) -> list[list[str]]:
+    """Return the bytes of each image of rows, [n, num_features], as base64; empty without any."""
+    if not images:
+        return []
+    pixels = rounded_bytes(observations)
+    return [[b64encode(row[one]).decode() for one in images] for row in pixels]
 
 
 def _number(value: float) -> ShownNumber:

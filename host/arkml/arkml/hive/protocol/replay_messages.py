@@ -8,10 +8,11 @@ import zlib
 from base64 import b64decode, b64encode
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from arkml.errors import ProtocolError
+from arkml.hive.protocol.parts import MOST_FEATURES, Kind
 from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
 
 MAX_REPLAY_BYTES = 16 << 20
@@ -31,6 +32,7 @@ ShownNumber = float | Literal["NaN", "Infinity", "-Infinity"]
 """A number; JSON has no others than finite ones."""
 
 _Text = Annotated[str, Meta(max_length=20_000)]
+_Pixels = Annotated[str, Meta(max_length=-(-MOST_FEATURES // 3) * 4)]
 _Small = Annotated[int, Meta(ge=0, lt=1 << 16)]
 
 
@@ -39,12 +41,16 @@ class ShownPart(WireStruct, frozen=True):
     Consecutive features that form one part of an observation.
 
     `low` and `high` have a bound for each feature, None where there is none, in C order of `shape`.
+    `kind` and `categories` are those of `Part`; the number of entities that are there is a part of
+    its own, right before them.
     """
 
     name: _Text
     shape: list[Count]
     low: list[float | None]
     high: list[float | None]
+    kind: Kind = "vector"
+    categories: Count = 0
 
 
 class ShownBehavior(WireStruct, frozen=True):
@@ -83,9 +89,11 @@ class ShownSubmit(WireStruct, frozen=True):
         states: The state of the episode of each agent.
         rewards: Rewards.
         returns: Sums of the rewards of each agent's episode so far.
-        observations: The features of each row.
+        observations: The features of each row, without those of images.
         actions: The actions of each row, as the policy gave them; empty if it was refused.
         values: The values that the policy gave; empty if it gave none but zeros.
+        images: The images of each row, in the order of its parts: their values, rounded to bytes,
+            as base64. Empty if its rows have none.
 
     """
 
@@ -101,6 +109,7 @@ class ShownSubmit(WireStruct, frozen=True):
     observations: list[list[ShownNumber]]
     actions: list[list[ShownNumber]]
     values: list[ShownNumber]
+    images: list[list[_Pixels]] = field(default_factory=list)
 
     def first(self, count: int) -> ShownSubmit:
         """Return it with the first `count` rows of those that are shown."""
