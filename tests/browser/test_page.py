@@ -308,3 +308,32 @@ def test_nothing_is_cut_off_on_a_narrow_screen(walkers, person, width):
         ann.sees("#part", "you watch")
 
     assert widest <= width
+
+
+@pytest.mark.parametrize(
+    ("guest", "label"),
+    [
+        ("c_gallery", "view: an image of 64 by 64 pixels, 3 channels"),
+        ("c_minatar_breakout", "screen: a grid of 10 by 10 cells, 4 channels"),
+    ],
+)
+def test_what_an_agent_sees_is_a_picture(guest, label, person, tmp_path):
+    module, options = GUESTS / f"{guest}.wasm", ("--configure-numbers", "2,{seed}")
+    with playing(module, tmp_path / "trials", *options) as served:
+        ann = person(served.play, "Ann").plays(f"{guest.removeprefix('c_')}_0")
+
+        expect(ann.page.get_by_role("img", name=label)).to_be_visible()
+        expect(ann.page.locator("#values .bars")).to_have_count(0)
+        served.end()
+
+
+def test_entities_are_a_table_of_those_that_are_there(person, tmp_path):
+    options = ("--configure-numbers", "2,{seed}")
+    with playing(GUESTS / "c_sorter.wasm", tmp_path / "trials", *options) as served:
+        ann = person(served.play, "Ann").plays("sorter_0")
+        table = ann.page.get_by_role("table", name=re.compile(r"^tiles: \d+ of 20$"))
+
+        expect(table).to_be_visible()
+        count = int(re.search(r"\d+", table.locator("caption").inner_text())[0])
+        expect(table.locator("tbody tr:visible")).to_have_count(count)
+        served.end()

@@ -25,6 +25,7 @@ from arkml.trials.wire.guest_pb2 import RUNS_ON, TERMINATED, TRUNCATED, Metadata
 
 GUESTS = Path("fixtures/guests")
 WALKERS, CHOOSERS = GUESTS / "c_walkers_seeded.wasm", GUESTS / "c_choosers.wasm"
+SORTER = GUESTS / "c_sorter.wasm"
 LISTENER = GUESTS / "c_listener.wasm"
 FIXED, SAME_SUBMIT, NEXT_SUBMIT, AFTER_THREE, NEVER = range(5)
 NONE, STALL, TRAP, LEAVE, DESERT, JOIN, SKIP, SECOND, GROW, HANG = range(10)
@@ -593,6 +594,19 @@ async def test_the_classes_are_described(host):
         [1, 1],
         [0, 1],
     )
+
+
+async def test_the_kinds_of_parts_are_described(host):
+    board = {"name": "board", "kind": "grid", "shape": [1, 1], "categories": 3}
+    module = scripted([(1, INITIAL, 0)], *[[(1, RUNNING, 0)]] * 5)
+    spec = {"observations": [board], "actions": {"continuous": 1}}
+    (sorter,) = host(SORTER, {"configure": (1, 3)}).describe().classes
+    (scripts,) = host(module, {"spec": spec}).describe().classes
+
+    assert [(one.name, one.kind) for one in sorter.observations] == [
+        ("me", "vector"), ("tiles_count", "vector"), ("tiles", "entities"),
+    ]  # fmt: skip
+    assert [(one.kind, one.categories) for one in scripts.observations] == [("grid", 3)]
 
 
 async def test_declared_slots_are_counted_in_the_place_of_rows(host):

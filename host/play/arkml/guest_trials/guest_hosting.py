@@ -155,7 +155,12 @@ class GuestHosting(Closing):
             )
             for part in spec.observations:
                 described.observations.add(
-                    name=part.name, shape=part.shape, low=part.low, high=part.high
+                    name=part.name,
+                    shape=part.shape,
+                    low=part.low,
+                    high=part.high,
+                    kind=part.kind,
+                    categories=part.categories,
                 )
         return description
 

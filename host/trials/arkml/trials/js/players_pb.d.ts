@@ -19,6 +19,8 @@ interface $I$ObservationPart {
   "shape"?: ArrayLike<number> | null;
   "low"?: ArrayLike<number> | null;
   "high"?: ArrayLike<number> | null;
+  "kind"?: string | null;
+  "categories"?: number | null;
 }
 declare class $ObservationPart extends MessageBase {
   constructor(properties?: $I$ObservationPart | null);
@@ -30,6 +32,8 @@ declare class $ObservationPart extends MessageBase {
   "shape": (number)[];
   "low": (number)[];
   "high": (number)[];
+  "kind": string;
+  "categories": number;
 }
 
 interface $I$ActorClass {

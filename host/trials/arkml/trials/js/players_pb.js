@@ -20,6 +20,8 @@ fields($ObservationPart, [
   [2, "shape", "uint32", "repeated"],
   [3, "low", "float", "repeated"],
   [4, "high", "float", "repeated"],
+  [5, "kind", "string"],
+  [6, "categories", "uint32"],
 ]);
 fields($ActorClass, [
   [1, "name", "string"],

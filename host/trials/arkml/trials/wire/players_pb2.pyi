@@ -25,16 +25,20 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ObservationPart(_message.Message):
-    __slots__ = ("name", "shape", "low", "high")
+    __slots__ = ("name", "shape", "low", "high", "kind", "categories")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     LOW_FIELD_NUMBER: _ClassVar[int]
     HIGH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CATEGORIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     low: _containers.RepeatedScalarFieldContainer[float]
     high: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ...) -> None: ...
+    kind: str
+    categories: int
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., kind: _Optional[str] = ..., categories: _Optional[int] = ...) -> None: ...
 
 class ActorClass(_message.Message):
     __slots__ = ("name", "behavior", "observations", "low", "high", "branches", "positions", "policy")
