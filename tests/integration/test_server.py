@@ -13,13 +13,14 @@ import httpx
 import numpy as np
 import pytest
 from tests.integration.command_line import arkml
-from tests.integration.hive_service import Service, request, rows, start_hive
+from tests.integration.hive_service import FEATURES, Service, request, rows, start_hive
 from tests.unit.shown_replays import document, submit
 from tests.waiting import eventually
 
 from arkml.errors import HiveUnreachable
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.replay_messages import ReplayReport
 from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, encode
 from arkml.hive.protocol.segments import read_records, segment_name
@@ -648,6 +649,17 @@ def test_a_run_says_why_its_learner_ended(service, misbehavior, reason):
     assert known["reason"].endswith(reason)
     assert shown.status == 0
     assert "".join(reason.split()) in "".join(shown.out.split())  # its column may be wrapped
+
+
+def test_a_run_is_shown_with_the_parts_of_its_rows_in_words(service):
+    parts = (Part("n", (FEATURES - 1,)), Part("board", (1, 1), "grid", 3))
+    run_id = service.create(settings={"parts": parts})
+    address = service.base.removeprefix("http://").removesuffix("/v1")
+    shown = arkml(
+        "hive", "show", run_id, "--hive", address, ARKML_HIVE_TOKEN=service.token, COLUMNS="200"
+    )
+
+    assert f"n [{FEATURES - 1}], board grid [1, 1] of 3 categories" in shown.out
 
 
 def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_service):

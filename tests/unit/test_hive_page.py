@@ -11,6 +11,7 @@ from tests.node import run_module
 
 import arkml.server.page
 from arkml import page_scripts
+from arkml.hive.protocol.parts import Part, in_words
 from arkml.server.page.site_files import SHARED
 
 SITE = Path(arkml.server.page.__file__).parent / "site"
@@ -283,6 +284,14 @@ def test_a_histogram_is_asked_for_every_half_a_minute_and_drawn_from_what_is_kno
     path = "v1/runs/a/histograms actions/0"
     assert found["asked"] == [f"0 {path}", f"31 {path}", f"62 {path}"]
     assert found["drawn"] == [1, 1, 1, 1, 1, 3]
+
+
+def test_the_parts_of_rows_are_shown_in_words():
+    parts = [Part("me", (4,)), Part("tiles", (20, 6), "entities"), Part("b", (9, 9), "grid", 3)]
+    shown = asked("format", "setting", [part.as_json() for part in parts])
+
+    assert shown == in_words(parts)
+    assert asked("format", "setting", [3, 2]) == "[3,2]"
 
 
 def test_every_metric_has_its_place_once():

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from arkml.errors import HiveError, UsageError
+from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.reports import SECOND
 from arkml.hive.protocol.runs import Best, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
@@ -96,6 +97,18 @@ def test_a_page_shows_curves_settings_and_checkpoints(tmp_path):
         for text in elements.texts
     )
     assert "seed" not in re.findall(r"<tr><th>(\w+)</th>", page.partition("Configuration")[2])
+
+
+def test_the_parts_of_rows_are_shown_in_words(tmp_path):
+    parts = (Part("me", (1,)), Part("board", (1, 2), "grid", 3), Part("hp", (1,)))
+    write_run(tmp_path, 1, parts=parts)
+    write_run(tmp_path, 2, name="flat")
+    _, elements = page_of(read(tmp_path))
+
+    assert {"me [1], board grid [1, 2] of 3 categories, hp [1]", "plain numbers"} <= {
+        *elements.texts
+    }
+    assert not [text for text in elements.texts if "{" in text and "board" in text]
 
 
 def test_a_page_loads_nothing_and_runs_nothing(tmp_path):

@@ -97,6 +97,7 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
             return GOOD
         from arkml.cli.tables import facts, grid, show
         from arkml.cli.training_display import pace_of
+        from arkml.hive.protocol.parts import in_words
 
         info, settings, best = details.run, details.settings.as_json(), details.best
         rows = {name: value for name, value in info.as_json().items() if name != "latest"}
@@ -115,6 +116,7 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
         show(f"run {info.name}", facts((name, str(value)) for name, value in rows.items()))
         if details.workers:
             show(f"{info.workers} workers", grid(_WORKER, map(_worker_row, details.workers)))
+        settings["parts"] = in_words(details.settings.parts)
         show("settings", facts((name, str(value)) for name, value in settings.items()))
         return GOOD
 

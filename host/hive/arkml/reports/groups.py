@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.hive.protocol.parts import in_words
 from arkml.hive.protocol.settings import rounded
 from arkml.reports.report_runs import Curve, ReportedRun
 from arkml.training.results import EVALUATION_RETURN
@@ -85,7 +86,8 @@ def _label(
 def _settings(run: ReportedRun) -> dict[str, Any]:
     """Return the settings of a run but the seed, and whether policies of it were evaluated."""
     settings = {n: rounded(v) for n, v in run.settings.as_json().items() if n != "seed"}
-    return settings | {"evaluations": "some" if EVALUATION_RETURN in run.curves else "none"}
+    evaluations = "some" if EVALUATION_RETURN in run.curves else "none"
+    return settings | {"parts": in_words(run.settings.parts), "evaluations": evaluations}
 
 
 def _shown(value: object) -> str:

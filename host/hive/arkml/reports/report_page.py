@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from arkml.hive.protocol.parts import in_words
 from arkml.hive.protocol.result_messages import CheckpointInfo
 from arkml.hive.protocol.settings import Settings, rounded
 from arkml.reports.charts import COLORS, chart, safe, shown
@@ -27,7 +28,7 @@ _SECTIONS = {
     "system": "Machine",
 }  # fmt: skip
 _OTHER = "Other metrics"
-_SHAPE = ("features", "actions", "branches", "seed")
+_SHAPE = ("features", "parts", "actions", "branches", "seed")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -121,6 +122,7 @@ def _facts(runs: Sequence[ReportedRun]) -> list[tuple[str, list[str]]]:
             "algorithm": run.settings.learner,
             "seed": str(run.settings.seed),
             "features": str(info.features),
+            "parts": in_words(run.settings.parts),
             "actions": str(info.actions),
             "branches": ", ".join(map(str, info.branches)) or "none",
             "rollout workers": str(info.workers),

@@ -168,6 +168,11 @@ def are_flat(parts: Iterable[Part]) -> bool:
     return all(part.kind == "vector" for part in parts)
 
 
+def in_words(parts: Iterable[Part]) -> str:
+    """Return parts with their kinds and shapes, such as "me [4], tiles entities [20, 6]"."""
+    return ", ".join(map(str, parts)) or "plain numbers"
+
+
 def parts_fault(parts: Sequence[Part]) -> str:
     """Return the sentence that refuses parts, or empty."""
     for part in parts:

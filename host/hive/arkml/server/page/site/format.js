@@ -55,9 +55,16 @@ export function moment(nanoseconds) {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** Return a part of a row in words: its name, its kind and its shape. */
+function partText({ name, kind, shape, categories }) {
+  const word = kind === "vector" ? "" : `${kind} `;
+  return `${name} ${word}[${shape.join(", ")}]${categories ? ` of ${categories} categories` : ""}`;
+}
+
 /** Return a setting as text. */
 export function setting(value) {
   if (typeof value === "string") return value;
+  if (Array.isArray(value) && value[0]?.shape) return value.map(partText).join(", ");
   // Guests give 32-bit floats: 0.1 is 0.10000000149 of the 64 bits that JSON has.
   return JSON.stringify(value, (_, one) => (typeof one === "number" ? Number(one.toPrecision(7)) : one));
 }

@@ -8,7 +8,7 @@ import { fileName } from "./csv.js";
 import { harmless, moment, setting, short, whole } from "./format.js";
 
 const LOG_EVERY = 5_000; // milliseconds between two looks at an open log in view
-const SHAPE = ["features", "actions", "branches", "seed"];
+const SHAPE = ["features", "parts", "actions", "branches", "seed"];
 
 /** An element that says if it is in view; `come` is called when it comes there. */
 function watched(target, come = () => {}) {
