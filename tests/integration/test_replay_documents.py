@@ -266,6 +266,17 @@ def test_images_without_any_pattern_are_packed_into_the_bytes_of_a_document(path
     assert len(replace(document, frames=frames).pack()) < MAX_PACKED_REPLAY_BYTES
 
 
+@pytest.mark.parametrize("image", ["AP8", "AP8=x", "A===", "A\nP8", "-_8=", "=" * 4])
+def test_an_image_that_is_not_base64_is_refused(path, image):
+    recorded(path, GALLERY, 2, None, 1)
+    document = document_of(path, GALLERY)
+    submit = replace(document.frames[-1].submits[0], images=[[image]])
+    wrong = replace(document, frames=[replace(document.frames[-1], submits=[submit])])
+
+    with pytest.raises(ProtocolError, match="images"):
+        ReplayDocument.unpack(wrong.pack())
+
+
 def test_the_page_opens_at_a_frame_which_is_shown_in_any_case(make_host, path, monkeypatch):
     acted(make_host, path, 41)
     monkeypatch.setattr(documents, "_MOST_NUMBERS", 200)

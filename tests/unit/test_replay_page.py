@@ -72,10 +72,14 @@ def test_the_bytes_of_images_are_in_their_places_among_the_features():
     ]
     seen = {"observations": [[1, "NaN", 3]], "images": [["AP8H", "CQ=="]]}
     one = msgspec.structs.replace(submit(["1"], [0]), **seen)
+    other = msgspec.structs.replace(one, images=[["AP8="]])  # they are too short and too few
     behavior = msgspec.structs.replace(DRIVER, observations=parts, positions=[])
-    (scene,) = asked("scenes", document([one], behaviors=[behavior]), [0])
+    scenes = asked("scenes", document([one], [other], behaviors=[behavior]), [0, 1])
 
-    assert scene["actors"][0]["values"] == [1, 0, 255, 7, "NaN", 3, 9]
+    assert [scene["actors"][0]["values"] for scene in scenes] == [
+        [1, 0, 255, 7, "NaN", 3, 9],
+        [1, 0, 255, "NaN", "NaN", 3, "NaN"],
+    ]
 
 
 def test_observations_and_actions_have_their_names_and_bounds():

@@ -43,8 +43,11 @@ class RowObservation {
   #joined() {
     let [at, image] = [0, 0];
     return this.#parts.flatMap(({ kind, shape }) => {
-      if (kind === "image") return Array.from(atob(this.#images[image++]), (one) => one.charCodeAt(0));
       const size = shape.reduce((product, side) => product * side, 1);
+      if (kind === "image") {
+        const bytes = atob(this.#images[image++] ?? "");
+        return Array.from({ length: size }, (_, place) => bytes.charCodeAt(place)); // NaN beyond its end
+      }
       at += size;
       return this.#numbers.slice(at - size, at).map(Number);
     });

@@ -32,7 +32,8 @@ ShownNumber = float | Literal["NaN", "Infinity", "-Infinity"]
 """A number; JSON has no others than finite ones."""
 
 _Text = Annotated[str, Meta(max_length=20_000)]
-_Pixels = Annotated[str, Meta(max_length=-(-MOST_FEATURES // 3) * 4)]
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+_Pixels = Annotated[str, Meta(max_length=-(-MOST_FEATURES // 3) * 4, pattern=_BASE64)]
 _Small = Annotated[int, Meta(ge=0, lt=1 << 16)]
 
 
