@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from contextlib import closing
 
 import gymnasium as gym
 import numpy as np
@@ -261,3 +262,21 @@ def test_inspect_shows_kinds():
     sorter = shown["spec"]["behaviors"]["sorter"]
 
     assert sorter["observations"] == ["me [4]", "tiles entities [20, 6]"]
+
+
+def test_an_image_is_what_an_environment_renders():
+    env = GuestGymEnv(GALLERY, render_mode="rgb_array", **ONE)
+    envs = vector_env(GALLERY, num_envs=2, per="guest", render_mode="rgb_array", **ONE)
+    both = GuestParallelEnv(GALLERY, configure=(2, "{seed}"), render_mode="rgb_array")
+    with closing(env), closing(envs), closing(both):
+        seen, _ = env.reset(seed=1)
+        each, _ = envs.reset(seed=1)
+        views, _ = both.reset(seed=1)
+
+        assert np.array_equal(env.render(), seen.repeat(4, 0).repeat(4, 1))
+        for picture, view in zip(envs.render(), each, strict=True):
+            assert np.array_equal(picture, view.repeat(4, 0).repeat(4, 1))
+        halves = both.render()[64:192, :128], both.render()[64:192, 129:]
+    left, right = (view.repeat(2, 0).repeat(2, 1) for view in views.values())
+    assert np.array_equal(halves[0], left)
+    assert np.array_equal(halves[1], right[:, 1:])
