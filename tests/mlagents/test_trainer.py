@@ -12,9 +12,10 @@ PROGRAM = Path(__file__).with_name("trainer.py")
 SETTINGS = ROOT / "examples" / "environments" / "curriculum.yaml"
 
 
-def test_a_trainer_of_ml_agents_learns_over_our_classes(originals):
+def test_a_trainer_of_ml_agents_learns_over_our_classes(originals, tmp_path):
     packages = sysconfig.get_paths()["purelib"]
-    printed = originals.run("python", PROGRAM, packages, GUESTS / "c_curriculum.wasm", SETTINGS)
+    guest = GUESTS / "c_curriculum.wasm"
+    printed = originals.run("python", PROGRAM, packages, guest, SETTINGS, tmp_path)
     found = json.loads(printed.splitlines()[-1])
     rewards = found["means"]["Environment/Cumulative Reward"]
 
