@@ -1,4 +1,4 @@
-"""The trainer of ML-Agents sees entities and grids of guests, and its files act here."""
+"""The trainer of ML-Agents sees entities, grids and images of guests, and its files act here."""
 
 import json
 import sysconfig
@@ -46,6 +46,11 @@ KINDS = {
     "minatar_breakout": Kind(
         [[[4, 10, 10], PLANE, "DEFAULT", "screen"]],
         {"SmallVisualEncoder"},
+        {"ResidualSelfAttention", "VectorInput"},
+    ),
+    "gallery": Kind(
+        [[[3, 64, 64], PLANE, "DEFAULT", "view"]],
+        {"SimpleVisualEncoder"},
         {"ResidualSelfAttention", "VectorInput"},
     ),
 }
@@ -102,7 +107,7 @@ def sensed(kind, rows):
         return [rows[:, :4], rows[:, 4:5], rows[:, 5:].reshape(-1, *kind.shapes[2])]
     ((channels, height, width),) = kind.shapes
     planes = rows.reshape(-1, height, width, channels).transpose(0, 3, 1, 2)
-    return [planes]
+    return [planes / np.float32(255 if channels == 3 else 1)]
 
 
 def chosen_by_torch(originals, trained, rows, file):

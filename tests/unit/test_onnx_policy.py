@@ -12,6 +12,7 @@ from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, ac
 from arkml.abi.codes import SnapshotFormat
 from arkml.batches import MetadataLog
 from arkml.errors import ModelRejected, Unavailable
+from arkml.hive.protocol.parts import Part, fields_of
 from arkml.policies import library, load_time, model_cache, onnx_model, pace, run_limit
 from arkml.policies.model_runner import failed
 from arkml.policies.onnx import is_of_guest, session_bytes
@@ -632,3 +633,24 @@ def test_batches_that_take_turns_with_one_memory_do_not_mix():
 
     assert few.actions.tolist() == [[2, 2]] * 3
     assert np.array_equal(many.actions, alone)
+
+
+@pytest.mark.parametrize(("constants", "white"), [((), 1), (("version_number",), 255)])
+def test_an_image_with_the_channels_first_is_scaled_for_a_file_of_ml_agents(constants, white):
+    image = Part("view", (1, 2, 2), "image")
+    data = build.model(
+        [
+            build.node("Flatten", "obs_0", "actions"),
+            *(build.node("Identity", "three", name) for name in constants),
+        ],
+        [build.port("obs_0", "N", 2, 1, 2)],
+        [build.port("actions", "N", 4), *(build.port(name, 1) for name in constants)],
+        [build.weight("three", [3.0])],
+    )
+    parts = tuple(fields_of([image]))
+    policy = library.PolicyLibrary(build.CACHE).load(
+        data, SnapshotFormat.ONNX, 4, 4, parts_of=lambda *_: parts
+    )
+    actions = acted(policy, [[0.0, 51.0, 102.0, 255.0]])
+
+    np.testing.assert_allclose(actions, np.array([[0.0, 102.0, 51.0, 255.0]]) / white, rtol=1e-6)

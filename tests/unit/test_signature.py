@@ -808,11 +808,11 @@ def test_observations_that_end_within_a_part_are_refused(widths):
 
 
 VIEW = Part("view", (6, 4, 3), "image")
-OF_ML_AGENTS = Port("version_number", (1,))
+OF_ML_AGENTS = "version_number"
 
 
 @pytest.mark.parametrize(
-    ("shape", "part", "outputs", "expected"),
+    ("shape", "part", "constants", "expected"),
     [
         ((6, 4, 3), VIEW, (), None),
         ((72,), VIEW, (), None),
@@ -823,9 +823,10 @@ OF_ML_AGENTS = Port("version_number", (1,))
         ((3, 3, 3), Part("view", (3, 3, 3), "image"), (), None),
     ],
 )
-def test_a_model_with_the_channels_first_gets_them_so(shape, part, outputs, expected):
+def test_a_model_with_the_channels_first_gets_them_so(shape, part, constants, expected):
     view = Port("obs_0", shape)
-    roles = find_roles(Layout((view,), (ACTIONS, *outputs)), part.size, tuple(fields_of([part])))
+    layout = Layout((view,), (ACTIONS,), constants=constants)
+    roles = find_roles(layout, part.size, tuple(fields_of([part])))
     found = [(port, one.order, one.factor) for port, one in roles.adapted]
 
     assert found == ([] if expected is None else [(view, *expected)])

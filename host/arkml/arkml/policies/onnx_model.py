@@ -203,8 +203,9 @@ class OnnxFile:
     """
     An ONNX file that passed vetting, from which models are loaded.
 
-    `layout` has all of its ports that have rows. Loading may take `seconds` of the processor, from
-    now on. Raises ModelRejected, and Unavailable if the machine is too busy.
+    `layout` has all of its ports that have rows, and the names of other outputs. Loading may take
+    `seconds` of the processor, from now on. Raises ModelRejected, and Unavailable if the machine is
+    too busy.
     """
 
     def __init__(self, data: bytes, limits: Limits, *, seconds: float) -> None:
@@ -215,10 +216,13 @@ class OnnxFile:
         model = self._vetted.model
         ways = possible_rows(self._vetted)
         self._rows = ways[0] if len(ways) == 1 else self._rows_of(ways)
+        outputs = tuple(ports_of(self._vetted, self._rows, outputs_of(model)))
+        with_rows = {port.name for port in outputs}
         self.layout = Layout(
             tuple(ports_of(self._vetted, self._rows, inputs_of(model))),
-            tuple(ports_of(self._vetted, self._rows, outputs_of(model))),
+            outputs,
             twins_of(model),
+            tuple(name for name in outputs_of(model) if name not in with_rows),
         )
 
     def load(self, outputs: Collection[str] | None = None) -> OnnxModel:

@@ -61,12 +61,14 @@ class Layout:
     The ports of a model.
 
     twins: names of inputs and outputs that the graph shows to be one state: the state of a
-    recurrent operator, or an input that reaches this output alone.
+    recurrent operator, or an input that reaches this output alone. constants: names of outputs that
+    have no rows, by which some trainers describe a model.
     """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     twins: tuple[tuple[str, str], ...] = ()
+    constants: tuple[str, ...] = ()
 
 
 def by_stem(ports: Sequence[Port]) -> dict[str, Port]:

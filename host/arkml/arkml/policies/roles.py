@@ -18,6 +18,7 @@ from arkml.policies.port_names import (
     is_last_action,
     is_observation,
     state_name,
+    without_output_number,
 )
 from arkml.policies.ports import Layout, Parts, Port, by_stem, listed
 
@@ -158,7 +159,8 @@ def _adapted(
     layout: Layout, observations: tuple[Port, ...], parts: Parts
 ) -> tuple[tuple[Port, Adaptation], ...]:
     """Return the inputs with the channels first, of grids and images that have them last."""
-    is_of_ml_agents = any(port.label in DESCRIPTIVE for port in layout.outputs)
+    names = [*layout.constants, *(port.name for port in layout.outputs)]
+    is_of_ml_agents = any(without_output_number(name) in DESCRIPTIVE for name in names)
     starts = {part.start: part for part in parts}
     adapted, start = [], 0
     for port in observations:
