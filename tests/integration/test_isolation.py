@@ -84,7 +84,7 @@ def test_refused_pushes_leave_nothing_behind_in_the_host(actor):
         guest.call("open")
         guest.call("push_metadata", 20_000, 30_000)  # each over the limit, by another size
 
-        assert len(calls_of(guest).instance._warned) < 10
+        assert len(calls_of(guest).instance.warned) < 10
 
 
 @pytest.mark.parametrize(
