@@ -90,7 +90,12 @@ class Bars:
         zeros = np.zeros(len(actions.branches))
         last = np.array(actions.branches, np.float64) - 1
         low, high = np.array(actions.low), np.array(actions.high)
-        self._entities = _entities(spec)
+        # Of each part of entities: its first feature, the most of them, and the features of each.
+        self._entities = [
+            (columns.start, *part.shape)
+            for part, columns in zip(spec.observations, spec.columns, strict=True)
+            if part.kind == "entities"
+        ]
         self._features = _Scale(*_feature_bounds(spec))
         self._actions = _Scale(np.append(low, zeros), np.append(high, last))
 
@@ -184,13 +189,3 @@ def _feature_bounds(spec: Spec) -> tuple[npt.NDArray[np.float64], npt.NDArray[np
     low = [bound for part in spec.observations for bound in part.low]
     high = [bound for part in spec.observations for bound in part.high]
     return np.array(low, np.float64), np.array(high, np.float64)
-
-
-def _entities(spec: Spec) -> list[tuple[int, int, int]]:
-    """Return (first feature, most, features of each) of the entities of a spec."""
-    ends = np.cumsum([part.size for part in spec.observations]).tolist()
-    return [
-        (end - part.size, part.shape[0], part.shape[1])
-        for end, part in zip(ends, spec.observations, strict=True)
-        if part.kind == "entities"
-    ]

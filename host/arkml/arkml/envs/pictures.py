@@ -39,10 +39,9 @@ class Pictures:
     """
 
     def __init__(self, spec: Spec) -> None:
-        ends = np.cumsum([part.size for part in spec.observations]).tolist()
         self._drawn = [
-            (slice(end - part.size, end), part, _Cells(part))
-            for end, part in zip(ends, spec.observations, strict=True)
+            (columns, part, _Cells(part))
+            for part, columns in zip(spec.observations, spec.columns, strict=True)
             if part.kind in ("image", "grid")
         ]
 

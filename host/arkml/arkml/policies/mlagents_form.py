@@ -155,7 +155,7 @@ class _Form:
     def part(self, field: RowField) -> None:
         """Have an input of observations as sensors of ML-Agents have it."""
         part, shape = field.part, field.shape
-        if field.is_count or part.kind not in ("grid", "image"):
+        if field.kind not in ("grid", "image"):
             self.input(field.name, *shape)
             return
         height, width = shape[:2]

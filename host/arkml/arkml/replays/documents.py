@@ -19,7 +19,6 @@ from arkml.base.terminal import harmless
 from arkml.batches import Floats
 from arkml.errors import Frame, GuestError, InvalidSpec, ReplayDiffers, UsageError
 from arkml.guests.trace_player import ReplayedSubmit
-from arkml.hive.protocol.parts import count_name
 from arkml.hive.protocol.replay_messages import (
     MAX_SHOWN_FRAMES,
     ReplayDocument,
@@ -46,11 +45,11 @@ from arkml.sessions.declarations import (
     SpecLike,
     behaviors_in,
     behaviors_of,
+    bounded_fields,
     bounds_of,
     fitting,
     given_document,
     listed,
-    parts_of,
 )
 
 _MOST_NUMBERS = 500_000  # of all frames: some 6 MB of JSON
@@ -436,17 +435,19 @@ def _declared(
     name: str, declared: BehaviorDeclared, num_features: int, num_actions: int, where: str
 ) -> ShownBehavior:
     """Return the meaning of rows by a declaration that fits them. Raises InvalidSpec."""
-    parts = []
-    for part, one in zip(parts_of(declared.observations), declared.observations, strict=True):
-        if part.kind == "entities":
-            parts.append(ShownPart(count_name(part.name), [1], [0.0], [float(part.shape[0])]))
-        bounds = _bounds(*one.bounds, part.size, where)
-        parts.append(ShownPart(part.name, list(part.shape), *bounds, part.kind, part.categories))
+    parts = [
+        ShownPart(
+            field.name, list(field.shape), _finite(low), _finite(high),
+            field.kind, field.part.categories,
+        )
+        for field, _, low, high in bounded_fields(declared.observations)
+    ]  # fmt: skip
     if not parts:
         open_bounds: list[float | None] = [None] * num_features
         parts = [ShownPart("obs_0", [num_features], open_bounds, open_bounds)]
     actions = declared.actions
-    low, high = _bounds(actions.low, actions.high, actions.continuous_of(num_actions), where)
+    count = actions.continuous_of(num_actions)
+    low, high = map(_finite, bounds_of(actions.low, actions.high, count, where))
     return ShownBehavior(
         "" if name == ANY else name, parts, low, high, list(actions.discrete),
         list(declared.positions or ()),
@@ -469,15 +470,9 @@ def _columns(parts: Sequence[ShownPart], num_actions: int) -> _Columns:
     return _Columns(numbers, images, len(numbers) + num_actions + 4 + -(-pixels // _PIXELS))
 
 
-def _bounds(
-    low: float | list[float], high: float | list[float], size: int, where: str
-) -> tuple[list[float | None], list[float | None]]:
-    """Return lower and upper bounds, None for infinite ones. Raises InvalidSpec."""
-    lowest, highest = (
-        [bound if math.isfinite(bound) else None for bound in side]
-        for side in bounds_of(low, high, size, where)
-    )
-    return lowest, highest
+def _finite(bounds: Sequence[float]) -> list[float | None]:
+    """Return bounds, None for infinite ones."""
+    return [bound if math.isfinite(bound) else None for bound in bounds]
 
 
 def _failure(replay: Replay) -> ShownFailure | None:

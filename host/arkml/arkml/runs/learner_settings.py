@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 from arkml.base.short_reprs import cut_repr
-from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.settings import DECIDED_BY_GUEST, Settings
 
 _LARGEST = 1 << 32
-# Compared with the guest's when a run starts.
-_WIDTHS = ("features", "actions", "branches", "parts")
 
 
 class LearnerSettings(TypedDict, total=False):
@@ -123,4 +121,5 @@ def differences(asked: LearnerSettings, own: Settings) -> list[str]:
 def require_valid(settings: LearnerSettings) -> None:
     """Raise InvalidSettings for values that no run can have, whatever its guest asks for."""
     widest = Settings(1, 1, memory_min_size=1, memory_max_size=_LARGEST)
-    widest.changed({name: value for name, value in settings.items() if name not in _WIDTHS})
+    asked = {n: value for n, value in settings.items() if n not in DECIDED_BY_GUEST}
+    widest.changed(asked)  # the others are compared with the guest's when a run starts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from arkml.errors import InvalidSettings, InvalidSpec, NotTrainable
-from arkml.hive.protocol.parts import Part, are_flat, fields_of
+from arkml.hive.protocol.parts import Part, fields_of, learned_parts
 from arkml.hive.protocol.settings import guest_settings
 from arkml.policies.ports import Parts
 from arkml.sessions.declarations import (
@@ -99,8 +99,7 @@ class DeclaredBranches:
     ) -> tuple[Part, ...]:
         """Return the parts of a behavior's rows, none if all of them are vectors. As `of`."""
         declared = self._declared(name, num_features, num_actions, own)
-        parts = () if declared is None else parts_of(declared.observations)
-        return () if are_flat(parts) else parts
+        return () if declared is None else learned_parts(parts_of(declared.observations))
 
     def _declared(
         self, name: str, num_features: int, num_actions: int, own: object

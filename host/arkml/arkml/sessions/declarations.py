@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSpec
-from arkml.hive.protocol.parts import WHITE, Kind, Part, parts_fault
+from arkml.hive.protocol.parts import WHITE, Kind, Part, RowField, bound_of, fields_of, parts_fault
 from arkml.hive.protocol.settings import MAX_CHOICES
 
 ANY = "*"
@@ -289,6 +289,21 @@ def _require_once(pairs: list[tuple[str, Any]]) -> None:
 def parts_of(declared: Sequence[PartDeclared]) -> tuple[Part, ...]:
     """Return the parts of a row under their names; the third is `obs_2` without one of its own."""
     return tuple(part.part(part.name or f"obs_{place}") for place, part in enumerate(declared))
+
+
+def bounded_fields(
+    declared: Sequence[PartDeclared],
+) -> Iterator[tuple[RowField, PartDeclared, tuple[float, ...], tuple[float, ...]]]:
+    """
+    Yield the fields of rows, each with the declaration of its part and the bounds of its values.
+
+    Raises InvalidSpec.
+    """
+    of = dict(zip(parts_of(declared), declared, strict=True))
+    for field in fields_of(of):
+        one = of[field.part]
+        low, high = (0.0, bound_of(field)) if field.is_count else one.bounds
+        yield field, one, *bounds_of(low, high, field.size, field.name)
 
 
 def _require_parts(declared: Sequence[PartDeclared], where: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from arkml.envs.core.specs import Actions, ObservationPart, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
-from arkml.hive.protocol.parts import count_name
 from arkml.hive.protocol.settings import guest_settings
 from arkml.sessions.declarations import (
     ANY,
@@ -19,11 +18,11 @@ from arkml.sessions.declarations import (
     behavior_of,
     behaviors_in,
     behaviors_of,
+    bounded_fields,
     bounds_of,
     fitting,
     given_document,
     listed,
-    parts_of,
     require_declared,
 )
 
@@ -149,14 +148,11 @@ def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actio
 
 def _parts(declared: BehaviorDeclared) -> tuple[ObservationPart, ...]:
     shown = []
-    for part, one in zip(parts_of(declared.observations), declared.observations, strict=True):
-        if part.kind == "entities":
-            most = float(part.shape[0])
-            shown.append(ObservationPart(count_name(part.name), (1,), (0.0,), (most,)))
-        bounds = bounds_of(*one.bounds, part.size, part.name)
+    for field, one, low, high in bounded_fields(declared.observations):
+        is_goal = one.type == "goal" and not field.is_count
         shown.append(
             ObservationPart(
-                part.name, part.shape, *bounds, one.type == "goal", part.kind, part.categories
+                field.name, field.shape, low, high, is_goal, field.kind, field.part.categories
             )
         )
     return tuple(shown)

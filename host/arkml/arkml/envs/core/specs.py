@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,12 @@ class Spec:
         return Spec((whole,), Actions(num_actions, *ones))
 
     @property
+    def columns(self) -> list[slice]:
+        """The features of each part in a row."""
+        ends = accumulate((part.size for part in self.observations), initial=0)
+        return [slice(*each) for each in pairwise(ends)]
+
+    @property
     def declared(self) -> tuple[Part, ...]:
         """The parts of a row as they are declared: entities have their number in them."""
         following = (*self.observations[1:], None)
@@ -200,13 +207,11 @@ class Spec:
         """
         if len(self.observations) == 1:
             return [self.observations[0].reshape(observations)]
-        ends = np.cumsum([part.size for part in self.observations])[:-1]
-        columns = np.split(observations, ends, axis=1)
         shaped: list[Values] = []
-        for place, part in enumerate(self.observations):
-            values = part.reshape(columns[place])
+        for part, columns in zip(self.observations, self.columns, strict=True):
+            values = part.reshape(observations[:, columns])
             if part.kind == "entities":
-                values = _present(values, columns[place - 1])
+                values = _present(values, observations[:, columns.start - 1, None])
             shaped.append(values)
         return shaped
 

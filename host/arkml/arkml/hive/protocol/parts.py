@@ -24,10 +24,9 @@ _MOST_ENTITIES = 1_024  # attention compares each with all others
 _RANKS = {"entities": (2, "[most, features]"), "image": (3, "[height, width, channels]")}
 _CELLS = "[height, width]"
 
-RESERVED = frozenset(
+_RESERVED = frozenset(
     ("action_masks", "actions", "epsilon", "h_in", "h_out", "raw_actions", "values")
-)
-"""Names that inputs and outputs of a policy have beside its parts."""
+)  # names that inputs and outputs of a policy have beside its parts
 
 PARTS = "parts"
 """The key of the metadata of a policy whose value are its parts as JSON."""
@@ -116,14 +115,14 @@ class RowField(NamedTuple):
         return math.prod(self.shape)
 
     @property
+    def kind(self) -> Kind:
+        """The kind of the part, and "vector" of a number of entities."""
+        return "vector" if self.is_count else self.part.kind
+
+    @property
     def columns(self) -> slice:
         """Its features in a row."""
         return slice(self.start, self.start + self.size)
-
-
-def count_name(name: str) -> str:
-    """Return the name of the number of entities that a part of this name has."""
-    return f"{name}_count"
 
 
 def fields_of(parts: Iterable[Part]) -> list[RowField]:
@@ -131,7 +130,7 @@ def fields_of(parts: Iterable[Part]) -> list[RowField]:
     fields, start = [], 0
     for part in parts:
         if part.kind == "entities":
-            fields.append(RowField(count_name(part.name), (1,), start, part, is_count=True))
+            fields.append(RowField(f"{part.name}_count", (1,), start, part, is_count=True))
             start += 1
         fields.append(RowField(part.name, part.shape, start, part))
         start += part.size
@@ -163,6 +162,11 @@ def bound_of(field: RowField) -> float:
     return max(0.0, field.part.categories - 1.0)
 
 
+def learned_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return what a learner is told of parts: none if all are vectors."""
+    return () if are_flat(parts) else parts
+
+
 def are_flat(parts: Iterable[Part]) -> bool:
     """Return whether all parts are vectors, which a learner takes as the row that they are."""
     return all(part.kind == "vector" for part in parts)
@@ -181,7 +185,7 @@ def parts_fault(parts: Sequence[Part]) -> str:
     names = [field.name for field in fields_of(parts)]
     if len(set(names)) < len(names):
         return "two observations have one name"
-    taken = [name for name in names if name in RESERVED or name.startswith(_INNER)]
+    taken = [name for name in names if name in _RESERVED or name.startswith(_INNER)]
     if taken and not are_flat(parts):
         return f"observation {taken[0]!r} has a name that a policy has for something else"
     return ""

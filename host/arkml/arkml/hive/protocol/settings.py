@@ -29,6 +29,9 @@ MAX_SETTINGS_BYTES = 64 << 10
 MAX_CHOICES = 1 << 16
 """The most choices of all branches together: each has a name in the document of a run."""
 
+DECIDED_BY_GUEST = ("features", "actions", "branches", "parts")
+"""Settings that the guest determines: others may say them again, and not change them."""
+
 _REMOVED = ("rows_per_update", "max_updates_per_row")
 
 _UpTo32Bits = Annotated[int, Meta(ge=1, le=1 << 32)]
@@ -192,15 +195,14 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
                     f"{name} is not used any more: write updates_per_row, the updates for each row"
                     " (8 rows per update are 0.125)"
                 )
-        widths = ("features", "actions", "branches", "parts")
-        for name in widths:
+        for name in DECIDED_BY_GUEST:
             decided, value = getattr(self, name), values.get(name)
             if name in values and (tuple(value) if isinstance(value, list) else value) != decided:
                 shown = list(decided) if isinstance(decided, tuple) else decided
                 raise InvalidSettings(f"{name} is {cut_repr(value)}: the guest says {shown}")
-        known = set(self.__struct_fields__) - {*widths, "max_episode_steps", "other"}
+        known = set(self.__struct_fields__) - {*DECIDED_BY_GUEST, "max_episode_steps", "other"}
         settings = {name: value for name, value in values.items() if name in known}
-        rest = {n: v for n, v in values.items() if n not in known and n not in widths}
+        rest = {n: v for n, v in values.items() if n not in known and n not in DECIDED_BY_GUEST}
         before = self.as_json()
         return Settings.from_json(before | settings | {"other": {**self.other, **rest}})
 

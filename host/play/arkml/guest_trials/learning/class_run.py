@@ -12,7 +12,7 @@ from arkml.errors import ArkmlError, NotTrainable
 from arkml.guest_trials.learning.spans import SpanRow
 from arkml.guest_trials.learning.trial_rows import as_columns
 from arkml.hive.client import HiveClient
-from arkml.hive.protocol.parts import are_flat
+from arkml.hive.protocol.parts import learned_parts
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest
 from arkml.hive.protocol.session_messages import ON_POLICY
 from arkml.hive.protocol.settings import Settings
@@ -52,7 +52,7 @@ def planned_run(
         behavior.num_features,
         behavior.num_actions,
         spec.actions.branches,
-        parts=() if are_flat(spec.declared) else spec.declared,
+        parts=learned_parts(spec.declared),
     )
     if learns and settings.learner in ON_POLICY:
         raise NotTrainable(_off_policy(name, settings.learner))
