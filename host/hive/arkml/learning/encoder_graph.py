@@ -31,15 +31,16 @@ def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -
     Its inputs are the fields of the parts under their names, float32, [N, *shape]. Returns the name
     of the output: float32, [N, encoded_width].
     """
-    plain = []
+    plain = {}
     for field in views.plain:
         flat = graph.node("Flatten", [field.name], axis=1)
-        plain.append(_normalized(graph, field, flat))
-    seen = [_joined(graph, plain)] if plain else []
+        plain[field.start] = _normalized(graph, field, flat)
+    seen = [_joined(graph, list(plain.values()))] if plain else []
     beside = seen[0] if seen else ""
     for field, encoder in zip(views.encoded, encoders, strict=True):
         if isinstance(encoder, EntityEncoder):
-            seen.append(_attended(graph, field, encoder, beside))
+            count = plain[field.start - 1]
+            seen.append(_attended(graph, field, encoder, count, beside))
         else:
             seen.append(_mapped(graph, views, field))
     return _joined(graph, seen)
@@ -126,7 +127,20 @@ def _linear(graph: PolicyGraph, source: str, name: str) -> str:
     return graph.node("Add", [product, graph.weight(f"{name}_bias")])
 
 
-def _attended(graph: PolicyGraph, field: RowField, encoder: EntityEncoder, beside: str) -> str:
+def _attended(
+    graph: PolicyGraph, field: RowField, encoder: EntityEncoder, count: str, beside: str
+) -> str:
+    """
+    Add what is seen of entities, float32, [N, width].
+
+    Args:
+        graph: The graph.
+        field: The entities.
+        encoder: Their encoder.
+        count: The name of their number as a share of the most: float32, [N, 1].
+        beside: The name of the plain features: float32, [N, plain].
+
+    """
     name, (most, _) = _name(field), field.shape
     hidden, heads = len(encoder.asks.bias), heads_of(encoder)
     one = graph.integers("second", [1])
@@ -138,10 +152,7 @@ def _attended(graph: PolicyGraph, field: RowField, encoder: EntityEncoder, besid
     )
     shared = graph.node("Unsqueeze", [shared, one])
     seen = graph.node("Relu", [graph.node("Add", [own, shared])])
-    is_there = graph.node(
-        "Less", [graph.constant(f"{name}_middles", middles(most)), _count(graph, field)]
-    )
-
+    is_there = graph.node("Less", [graph.constant(f"{name}_middles", middles(most)), count])
     by_head = graph.integers(f"{name}_by_head", [0, most, heads, hidden // heads])
     asks, answers, gives = (
         graph.node(
@@ -168,14 +179,8 @@ def _attended(graph: PolicyGraph, field: RowField, encoder: EntityEncoder, besid
     there = graph.node("Cast", [is_there], to=1)
     there = graph.node("Unsqueeze", [there, graph.integers("third", [2])])
     total = graph.node("ReduceSum", [graph.node("Mul", [seen, there]), one], keepdims=0)
-    count = graph.node("ReduceSum", [there, one], keepdims=0)
-    return graph.node("Div", [total, graph.node("Max", [count, graph.constant("one", 1.0)])])
-
-
-def _count(graph: PolicyGraph, field: RowField) -> str:
-    """Add the number of entities that are there, as a share of the most: float32, [N, 1]."""
-    count = next(one for one in fields_of([field.part]) if one.is_count)
-    return _normalized(graph, count._replace(start=field.start - 1), count.name)
+    number = graph.node("ReduceSum", [there, one], keepdims=0)
+    return graph.node("Div", [total, graph.node("Max", [number, graph.constant("one", 1.0)])])
 
 
 def _mapped(graph: PolicyGraph, views: Views, field: RowField) -> str:

@@ -50,6 +50,10 @@ class Convolution(NamedTuple):
     step: int
     filters: int
 
+    def over(self, *sides: int) -> tuple[int, ...]:
+        """Return the sides of what it makes of a map of these sides."""
+        return tuple((side - self.window) // self.step + 1 for side in sides)
+
 
 _CELLS = {
     "small": (Convolution(3, 1, 16),),
@@ -79,12 +83,12 @@ class Views(NamedTuple):
     @property
     def plain(self) -> list[RowField]:
         """The fields that are seen as they are: vectors, and the numbers of entities."""
-        return [f for f in fields_of(self.parts) if f.is_count or f.part.kind == "vector"]
+        return [field for field in fields_of(self.parts) if field.kind == "vector"]
 
     @property
     def encoded(self) -> list[RowField]:
         """The fields that have an encoder."""
-        return [f for f in fields_of(self.parts) if not (f.is_count or f.part.kind == "vector")]
+        return [field for field in fields_of(self.parts) if field.kind != "vector"]
 
 
 PLAIN = Views()
@@ -184,7 +188,7 @@ def convolutions(views: Views, part: Part) -> list[Convolution]:
     for window, step, filters in (_PIXELS if part.kind == "image" else _CELLS)[views.size]:
         side = min(window, height, width)
         one = Convolution(side, min(step, side), filters)
-        height, width = ((length - side) // one.step + 1 for length in (height, width))
+        height, width = one.over(height, width)
         fitted.append(one)
     return fitted
 
@@ -214,10 +218,10 @@ def _forms(views: Views, field: RowField, plain: int, hidden: int) -> list[_Form
         return [first, *(_Form(width, width, gain) for gain in gains)]
     forms, channels = [], field.part.categories or field.shape[2]
     height, width = field.shape[:2]
-    for window, step, filters in convolutions(views, field.part):
-        forms.append(_Form(window * window * channels, filters, HIDDEN_GAIN))
-        height, width = ((length - window) // step + 1 for length in (height, width))
-        channels = filters
+    for one in convolutions(views, field.part):
+        forms.append(_Form(one.window * one.window * channels, one.filters, HIDDEN_GAIN))
+        height, width = one.over(height, width)
+        channels = one.filters
     return [*forms, _Form(height * width * channels, hidden, HIDDEN_GAIN)]
 
 

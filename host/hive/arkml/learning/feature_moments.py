@@ -38,7 +38,7 @@ class FeatureMoments:
         self.is_known: Marks = np.zeros(features, bool)
         self.largest: Doubles = np.ones(features)
         self._columns: list[_Columns] = []
-        plain = [np.arange(features)] if not parts else []
+        plain: list[Places] = []
         for field in fields:
             places = np.arange(features)[field.columns]
             bound = bound_of(field)
@@ -48,7 +48,9 @@ class FeatureMoments:
                 plain.append(places)
             else:
                 self._columns.append(_Columns(places, field.shape[-1], _taker(field)))
-        if plain:
+        if not parts:
+            self._columns = [_Columns(np.arange(features), features, lambda rows: rows)]
+        elif plain:
             each = np.concatenate(plain)
             self._columns.insert(0, _Columns(each, len(each), lambda rows: rows[:, each]))
         self._has_parts = bool(parts)
