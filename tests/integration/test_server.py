@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from tests.integration.command_line import arkml
-from tests.integration.hive_service import FEATURES, Service, request, rows, start_hive
+from tests.integration.hive_service import ACTIONS, FEATURES, Service, request, rows, start_hive
 from tests.unit.shown_replays import document, submit
 from tests.waiting import eventually
 
@@ -22,7 +22,7 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.replay_messages import ReplayReport
-from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, encode
+from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, RowColumns, encode
 from arkml.hive.protocol.segments import read_records, segment_name
 from arkml.server.upgrade import DATA_VERSION
 
@@ -249,6 +249,7 @@ def test_bodies_that_are_no_rows_are_refused_and_change_nothing(service, sid):
     body = encode(rows(10), seq=1)
     wrong_width = rows(10)
     wrong_width.features = wrong_width.features[:, :2].copy()
+    wrong_images = RowColumns.empty(10, FEATURES, ACTIONS, images=1)
     answers = {
         "short": service.send(sid, body[:-8]),
         "long": service.send(sid, body + bytes(8)),
@@ -256,6 +257,7 @@ def test_bodies_that_are_no_rows_are_refused_and_change_nothing(service, sid):
         "magic": service.send(sid, b"XXXX" + body[4:]),
         "checksum": service.send(sid, body[:-1] + b"\x01"),
         "width": service.send(sid, encode(wrong_width, seq=1)),
+        "images": service.send(sid, encode(wrong_images, seq=1)),
         "number": service.send(sid, encode(rows(10), seq=0)),
         "type": service.send(sid, body, "application/json"),
         "nobody": service.send("nobody", body),
@@ -268,6 +270,7 @@ def test_bodies_that_are_no_rows_are_refused_and_change_nothing(service, sid):
         "magic": 422,
         "checksum": 422,
         "width": 422,
+        "images": 422,
         "number": 422,
         "type": 415,
         "nobody": 404,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from arkml.hive.protocol.parts import Part, fields_of
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.encoder_graph import sample_rows
-from arkml.learning.encoders import NUMPY, Views, count_numbers, encoded, encoded_width
+from arkml.learning.encoders import NUMPY, Views, columns_of, count_numbers, encoded, encoded_width
 from arkml.learning.feature_moments import FeatureMoments
 from arkml.learning.networks import mapped
 from arkml.learning.normalizer import Normalizer
@@ -43,10 +43,15 @@ def rows_of(of, count=50, seed=0):
     return sample_rows(Views.of(of), spread.astype(np.float32))
 
 
+def numbers_in(of, count, seed=0):
+    """What of such rows is no image."""
+    return columns_of(Views.of(of), rows_of(of, count, seed))[0]
+
+
 def ppo_of(of):
     """PPO with random biases, and the statistics of some rows."""
     normalizer = Normalizer(of.features, of.parts, active=True)
-    normalizer.observe(rows_of(of, 600), np.zeros(600))
+    normalizer.observe(numbers_in(of, 600), np.zeros(600))
     normalizer.adopt()
     made, random = Ppo(of, normalizer), np.random.default_rng(1)
 
@@ -61,10 +66,12 @@ def ppo_of(of):
 @pytest.mark.parametrize("parts", ROWS.values(), ids=ROWS)
 def test_numpy_and_jax_see_the_same(parts, size):
     of = settings_of(parts, encoder=size)
-    weights, features = first_state(of).weights, np.clip(rows_of(of) / 50, -1, 1)
-    form = RowForm.of(of)
-    ours = encoded(NUMPY, form.views, weights.encoders, features)
-    theirs = encoded(_JAX, form.views, weights.encoders, jnp.asarray(features))
+    weights, form = first_state(of).weights, RowForm.of(of)
+    numbers, images = columns_of(form.views, rows_of(of))
+    features = np.clip(numbers / 50, -1, 1)
+    ours = encoded(NUMPY, form.views, weights.encoders, features, images)
+    bytes_ = jnp.asarray(images.astype(np.uint8))
+    theirs = encoded(_JAX, form.views, weights.encoders, jnp.asarray(features), bytes_)
 
     assert ours.shape == (len(features), encoded_width(of))
     np.testing.assert_allclose(ours, np.asarray(theirs), rtol=1e-4, atol=1e-5)
@@ -118,7 +125,7 @@ def test_a_part_of_any_shape_is_exported(part, beside, size, hidden):
 
 def seen_of(rows):
     of = settings_of((ME, TILES))
-    return encoded(NUMPY, Views.of(of), first_state(of).weights.encoders, rows)
+    return encoded(NUMPY, Views.of(of), first_state(of).weights.encoders, rows, rows[:, :0])
 
 
 def test_the_order_of_entities_means_nothing():
@@ -155,7 +162,8 @@ def test_gradients_are_differences(parts):
     of = settings_of(parts)
     state, form = first_state(of), RowForm.of(of)
     with jax.enable_x64():
-        features = jnp.asarray(np.clip(rows_of(of, 5) / 50, -1, 1), jnp.float64)
+        numbers, images = columns_of(form.views, rows_of(of, 5))
+        features = jnp.asarray(np.clip(numbers / 50, -1, 1), jnp.float64)
         way = np.random.default_rng(2)
         # Off the kinks of a ReLU: biases are zeros at first.
         weights = mapped(
@@ -165,7 +173,8 @@ def test_gradients_are_differences(parts):
 
         def loss(length):
             moved = jax.tree.map(lambda one, other: one + length * other, weights, direction)
-            outputs, values = heads(form, moved, features, lambda _: ())
+            seen = encoded(_JAX, form.views, moved.encoders, features, images)
+            outputs, values = heads(moved, seen, lambda _: ())
             return jnp.sin(outputs).sum() + jnp.sin(values).sum()
 
         found, step = jax.grad(loss)(0.0), 1e-6
@@ -205,23 +214,23 @@ def test_statistics_of_a_grid_are_those_of_its_channels():
 def test_a_normalizer_goes_on_from_what_it_saved(parts):
     of = settings_of(parts)
     made = Normalizer(of.features, parts, active=True)
-    made.observe(rows_of(of, 400), np.arange(400.0))
+    made.observe(numbers_in(of, 400), np.arange(400.0))
     again = Normalizer(of.features, parts, active=True)
     again.restore(made.as_json())
     for one in (made, again):
-        one.observe(rows_of(of, 400, seed=9), np.arange(400.0))
+        one.observe(numbers_in(of, 400, seed=9), np.arange(400.0))
         one.adopt()
 
     np.testing.assert_array_equal(made.current.mean, again.current.mean)
     np.testing.assert_array_equal(made.current.inverse, again.current.inverse)
 
 
-def test_images_and_categories_are_scaled_by_their_bounds_from_the_first_row_on():
+def test_categories_are_scaled_by_their_bounds_from_the_first_row_on():
     parts = (Part("view", (2, 2, 1), "image"), Part("cells", (2, 1), "grid", 4), TILES)
     current = Normalizer(25, parts, active=False).current
 
-    np.testing.assert_allclose(current.inverse[:4], 1 / 255, rtol=1e-6)
-    np.testing.assert_allclose(current.inverse[4:6], 1 / 3)
-    np.testing.assert_allclose(current.inverse[6], 1 / 6)
-    np.testing.assert_array_equal(current.inverse[7:], 1.0)
+    np.testing.assert_allclose(current.inverse[:2], 1 / 3)
+    np.testing.assert_allclose(current.inverse[2], 1 / 6)
+    np.testing.assert_array_equal(current.inverse[3:], 1.0)
+    assert len(current.mean) == 25 - 4, "values of images are no features"
     np.testing.assert_array_equal(current.mean, 0.0)

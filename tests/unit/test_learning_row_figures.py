@@ -31,8 +31,8 @@ from arkml.learning.row_figures import FIGURES_EVERY, HISTOGRAMS_EVERY, MOST_SHA
 VALUES = st.lists(st.floats(-(2.0**127), 2.0**127, width=32), min_size=1, max_size=50)
 
 
-def rows(count, features=3, actions=2, metas=0):
-    made = RowColumns.empty(count, features, actions, metas)
+def rows(count, features=3, actions=2, metas=0, images=0):
+    made = RowColumns.empty(count, features, actions, metas, images=images)
     made.state[:] = EpisodeState.RUNNING
     return made
 
@@ -138,15 +138,18 @@ def test_parts_are_looked_at_by_their_kinds():
         Part("it", (2, 1), "entities"),
         Part("cells", (1, 1), "grid", 3),
     )
-    figures, made = RowFigures(Settings(7, 2, parts=parts, algorithm="ppo")), rows(100, 7)
-    made.features[:] = [1.0, 0.0, 255.0, 2.0, 0.0, 0.0, 2.0]  # all of them are constant
-    made.features[:3, 1] = -1.0, 256.0, 255.5
-    made.features[0, 3], made.features[0, 6] = 3.0, 2.5
-    figures.add(made)
-    points, _ = taken(figures, features=7)
+    figures = RowFigures(Settings(7, 2, parts=parts, algorithm="ppo"))
+    made = rows(100, 7, images=2)
+    made.features[:] = [1.0, 2.0, 0.0, 0.0, 2.0]  # all of them are constant
+    made.features[0, 1], made.features[0, 4] = 3.0, 2.5
+    figures.add(made, outside=3)
+    points, histograms = taken(figures, features=5)
 
     assert points["features/constant"] == 1.0
-    assert points["features/outside"] == 5.0
+    assert points["features/outside"] == 5.0, "two, and those that were clipped before they came"
+    assert [name for name in histograms if name.startswith("features")] == [
+        f"features/{place}" for place in (0, 3, 4, 5, 6)
+    ], "features have the numbers that they have in the row"
 
 
 def test_a_feature_that_changed_once_is_not_constant():

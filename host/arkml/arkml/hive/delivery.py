@@ -70,8 +70,8 @@ class _Body:
     kind: RowKind
     columns: RowColumns
     data: bytes
-    dropped: int
-    non_finite: int
+    lost: tuple[int, int, int]
+    """Rows that were dropped before, those that were not finite, and values that were clipped."""
 
 
 class RowSender(Protocol):
@@ -124,13 +124,14 @@ class Delivery:
         kind, columns = taken
         columns.meta = await self._meta()
         self.seq += 1
-        lost = self._outbox.take_dropped(), self._outbox.take_non_finite()
-        data = self._encoded(kind, columns, *lost)
+        outbox = self._outbox
+        lost = outbox.take_dropped(), outbox.take_non_finite(), outbox.take_outside()
+        data = self._encoded(kind, columns, lost)
         # Views of the copy: the outbox reuses its columns after the next `trim`.
         sent = decode(parse_header(data), memoryview(data)[HEADER_SIZE:], check=False)
         self._is_sending = True
         try:
-            await self._deliver(_Body(self.seq, kind, sent, data, *lost))
+            await self._deliver(_Body(self.seq, kind, sent, data, lost))
         finally:
             self._is_sending = False
         return True
@@ -140,7 +141,8 @@ class Delivery:
         if self._is_sending:  # otherwise rows that were taken may not be copied yet
             self._outbox.trim()
 
-    def _encoded(self, kind: RowKind, columns: RowColumns, dropped: int, non_finite: int) -> bytes:
+    def _encoded(self, kind: RowKind, columns: RowColumns, lost: tuple[int, int, int]) -> bytes:
+        dropped, non_finite, outside = lost
         return encode(
             columns,
             seq=self.seq,
@@ -148,6 +150,7 @@ class Delivery:
             dropped=dropped,
             sent_ns=time.monotonic_ns(),
             non_finite=non_finite,
+            outside=outside,
         )
 
     async def _meta(self) -> npt.NDArray[Any]:
@@ -250,7 +253,7 @@ class Delivery:
         self.settled += len(body.columns)
         self._outbox.release(len(body.columns))
         body.columns = body.columns.take(slice(0))
-        body.data = self._encoded(body.kind, body.columns, body.dropped, body.non_finite)
+        body.data = self._encoded(body.kind, body.columns, body.lost)
         return False
 
     async def _rejoin(self, body: _Body) -> None:
@@ -272,7 +275,7 @@ class Delivery:
         if expected == body.seq:
             return
         body.seq = self.seq = expected
-        body.data = self._encoded(body.kind, body.columns, body.dropped, body.non_finite)
+        body.data = self._encoded(body.kind, body.columns, body.lost)
 
     def _acknowledge(self, body: _Body, reply: RowsReply) -> None:
         columns, ledger = body.columns, self.ledger

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from arkml.hive.protocol.parts import Part
+from arkml.hive.protocol.row_split import RowSplit
 from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, RowColumns, RowKind, payload_size
 from arkml.hive.protocol.runs import BATCH_ROWS, BATCH_SECONDS
 
@@ -92,16 +94,18 @@ class Outbox:
         self._dropped = 0  # by the reader
         self._non_finite = 0  # by the writer
         self._non_finite_taken = 0
+        self._outside = 0  # by the writer
+        self._outside_taken = 0
         self._reported = 0  # of both, those that `take_dropped` has returned
         self._released = 0
-        self._features = features
+        self._split = RowSplit(features)
         self._actions = actions
-        self._rows = max(1, min(rows, _MOST_BYTES // payload_size(1, features, actions, choices)))
+        self._choices = choices
+        self._most = rows, max_bytes
         self._wake = wake
         self._pause = pause
         self._due = 0.0  # time of the next call of `pause`
-        row_bytes = payload_size(1, features, actions, 0)
-        self.max_rows = max(self._rows, max_bytes // row_bytes)
+        self._fit()
         self._open: _Chunk | None = None
         self._begun: int | None = None  # rows before those whose metrics may still come
         self._seen: int | None = None  # `_begun` at the reader's last check
@@ -111,6 +115,19 @@ class Outbox:
         self._free: deque[_Chunk] = deque()
         self._notes: deque[tuple[int, str, float]] = deque(maxlen=_MAX_NOTES)
         self._masks: deque[_Masks] = deque()
+
+    def narrow(self, parts: Sequence[Part]) -> None:
+        """Keep the values of images in bytes, before any row is there. parts: of a row, or none."""
+        self._split = RowSplit(self._split.features, parts)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Set the rows of a body, and the rows that may wait, by their size."""
+        split, (rows, max_bytes) = self._split, self._most
+        widths = split.features, self._actions
+        of_body = payload_size(1, *widths, self._choices, split.images)
+        self._rows = max(1, min(rows, _MOST_BYTES // of_body))
+        self.max_rows = max(self._rows, max_bytes // payload_size(1, *widths, 0, split.images))
 
     @property
     def body_rows(self) -> int:
@@ -180,7 +197,9 @@ class Outbox:
             columns.version[start:end] = version
             columns.reward[start:end] = reward[done:to]
             columns.state[start:end] = state[done:to]
-            columns.features[start:end] = features[done:to]
+            self._outside += self._split.write(
+                features[done:to], columns.features[start:end], columns.images[start:end]
+            )
             columns.action[start:end] = action[done:to]
             self.appended += size
             chunk.filled = end  # after the columns: the reader takes rows up to here (decision 6)
@@ -236,6 +255,11 @@ class Outbox:
         """Return the number of rows with features that are not finite, since the last call."""
         before, self._non_finite_taken = self._non_finite_taken, self._non_finite
         return self._non_finite_taken - before
+
+    def take_outside(self) -> int:
+        """Return the values of images that were clipped to 0 to 255 since the last call."""
+        before, self._outside_taken = self._outside_taken, self._outside
+        return self._outside_taken - before
 
     def take(self, *, partial: bool) -> tuple[RowKind, RowColumns] | None:
         """
@@ -314,7 +338,11 @@ class Outbox:
         try:
             chunk = self._free.popleft()
         except IndexError:
-            chunk = _Chunk(RowColumns.empty(self._rows, self._features, self._actions))
+            split = self._split
+            columns = RowColumns.empty(
+                self._rows, split.features, self._actions, images=split.images
+            )
+            chunk = _Chunk(columns)
         chunk.reset(kind, self.appended)
         self._open = chunk
         self._chunks.append(chunk)

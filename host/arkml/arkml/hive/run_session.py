@@ -161,6 +161,8 @@ class RunSession:
             raise
         if self.sid not in ("", joined.sid):
             log.warning("a session of run %s, unknown to its hive, is joined again", self.run_id)
+        if not self.sid:
+            self.outbox.narrow(joined.parts)
         self.sid, self.index = joined.sid, joined.index
         self.learner, self.is_on_policy = joined.learner, joined.is_on_policy
         self.update(joined)

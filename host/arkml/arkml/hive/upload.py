@@ -78,6 +78,8 @@ class DemonstrationUpload:
             if error.status in GONE:
                 raise RunGone(f"run {self.run_id} is gone: {error}") from error
             raise
+        if not self.sid:
+            self._outbox.narrow(joined.parts)
         self.sid, self.index = joined.sid, joined.index
         self.learner, self.is_on_policy = joined.learner, joined.is_on_policy
         return joined.acked

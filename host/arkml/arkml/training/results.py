@@ -54,7 +54,7 @@ EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 """Metrics of a run: 1 if all rewards were equal, and the features that had one value only."""
 
 OUTSIDE = "features/outside"
-"""Metric of a run: sampled values of images, categories and counts outside of their bounds."""
+"""Metric of a run: values of images, and of sampled categories and counts, beyond their bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +325,8 @@ class TrainingResult:
             found.append(f"{had} had one value only, which tells a policy nothing")
         if count := round(self.metrics.get(OUTSIDE, 0.0)):
             found.append(
-                f"{count:,} of the values that were sampled of images, categories and numbers of"
-                " entities were outside of their bounds, and were clipped"
+                f"{count:,} values of images, or of the categories and numbers of entities that"
+                " were sampled, were outside of their bounds, and were clipped"
             )
         return tuple(found)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import WHITE, RowField, fields_of
+from arkml.hive.protocol.parts import WHITE, RowField, fields_of, images_of, numbers_of
 from arkml.learning.encoders import (
     ABSENT,
     EntityEncoder,
@@ -49,7 +51,7 @@ def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -
 def encoder_tensors(views: Views, encoders: Sequence[object], scaling: Scaling) -> Tensors:
     """Return the weights that `add_encoders` reads, with the scaling of each field."""
     tensors: Tensors = {}
-    for field in fields_of(views.parts):
+    for field in fields_of(numbers_of(views.parts)):
         per = field.size if field in views.plain else field.shape[-1]
         if not field.part.categories or field in views.plain:
             columns = slice(field.start, field.start + per)
@@ -84,35 +86,46 @@ def split_rows(views: Views, observations: Floats) -> dict[str, Floats]:
     }
 
 
-def sample_rows(views: Views, observations: Floats) -> Floats:
+def sample_rows(views: Views, numbers: Floats) -> Floats:
     """
-    Return observations, float32, [n, F], whose numbers fit the kinds of their parts.
+    Return observations, float32, [n, F], whose values fit the kinds of their parts.
 
-    Counts of entities go from none to all; categories and values of images are in their bounds.
+    Counts of entities go from none to all, and categories are in their bounds; images are drawn.
+    numbers: float32, [n, numbers], to be taken otherwise.
     """
-    rows = observations.copy()
+    width = sum(part.width for part in images_of(views.parts))
+    drawn = np.random.default_rng(3).integers(0, int(WHITE) + 1, (len(numbers), width))
+    parts: list[npt.NDArray[Any]] = []
+    start = image = 0
     for field in fields_of(views.parts):
-        values = rows[:, field.columns]
+        if field.kind == "image":
+            parts.append(drawn[:, image : image + field.size])
+            image += field.size
+            continue
+        values: npt.NDArray[Any] = numbers[:, start : start + field.size]
+        start += field.size
         if field.is_count:
-            values[:, 0] = np.linspace(0, field.part.shape[0], len(rows)).round()
+            values = np.linspace(0, field.part.shape[0], len(numbers)).round()[:, None]
         elif field.part.categories:
-            values[...] = np.abs(values * 1e3).round() % field.part.categories
-        elif field.part.kind == "image":
-            values[...] = np.abs(values).round() % (WHITE + 1)
-    return rows
+            values = np.abs(values * 1e3).round() % field.part.categories
+        parts.append(values)
+    return np.concatenate(parts, 1, dtype=np.float32) if parts else numbers
 
 
 def _name(field: RowField) -> str:
     """Return what the names of the weights of a field begin with."""
-    return f"from_{field.start}"
+    return f"{'image' if field.kind == 'image' else 'from'}_{field.start}"
 
 
 def _normalized(graph: PolicyGraph, field: RowField, values: str) -> str:
     """Add the normalization of the last dimension of values."""
-    name = _name(field)
-    shifted = graph.node("Sub", [values, graph.weight(f"{name}_mean")])
-    scaled = graph.node("Mul", [shifted, graph.weight(f"{name}_inverse")])
-    low, high = (0.0, 1.0) if field.part.kind == "image" else (-CLIP, CLIP)
+    name, (low, high) = _name(field), (-CLIP, CLIP)
+    if field.kind == "image":
+        scaled = graph.node("Mul", [values, graph.constant("of_white", 1.0 / WHITE)])
+        low, high = 0.0, 1.0
+    else:
+        shifted = graph.node("Sub", [values, graph.weight(f"{name}_mean")])
+        scaled = graph.node("Mul", [shifted, graph.weight(f"{name}_inverse")])
     bounds = [graph.constant(f"low_{low:g}", low), graph.constant(f"high_{high:g}", high)]
     return graph.node("Clip", [scaled, *bounds])
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import Part, RowField, fields_of
+from arkml.hive.protocol.parts import WHITE, Part, RowField, fields_of, images_of, numbers_of
+from arkml.hive.protocol.row_split import RowSplit
 from arkml.hive.protocol.settings import EncoderSize, Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.networks import HIDDEN_GAIN, orthogonal_network
@@ -81,14 +82,19 @@ class Views(NamedTuple):
         return cls(settings.parts, settings.encoder)
 
     @property
+    def fields(self) -> list[RowField]:
+        """All fields, each with its place in its column: those of images have one of their own."""
+        return [*fields_of(numbers_of(self.parts)), *fields_of(images_of(self.parts))]
+
+    @property
     def plain(self) -> list[RowField]:
         """The fields that are seen as they are: vectors, and the numbers of entities."""
-        return [field for field in fields_of(self.parts) if field.kind == "vector"]
+        return [field for field in self.fields if field.kind == "vector"]
 
     @property
     def encoded(self) -> list[RowField]:
-        """The fields that have an encoder."""
-        return [field for field in fields_of(self.parts) if field.kind != "vector"]
+        """The fields that have an encoder, those of images last."""
+        return [field for field in self.fields if field.kind != "vector"]
 
 
 PLAIN = Views()
@@ -125,7 +131,7 @@ class MapEncoder(NamedTuple):
 
 
 def make_encoders(random: np.random.Generator, settings: Settings) -> list[Any]:
-    """Return the encoders of a run, in the order of its parts; none for plain rows."""
+    """Return the encoders of a run, in the order of `Views.encoded`; none for plain rows."""
     made: list[Any] = []
     for field, forms in _all_forms(settings):
         layers = [
@@ -154,7 +160,15 @@ def encoded_width(settings: Settings) -> int:
     return plain + sum(forms[-1].outputs for _, forms in _all_forms(settings))
 
 
-def encoded(arrays: Arrays, views: Views, encoders: Sequence[Any], features: Any) -> Any:
+def columns_of(views: Views, observations: Floats) -> tuple[Floats, Floats]:
+    """Return numbers and images, float32, of observations: float32, [n, F]."""
+    split = RowSplit(observations.shape[1], views.parts)
+    return split.numbers_of(observations), split.images_of(observations)
+
+
+def encoded(
+    arrays: Arrays, views: Views, encoders: Sequence[Any], features: Any, images: Any
+) -> Any:
     """
     Return what networks see of rows: float32, [n, encoded_width].
 
@@ -162,7 +176,8 @@ def encoded(arrays: Arrays, views: Views, encoders: Sequence[Any], features: Any
         arrays: The library of the arrays.
         views: The parts of a row.
         encoders: The result of `make_encoders`, trained or not.
-        features: Normalized: float32, [n, F].
+        features: Normalized, without those of images: float32, [n, F].
+        images: From 0 to 255: of any type, [n, B].
 
     """
     if not views.parts:
@@ -172,7 +187,8 @@ def encoded(arrays: Arrays, views: Views, encoders: Sequence[Any], features: Any
     beside = xp.concatenate(plain, -1) if plain else features[:, :0]
     seen = [beside]
     for field, encoder in zip(views.encoded, encoders, strict=True):
-        values = features[:, field.columns].reshape(-1, *field.shape)
+        column = images if field.kind == "image" else features
+        values = column[:, field.columns].reshape(-1, *field.shape)
         if field.part.kind == "entities":
             count = features[:, field.start - 1]
             seen.append(_attended(xp, encoder, values, count, beside))
@@ -274,7 +290,7 @@ def _mapped(arrays: Arrays, views: Views, part: Part, encoder: MapEncoder, value
         cells = xp.round(values * np.float32(part.categories - 1))
         values = (cells[..., None] == numbers).astype(values.dtype)
     elif part.kind == "image":
-        values = xp.clip(values, 0.0, 1.0)
+        values = xp.clip(values.astype(np.float32) * np.float32(1.0 / WHITE), 0.0, 1.0)
     for (window, step, _), layer in zip(
         convolutions(views, part), encoder.convolutions, strict=True
     ):

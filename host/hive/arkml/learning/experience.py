@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.rows import RowKind
+from arkml.hive.protocol.row_split import RowSplit
+from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import RowStore
@@ -33,6 +35,7 @@ class Experience:
         self.policy_lag = PolicyLag()
         self.figures = RowFigures(settings)
         self._settings = settings
+        self._split = RowSplit(settings.features, settings.parts)
         self._counted = 0
         self._new_rows = 0
 
@@ -74,6 +77,9 @@ class Experience:
                 f"rows have {widths[0]} features and {widths[1]} actions,"
                 f" the run has {self._settings.features} and {self._settings.actions}"
             )
+        if header.images != self._split.images:
+            columns, outside = self._narrowed(columns)
+            header = replace(header, outside=header.outside + outside)
         if header.dropped:
             self.buffer.cut(record.session)
         added = self.buffer.add(record.session, header.kind, columns)
@@ -85,4 +91,18 @@ class Experience:
         self.statistics.count(record, added.episodes)
         if header.kind == RowKind.TRAINING:
             self.policy_lag.count(columns.version, time.monotonic())
-            self.figures.add(columns)
+            self.figures.add(columns, header.outside)
+
+    def _narrowed(self, columns: RowColumns) -> tuple[RowColumns, int]:
+        """
+        Return rows with the bytes of their images, and how many values were clipped.
+
+        Senders that know nothing of the parts, such as those of demonstrations, send numbers.
+        """
+        if columns.images.size:
+            raise ProtocolError(
+                f"rows have images of {columns.images.shape[1]} values, the run has"
+                f" {self._split.images}"
+            )
+        features, images, outside = self._split.split(columns.features)
+        return replace(columns, features=features, images=images), outside

@@ -25,7 +25,7 @@ class FeatureMoments:
     Mean and deviation of each feature of a row.
 
     A feature of entities has those of all entities that were there, and a channel of a grid those
-    of all cells. Counts, categories and images are known by their bounds, and not looked at.
+    of all cells. Counts and categories are known by their bounds, and not looked at.
 
     Attributes:
         is_known: Which features have known bounds: bool, [F].

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import Part
+from arkml.hive.protocol.parts import Part, numbers_of
+from arkml.hive.protocol.row_split import RowSplit
 from arkml.learning.feature_moments import FeatureMoments
 from arkml.learning.robust_moments import RESOLUTION, REWARD_REACH, RobustMoments, columns_of
 
@@ -99,12 +100,13 @@ class Normalizer:
 
     `current` is the scaling that the policy and the updates use; only `adopt` changes it. It begins
     as the identity, with bounded rewards; without `active` it stays that, and rewards unbounded.
-    Features whose bounds a kind of part tells, such as the values of an image, are divided by these
-    from the beginning.
+    Features whose bounds a kind of part tells, such as categories, are divided by these from the
+    beginning. Values of images are no features here: their encoder knows their bounds.
     """
 
     def __init__(self, features: int, parts: Sequence[Part] = (), *, active: bool) -> None:
-        self._features = FeatureMoments(features, parts)
+        features = RowSplit(features, parts).numbers
+        self._features = FeatureMoments(features, numbers_of(parts))
         inverse = np.where(self._features.is_known, 1.0 / self._features.largest, 1.0)
         self.current = Scaling(np.zeros(features, np.float32), inverse.astype(np.float32))
         if active:
@@ -116,7 +118,8 @@ class Normalizer:
         """
         Add rows to the statistics.
 
-        features: float32, [n, F]. returns: float64, [m], discounted rewards so far.
+        features: float32, [n, F], without those of images. returns: float64, [m], discounted
+        rewards so far.
         """
         if not self._active:
             return

@@ -20,7 +20,7 @@ from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.encoder_graph import add_encoders, encoder_tensors, sample_rows, split_rows
-from arkml.learning.encoders import NUMPY, PLAIN, Views, encoded
+from arkml.learning.encoders import NUMPY, PLAIN, Views, columns_of, encoded
 from arkml.learning.networks import RecurrentUnit, answer, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import (
@@ -250,8 +250,9 @@ class PpoWeights:
 
     def _seen(self, observations: Floats) -> Floats:
         """Return what the networks take of observations, float32, [n, F]: float32, [n, inputs]."""
-        scaled = self.scaling.features(observations)
-        seen: Floats = encoded(NUMPY, self.views, self.encoders, scaled)
+        features, images = columns_of(self.views, observations)
+        scaled = self.scaling.features(features)
+        seen: Floats = encoded(NUMPY, self.views, self.encoders, scaled, images)
         return seen
 
     def _magnitude(self, network: Sequence[Layer], inputs: Floats) -> float:
@@ -269,6 +270,13 @@ class Actor(NamedTuple):
 
     weights: Weights
     scaling: Scaling
+
+
+class Sight(NamedTuple):
+    """What networks see of n rows: normalized features, float32, [n, F], and images, uint8."""
+
+    features: Floats
+    images: npt.NDArray[np.uint8]
 
 
 class Ppo(CompiledAlgorithm):
@@ -405,7 +413,8 @@ class Ppo(CompiledAlgorithm):
         }
 
     def _continue(self, saved: SavedPpo, facts: Mapping[str, Any]) -> None:
-        features, bound = self._settings.features, self._normalizer.current.reward_bound
+        current = self._normalizer.current
+        features, bound = len(current.mean), current.reward_bound
         newest, before = (
             {
                 int(version): Actor(weights, Scaling.from_json(scaling, features, bound))
@@ -472,12 +481,12 @@ class Ppo(CompiledAlgorithm):
         rows = _empty_rows(settings, self.buffer.most)
         arguments = (state, rows, minibatches, np.int32(0), np.int32(1), rates_of(settings, 0))
         chunk = _empty_rows(settings, self._chunk)
-        taken = (chunk.features, chunk.actions, chunk.allowed, chunk.memories)
-        evaluated = (state.weights, *taken)
+        views = chunk.features, chunk.images
+        evaluated = (state.weights, *views, chunk.actions, chunk.allowed, chunk.memories)
         form, wide = RowForm.of(settings), self._is_wide
         return (
             self.compiled(partial(_load, "evaluate", form), *evaluated, wide=wide),
-            self.compiled(partial(_load, "take_in", form), *evaluated[:2], wide=wide)
+            self.compiled(partial(_load, "take_in", form), state.weights, *views, wide=wide)
             if settings.memory
             else None,
             self.compiled(partial(_load, "make_updates", form), *arguments, wide=wide),
@@ -545,27 +554,26 @@ class Ppo(CompiledAlgorithm):
         settings, scaling = self._settings, self._normalizer.current
         gamma = self.buffer.gamma
         count = len(rollout.following)
-        features = scaling.features(rollout.features)
+        seen = Sight(scaling.features(rollout.features), rollout.images)
         present = Actor(self._weights, scaling)
-        others = {}  # the rows of other policies, and their features as these took them
+        others = {}  # the rows of other policies, and what these saw
         for version in np.unique(rollout.versions).tolist():
             actor = self._actors[version]
             if actor.weights is present.weights and actor.scaling is present.scaling:
                 continue
             acted = np.flatnonzero(rollout.versions == version)
-            others[version] = acted, actor.scaling.features(rollout.features[acted])
+            features = actor.scaling.features(rollout.features[acted])
+            others[version] = acted, Sight(features, rollout.images[acted])
         memories, chains = rollout.memories, None
         if settings.memory:
-            chains = Chains.of(rollout.following, len(features))
-            memories = self._recall(chains, features, memories, present, others)
+            chains = Chains.of(rollout.following, len(seen.features))
+            memories = self._recall(chains, seen, memories, present, others)
             self.buffer.remember(memories[count:])
-        log_probs, values = self._score(
-            present, features, rollout.actions, rollout.allowed, memories
-        )
-        for version, (acted, scaled) in others.items():
+        log_probs, values = self._score(present, seen, rollout.actions, rollout.allowed, memories)
+        for version, (acted, theirs) in others.items():
             log_probs[acted], _ = self._score(
                 self._actors[version],
-                scaled,
+                theirs,
                 rollout.actions[acted],
                 rollout.allowed[acted],
                 memories[acted],
@@ -581,7 +589,8 @@ class Ppo(CompiledAlgorithm):
         variance = float(returns.var())
         explained = 1.0 - float(advantages.var()) / variance if variance > 0.0 else None
         rows = RolloutRows(
-            features[:count],
+            seen.features[:count],
+            seen.images[:count],
             rollout.actions,
             rollout.allowed,
             chooses,
@@ -600,55 +609,58 @@ class Ppo(CompiledAlgorithm):
     def _recall(
         self,
         chains: Chains,
-        features: Floats,
+        seen: Sight,
         first: Floats,
         present: Actor,
-        others: Mapping[int, tuple[Places, Floats]],
+        others: Mapping[int, tuple[Places, Sight]],
     ) -> Floats:
         """
         Return what each agent remembered before each row: float32, [n, memory].
 
         Args:
             chains: The chains of the rows.
-            features: Normalized for the present policy: float32, [n, F].
+            seen: The rows, normalized for the present policy.
             first: What agents remembered where their chains begin: float32, [n, memory].
             present: The policy of all rows but those of `others`.
-            others: The rows of other policies by version, and their features.
+            others: The rows of other policies by version, and what these saw.
 
         """
-        intake = self._take_in(present, features)
-        for version, (acted, scaled) in others.items():
-            other = self._take_in(self._actors[version], scaled)
+        intake = self._take_in(present, seen)
+        for version, (acted, theirs) in others.items():
+            other = self._take_in(self._actors[version], theirs)
             for column, part in zip(intake, other, strict=True):
                 column[acted] = part
         return chains.recalled(intake, first)
 
-    def _take_in(self, actor: Actor, features: Floats) -> Intake:
-        """Return what rows do to memories. features: float32, [n, F], normalized for the actor."""
-        shape = (len(features), self._settings.memory // 2)
+    def _take_in(self, actor: Actor, seen: Sight) -> Intake:
+        """Return what rows, normalized for the actor, do to memories."""
+        rows = len(seen.features)
+        shape = (rows, self._settings.memory // 2)
         intake = Intake(*(np.empty(shape, np.float32) for _ in Intake._fields))
-        for part in chunks(len(features), self._chunk):
-            rows = features[part]
-            outcome = self._gates(actor.weights, _padded(rows, self._chunk))
+        for part in chunks(rows, self._chunk):
+            views = (_padded(column[part], self._chunk) for column in seen)
+            outcome = self._gates(actor.weights, *views)
             self.at_work()
             for column, each in zip(intake, outcome, strict=True):
-                column[part] = np.asarray(each)[: len(rows)]
+                taken = column[part]
+                taken[...] = np.asarray(each)[: len(taken)]
         return intake
 
     def _score(
-        self, actor: Actor, features: Floats, actions: Floats, allowed: Marks, memories: Floats
+        self, actor: Actor, seen: Sight, actions: Floats, allowed: Marks, memories: Floats
     ) -> tuple[Doubles, Doubles]:
         """
         Return log-probabilities and values: float64, [n] both.
 
-        features: float32, [n, F], normalized. memories: float32, [n, memory]. `actions` and
+        seen: the rows, normalized for the actor. memories: float32, [n, memory]. `actions` and
         `allowed` may have fewer rows; the remaining log-probabilities are meaningless.
         """
-        log_probs, values = np.empty(len(features)), np.empty(len(features))
-        for part in chunks(len(features), self._chunk):
-            count = len(features[part])
+        rows = len(seen.features)
+        log_probs, values = np.empty(rows), np.empty(rows)
+        for part in chunks(rows, self._chunk):
+            count = len(log_probs[part])
             columns: Iterable[npt.NDArray[Any]] = (
-                column[part] for column in (features, actions, allowed, memories)
+                column[part] for column in (*seen, actions, allowed, memories)
             )
             if count < self._chunk or len(actions) < part.stop:
                 columns = (_padded(column, self._chunk) for column in columns)
@@ -701,7 +713,8 @@ def _load(name: str, form: RowForm) -> Any:
 def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
     zeros = partial(np.zeros, dtype=np.float32)
     return RolloutRows(
-        zeros((rows, settings.features)),
+        zeros((rows, settings.features - settings.images)),
+        np.zeros((rows, settings.images), np.uint8),
         zeros((rows, settings.actions)),
         np.zeros((rows, sum(settings.branches)), bool),
         np.zeros(rows, bool),

@@ -76,7 +76,8 @@ class RolloutRows(NamedTuple):
     Rows of a rollout, padded to a fixed number.
 
     Attributes:
-        features: float32, [rows, F], normalized.
+        features: float32, [rows, F], normalized, without those of images.
+        images: uint8, [rows, B].
         actions: float32, [rows, A], continuous ones unclipped, then the indices of choices.
         allowed: bool, [rows, choices].
         chooses: bool, [rows], True where the agent could act in several ways.
@@ -89,6 +90,7 @@ class RolloutRows(NamedTuple):
     """
 
     features: Any
+    images: Any
     actions: Any
     allowed: Any
     chooses: Any

@@ -86,25 +86,27 @@ def evaluate(
     form: RowForm,
     weights: Weights,
     features: Any,
+    images: Any,
     actions: Any,
     allowed: Any,
     memories: Any,
 ) -> tuple[Any, Any]:
     """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
+    seen = encoded(_JAX, form.views, weights.encoders, features, images)
     outputs, values = heads(
-        form, weights, features, lambda intake: intake.following(*jnp.split(memories, 2, -1))
+        weights, seen, lambda intake: intake.following(*jnp.split(memories, 2, -1))
     )
     log_probs, _ = score(form.branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
 
 
-def take_in(form: RowForm, weights: Weights, features: Any) -> Intake:
+def take_in(form: RowForm, weights: Weights, features: Any, images: Any) -> Intake:
     """
     Return what each row does to memories, whatever is remembered.
 
     Rows of any version are computed beside others thus.
     """
-    return _intake(weights.memory, encoded(_JAX, form.views, weights.encoders, features))
+    return _intake(weights.memory, encoded(_JAX, form.views, weights.encoders, features, images))
 
 
 def make_updates(
@@ -181,7 +183,8 @@ def losses_of(
     def mean(values: Any, of: Any = choosing) -> Any:
         return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
-    outputs, values = heads(form, weights, rows.features, partial(_in_sequences, rows))
+    seen = encoded(_JAX, form.views, weights.encoders, rows.features, rows.images)
+    outputs, values = heads(weights, seen, partial(_in_sequences, rows))
     log_probs, entropies = score(
         form.branches, weights.log_std, outputs, rows.actions, rows.allowed
     )
@@ -200,17 +203,14 @@ def losses_of(
     )
 
 
-def heads(
-    form: RowForm, weights: Weights, features: Any, remember: Callable[[Intake], Any]
-) -> tuple[Any, Any]:
+def heads(weights: Weights, seen: Any, remember: Callable[[Intake], Any]) -> tuple[Any, Any]:
     """
-    Return the outputs of the actor, [n, outputs], and values, [n].
+    Return the outputs of the actor, [n, outputs], and values, [n], by what networks see of rows.
 
     Where there is memory, `remember` returns the real and the imaginary parts of what is remembered
     after each row, [n, memory / 2], by what rows do to memories.
     """
     networks = (weights.actor, weights.critic)
-    seen = encoded(_JAX, form.views, weights.encoders, features)
     if not weights.memory:
         outputs, values = (forward(network, seen) for network in networks)
     else:

@@ -39,7 +39,8 @@ class Rollout(NamedTuple):
     The n rows of an update, and m rows that follow on their chains and are not among them.
 
     Attributes:
-        features: float32, [n + m, F].
+        features: float32, [n + m, F], without those of images.
+        images: uint8, [n + m, B].
         actions: float32, [n, A].
         allowed: The allowed choices of all branches, side by side: bool, [n, choices].
         versions: The versions of the policies that acted: uint32, [n].
@@ -53,6 +54,7 @@ class Rollout(NamedTuple):
     """
 
     features: Floats
+    images: npt.NDArray[np.uint8]
     actions: Floats
     allowed: Marks
     versions: npt.NDArray[np.uint32]
@@ -209,15 +211,17 @@ class RolloutBuffer:
         is_end = following < 0
         following[is_end] = len(places) + np.arange(is_end.sum())
         terminal = held["state"][after] == EpisodeState.TERMINAL
+        ends = after[is_end]
         return Rollout(
-            np.concatenate([rows["features"], held["features"][after[is_end]]]),
+            np.concatenate([rows["features"], held["features"][ends]]),
+            np.concatenate([rows["images"], held["images"][ends]]),
             rows["action"].copy(),
             rows["allowed"].copy(),
             rows["version"].copy(),
             following,
             np.clip(held["reward"][after], *self._chains.reward_bounds),
             terminal & self.settings.use_terminal_masking,
-            np.concatenate([rows["memory"], held["memory"][after[is_end]]]),
+            np.concatenate([rows["memory"], held["memory"][ends]]),
         )
 
     def remember(self, memories: Floats) -> None:
@@ -339,6 +343,7 @@ class RolloutBuffer:
         added = self._room[self.held : self.held + len(numbers)]
         added["number"] = numbers
         added["features"] = columns.features
+        added["images"] = columns.images
         added["action"] = columns.action
         added["allowed"] = self._allowed(columns)
         added["reward"] = columns.reward
@@ -392,7 +397,8 @@ def _row(settings: Settings) -> np.dtype[Any]:
             ("session", np.uint32),
             ("version", np.uint32),
             ("reward", np.float32),
-            ("features", np.float32, (settings.features,)),
+            ("features", np.float32, (settings.features - settings.images,)),
+            ("images", np.uint8, (settings.images,)),
             ("action", np.float32, (settings.actions,)),
             ("allowed", np.bool_, (sum(settings.branches),)),
             ("memory", np.float32, (settings.memory,)),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, bins_of
-from arkml.hive.protocol.parts import bound_of, fields_of
+from arkml.hive.protocol.parts import bound_of, fields_of, numbers_of
 from arkml.hive.protocol.rows import NO_ROW, RowColumns
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import CLIP, Scaling
@@ -46,26 +46,29 @@ class RowFigures:
 
     A sample is bounded, however many rows there are and however wide they are. Choices count
     only where an agent acted, and a feature is constant if it was so in all samples. Rewards are
-    looked at in all rows but the first of each episode, to which no action led. Values of images,
-    categories and numbers of entities that are outside of their bounds are counted.
+    looked at in all rows but the first of each episode, to which no action led. Categories and
+    numbers of entities that are outside of their bounds are counted, and values of images that
+    were clipped before they came. Images are not looked at otherwise.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        width = settings.features + settings.actions
+        features = settings.features - settings.images
+        width = features + settings.actions
         self._most = min(_SAMPLE_ROWS, max(_LEAST_ROWS, _SAMPLE_NUMBERS // width))
         self._choices = sum(settings.branches)
-        self._low = np.full(settings.features, np.inf, np.float32)
-        self._high = np.full(settings.features, -np.inf, np.float32)
+        self._low = np.full(features, np.inf, np.float32)
+        self._high = np.full(features, -np.inf, np.float32)
         self._rewards: tuple[float, float] | None = None  # the least and the greatest
         self._figures_at = self._histograms_at = _NEVER
-        fields = fields_of(settings.parts)
+        fields = fields_of(numbers_of(settings.parts))
         self._bounded = [(field.columns, bound) for field in fields if (bound := bound_of(field))]
         # A value that is the same in all rows says nothing of others that mean the same.
-        self._means_own = np.ones(settings.features, bool)
+        self._means_own = np.ones(features, bool)
         for field in fields:
             self._means_own[field.columns] = field.part.kind == "vector"
         self._outside = 0
+        self._numbers = _numbers(settings)
         self._clear()
 
     @property
@@ -73,8 +76,13 @@ class RowFigures:
         """Rows in the sample."""
         return self._rows
 
-    def add(self, columns: RowColumns) -> None:
-        """Add rows to the sample, unless it is complete. Copies the columns that it keeps."""
+    def add(self, columns: RowColumns, outside: int = 0) -> None:
+        """
+        Add rows to the sample, unless it is complete. Copies the columns that it keeps.
+
+        `outside` is the number of values of images that were clipped.
+        """
+        self._outside += outside
         self._add_rewards(columns.reward[columns.state != EpisodeState.INITIAL])
         wanted = min(self._most - self._rows, _BODY_ROWS, len(columns))
         if wanted <= 0:
@@ -136,7 +144,7 @@ class RowFigures:
     def _of_features(self, clipped: npt.NDArray[np.float64]) -> Iterator[Point]:
         yield "features/constant", float(((self._low == self._high) & self._means_own).sum())
         yield "features/clipped", float((clipped > _CLIPPED).sum())
-        if self._bounded:
+        if self._bounded or self._settings.images:
             yield "features/outside", float(self._outside)
 
     def _of_actions(self, actions: Floats) -> Iterator[Point]:
@@ -180,4 +188,13 @@ class RowFigures:
             values = features[:, number]
             low, high = float(values.min()), float(values.max())
             share = float(clipped[number])
-            yield Histogram(f"features/{number}", bins_of(values), low, high, share)
+            name = f"features/{self._numbers[number]}"
+            yield Histogram(name, bins_of(values), low, high, share)
+
+
+def _numbers(settings: Settings) -> list[int]:
+    """Return the place in a row of each feature that is no value of an image."""
+    places = np.ones(settings.features, bool)
+    for field in fields_of(settings.parts):
+        places[field.columns] = field.part.kind != "image"
+    return np.flatnonzero(places).tolist()

@@ -123,6 +123,13 @@ class Document:
                 status,
             )
 
+    def check_images(self, images: int) -> None:
+        """Raise HiveRefused if rows have other bytes than the images of the run; none is fine."""
+        if images not in (0, own := self.request.settings.images):
+            raise HiveRefused(
+                f"run {self.id} has images of {own} values, and rows have {images} bytes", 422
+            )
+
     def check_branches(self, branches: Sequence[int]) -> None:
         """Raise HiveRefused if the run has other branches of actions."""
         own = self.request.settings.branches

@@ -73,6 +73,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
         dropped=header.dropped,
         sent_ns=header.sent_ns,
         non_finite=header.non_finite + int(faults["not finite"].sum()),
+        outside=header.outside,
     )
     numbers = np.flatnonzero(refused)
     reasons = [

@@ -41,6 +41,7 @@ async def _joined(run: Run, request: JoinRequest, *, is_worker: bool) -> Joined:
         learner=learner,
         is_on_policy=learner in ON_POLICY,
         rejoin=rejoined,
+        parts=run.document.request.settings.parts,
         **asdict(run.session_state(session)),
     )
 

@@ -154,12 +154,20 @@ def parts_of_text(text: str) -> tuple[Part, ...]:
 
 
 def bound_of(field: RowField) -> float:
-    """Return the largest value of a field whose kind tells it, 0 for others; the least is 0."""
+    """Return the largest value of numbers that are counted, 0 for others; the least is 0."""
     if field.is_count:
         return float(field.part.shape[0])
-    if field.part.kind == "image":
-        return WHITE
     return max(0.0, field.part.categories - 1.0)
+
+
+def numbers_of(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts of a row that are numbers: all but images."""
+    return tuple(part for part in parts if part.kind != "image")
+
+
+def images_of(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the images of a row."""
+    return tuple(part for part in parts if part.kind == "image")
 
 
 def learned_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -22,7 +22,7 @@ MAX_ROWS = 65_536
 MAX_BODY = 32 << 20
 MAX_WIDTH = 1 << 16
 
-_HEADER = struct.Struct("<4sHHQIIIIIIQQI4x")
+_HEADER = struct.Struct("<4sHHQIIIIIIIIQII")
 HEADER_SIZE = _HEADER.size
 
 GUEST_SHIFT = 48
@@ -53,7 +53,7 @@ class Header:
     Attributes:
         seq: Number of the body in its session, from 1.
         rows: Number of rows.
-        features: Number of features of a row.
+        features: Number of features of a row, those of images among them.
         actions: Number of actions of a row.
         kind: Use of the rows.
         metas: Number of metrics.
@@ -63,6 +63,8 @@ class Header:
         sent_ns: The sender's monotonic clock, in nanoseconds.
         non_finite: Rows that were left out before this body because a number in them was not
             finite.
+        images: Number of features of a row that are bytes.
+        outside: Values of images that were outside of 0 to 255 before this body, and clipped.
 
     """
 
@@ -77,6 +79,8 @@ class Header:
     payload: int = 0
     sent_ns: int = 0
     non_finite: int = 0
+    images: int = 0
+    outside: int = 0
 
 
 @dataclass(slots=True)
@@ -90,7 +94,8 @@ class RowColumns:
         version: uint32, [n]: the policy version that acted.
         reward: float32, [n], led to this row.
         state: uint8, [n], the numbers of EpisodeState.
-        features: float32, [n, F].
+        features: float32, [n, F], without those that are bytes.
+        images: uint8, [n, B], the values of all images, side by side.
         action: float32, [n, A], chosen at this row, zero if the episode ended.
         meta: META, [m], each with the index of its row among these, or NO_ROW.
 
@@ -102,6 +107,7 @@ class RowColumns:
     reward: Floats
     state: npt.NDArray[np.uint8]
     features: Floats
+    images: npt.NDArray[np.uint8]
     action: Floats
     meta: npt.NDArray[Any]
 
@@ -109,9 +115,12 @@ class RowColumns:
         return len(self.agent)
 
     @classmethod
-    def empty(cls, rows: int, features: int, actions: int, metas: int = 0) -> RowColumns:
-        """Return columns of zeros."""
-        arrays = [np.zeros(one.shape, one.dtype) for one in layout(rows, features, actions).columns]
+    def empty(
+        cls, rows: int, features: int, actions: int, metas: int = 0, *, images: int = 0
+    ) -> RowColumns:
+        """Return columns of zeros. `images` of the features are bytes."""
+        columns = layout(rows, features, actions, images).columns
+        arrays = [np.zeros(one.shape, one.dtype) for one in columns]
         return cls(*(*arrays, np.zeros(metas, META)))
 
     def take(self, chosen: slice | npt.NDArray[Any]) -> RowColumns:
@@ -131,6 +140,7 @@ class RowColumns:
             self.reward,
             self.state,
             self.features,
+            self.images,
             self.action,
         )
 
@@ -156,8 +166,12 @@ class BodyLayout(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def layout(rows: int, features: int, actions: int) -> BodyLayout:
-    """Return the layout of bodies of this size, such as 512 rows of 8 features and 2 actions."""
+def layout(rows: int, features: int, actions: int, images: int = 0) -> BodyLayout:
+    """
+    Return the layout of bodies of this size, such as 512 rows of 8 features and 2 actions.
+
+    `images` of the features are bytes.
+    """
     columns, at = [], 0
     for kind, width in (
         ("<u8", None),
@@ -165,7 +179,8 @@ def layout(rows: int, features: int, actions: int) -> BodyLayout:
         ("<u4", None),
         ("<f4", None),
         ("u1", None),
-        ("<f4", features),
+        ("<f4", features - images),
+        ("u1", images),
         ("<f4", actions),
     ):
         dtype, count = np.dtype(kind), rows * (1 if width is None else width)
@@ -175,9 +190,9 @@ def layout(rows: int, features: int, actions: int) -> BodyLayout:
     return BodyLayout(tuple(columns), at)
 
 
-def payload_size(rows: int, features: int, actions: int, metas: int) -> int:
-    """Return the bytes of the columns."""
-    return layout(rows, features, actions).end + _padded(metas * META.itemsize)
+def payload_size(rows: int, features: int, actions: int, metas: int, images: int = 0) -> int:
+    """Return the bytes of the columns. `images` of the features are bytes."""
+    return layout(rows, features, actions, images).end + _padded(metas * META.itemsize)
 
 
 def encode(
@@ -188,6 +203,7 @@ def encode(
     dropped: int = 0,
     sent_ns: int = 0,
     non_finite: int = 0,
+    outside: int = 0,
 ) -> bytes:
     """Return one body: header and columns, copied once."""
     parts: list[Any] = []
@@ -204,14 +220,16 @@ def encode(
         kind,
         seq,
         len(columns),
-        columns.features.shape[1],
+        columns.features.shape[1] + columns.images.shape[1],
         columns.action.shape[1],
         len(columns.meta),
         dropped,
         crc,
         size,
+        columns.images.shape[1],
         sent_ns,
         non_finite,
+        outside,
     )
     return b"".join([head, *parts])
 
@@ -226,9 +244,10 @@ def parse_header(data: bytes | memoryview) -> Header:
         raise ProtocolError(
             f"rows begin with a header of {HEADER_SIZE} bytes, not with {len(data)} bytes"
         )
-    magic, version, kind, seq, rows, features, actions, metas, dropped, crc, size, *rest = (
+    magic, version, kind, seq, rows, features, actions, metas, dropped, crc, *rest = (
         _HEADER.unpack_from(data)
     )
+    size, images, sent_ns, non_finite, outside = rest
     if magic != MAGIC or version != VERSION:
         raise ProtocolError(
             f"rows begin with {magic!r} version {version}: it takes {MAGIC!r} version {VERSION}"
@@ -237,13 +256,18 @@ def parse_header(data: bytes | memoryview) -> Header:
         raise ProtocolError(f"the kind of rows is {kind}: it takes 0, 1 or 2")
     if rows > MAX_ROWS or features > MAX_WIDTH or actions > MAX_WIDTH:
         raise ProtocolError(f"{rows} rows of {features} features and {actions} actions: too many")
-    expected = payload_size(rows, features, actions, metas)
+    if images > features:
+        raise ProtocolError(f"{images} of {features} features are bytes")
+    expected = payload_size(rows, features, actions, metas, images)
     if size != expected or size + HEADER_SIZE > MAX_BODY:
         raise ProtocolError(
             f"{rows} rows and {metas} metrics take {expected} bytes, {MAX_BODY} at most;"
             f" the header says {size}"
         )
-    return Header(seq, rows, features, actions, RowKind(kind), metas, dropped, crc, size, *rest)
+    return Header(
+        seq, rows, features, actions, RowKind(kind), metas, dropped, crc, size, sent_ns, non_finite,
+        images, outside,
+    )  # fmt: skip
 
 
 def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -> RowColumns:
@@ -257,7 +281,7 @@ def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -
     if check and zlib.crc32(payload) != header.crc:
         raise ProtocolError("the checksum of the rows is wrong")
     arrays: list[npt.NDArray[Any]] = []
-    columns, end = layout(header.rows, header.features, header.actions)
+    columns, end = layout(header.rows, header.features, header.actions, header.images)
     for dtype, shape, count, at in columns:
         arrays.append(np.frombuffer(payload, dtype, count, at).reshape(shape))
     meta = np.frombuffer(payload, META, header.metas, end)

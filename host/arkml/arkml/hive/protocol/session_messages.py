@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
+from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.runs import Role, Status
 from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
 
@@ -64,6 +65,7 @@ class Joined(SessionState, frozen=True, kw_only=True):
         is_on_policy: True if it learns only from rows of its own policy, and takes neither
             demonstrations nor augmented rows.
         rejoin: True if the key had joined before.
+        parts: The parts of a row, if the run has images: their values come as bytes.
 
     """
 
@@ -72,6 +74,7 @@ class Joined(SessionState, frozen=True, kw_only=True):
     learner: str
     is_on_policy: bool
     rejoin: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 class RowsReply(SessionState, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import ArkmlError, InvalidSettings
-from arkml.hive.protocol.parts import MOST_FEATURES, Part, are_flat, parts_fault
+from arkml.hive.protocol.parts import MOST_FEATURES, Part, are_flat, images_of, parts_fault
 from arkml.hive.protocol.wire import MAX_COUNT, WireStruct
 
 KEY = "arkml"
@@ -179,6 +179,11 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     def continuous(self) -> int:
         """Number of continuous actions, which precede the branches."""
         return self.actions - len(self.branches)
+
+    @property
+    def images(self) -> int:
+        """Number of features that are values of images, and come as bytes."""
+        return sum(part.width for part in images_of(self.parts))
 
     def changed(self, values: Mapping[str, Any]) -> Settings:
         """

@@ -260,6 +260,7 @@ class SacReplayBuffer(ReplayBufferBase):
                 records["reward"],
                 records["state"],
                 records["features"],
+                np.zeros((len(records), 0), np.uint8),
                 records["action"],
                 _NO_META,
             )
