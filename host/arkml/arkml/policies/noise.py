@@ -12,17 +12,20 @@ from arkml.batches import Floats
 Words = npt.NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
-_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
-_FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
-_SECOND = np.uint64(0x94D0_49BB_1331_11EB)
+OCTAVES = 8
+"""Normal numbers that a pink one is the sum of."""
+
+GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
+SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 _27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
 _MINUS_TWO = np.float32(-2.0)
 _HALF = np.float32(0.5)
-_OCTAVES = np.arange(8, dtype=np.uint64)[:, None]
-_SHARE = np.float32(len(_OCTAVES) ** -0.5)
-_UNIT = np.float32(2.0**-32)
-_TURN = np.float32(2.0 * np.pi * 2.0**-32)
+_OCTAVES = np.arange(OCTAVES, dtype=np.uint64)[:, None]
+_SHARE = np.float32(OCTAVES**-0.5)
+UNIT = np.float32(2.0**-32)
+TURN = np.float32(2.0 * np.pi * 2.0**-32)
 
 
 def mix(words: Words) -> Words:
@@ -31,8 +34,8 @@ def mix(words: Words) -> Words:
 
     words: uint64, of any shape.
     """
-    words = (words ^ (words >> _30)) * _FIRST
-    words = (words ^ (words >> _27)) * _SECOND
+    words = (words ^ (words >> _30)) * FIRST
+    words = (words ^ (words >> _27)) * SECOND
     return words ^ (words >> _31)
 
 
@@ -43,7 +46,7 @@ def streams(seed: int, keys: Words, ids: Words) -> Words:
     ids: uint64, [n], of the agents. keys: uint64, [] or [n], of their sessions.
     """
     # Arrays, never scalars: numpy warns where scalar arithmetic wraps.
-    words = mix(np.array([seed & _MASK], np.uint64) + _GOLDEN)
+    words = mix(np.array([seed & _MASK], np.uint64) + GOLDEN)
     words = mix(words + np.atleast_1d(keys))
     return mix(words ^ ids)
 
@@ -57,16 +60,16 @@ def fill_normal(out: Floats, streams: Words, steps: Words) -> None:
     """
     width = out.shape[1]
     # By Box and Muller one word makes two numbers: radius and angle, from half of it each.
-    words = mix(mix(streams + steps * _GOLDEN)[:, None] + _offsets((width + 1) // 2))
+    words = mix(mix(streams + steps * GOLDEN)[:, None] + _offsets((width + 1) // 2))
     # In place and contiguous from here on, so that numpy's vector loops treat every row alike.
     radius = (words >> _32).astype(np.float32)
     radius += _HALF
-    radius *= _UNIT
+    radius *= UNIT
     np.log(radius, out=radius)
     radius *= _MINUS_TWO
     np.sqrt(radius, out=radius)
     angle = (words & _LOW).astype(np.float32)
-    angle *= _TURN
+    angle *= TURN
     odd = width // 2
     np.multiply(radius, np.cos(angle), out=out[:, 0::2])
     np.multiply(radius[:, :odd], np.sin(angle)[:, :odd], out=out[:, 1::2])
@@ -79,7 +82,7 @@ def fill_pink(out: Floats, streams: Words, steps: Words) -> None:
     It is the method of Voss: each number is the sum of eight standard normal ones, of which the kth
     is drawn anew every 2^k steps, divided by the root of eight. By itself it is standard normal.
     """
-    streams = mix(streams + _OCTAVES * _GOLDEN)
+    streams = mix(streams + _OCTAVES * GOLDEN)
     steps = (steps + (streams >> _32)) >> _OCTAVES  # agents do not change at the same time
     drawn = np.empty((streams.size, out.shape[1]), np.float32)
     fill_normal(drawn, streams.ravel(), steps.ravel())
@@ -91,4 +94,4 @@ def fill_pink(out: Floats, streams: Words, steps: Words) -> None:
 
 @cache
 def _offsets(count: int) -> Words:
-    return np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+    return np.arange(1, count + 1, dtype=np.uint64) * GOLDEN

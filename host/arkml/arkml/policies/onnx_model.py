@@ -258,6 +258,24 @@ class OnnxFile:
             return fixed
         return free
 
+    def of_one_row(self, outputs: Collection[str]) -> Vetted:
+        """
+        Return the graph that computes some outputs of one row, and nothing else. Used once.
+
+        Raises ModelRejected for a graph of another number of rows.
+        """
+        vetted, rows = self._vetted, self._rows
+        if rows.block not in (None, 1):
+            raise ModelRejected(f"the model takes {_rows(rows.block)} at once, and not one")
+        prune(vetted.model, outputs)
+        conform(vetted.model, rows, vetted.tensors)
+        return examined(vetted.model)
+
+    def note(self, key: str) -> str:
+        """Return a line of the model's metadata, an empty one if it has none of this key."""
+        found = [one.value for one in self._vetted.model.metadata_props if one.key == key]
+        return str(found[0]) if found else ""
+
     def load_version(
         self, data: bytes, outputs: Sequence[str]
     ) -> tuple[OnnxModel, KnownVersion | None]:

@@ -1,0 +1,309 @@
+"""The values that a kernel computes for one row, as a graph without loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.errors import ModelRejected
+
+Shape: TypeAlias = tuple[int, ...]
+Places: TypeAlias = npt.NDArray[np.int64]
+"""The elements of sources that the elements of a value are, counted through all sources."""
+
+MOST_PLACES = 1 << 22
+"""Most elements of one value that is moved: its table has four bytes for each."""
+
+ZERO = -1
+"""A place that is no element of a source, and holds 0."""
+
+
+class Kind(Enum):
+    """The element types of values; a true element has all bits set, a false one none."""
+
+    FLOAT = "float32"
+    INTEGER = "int32"
+    BOOLEAN = "bool"
+
+
+class Pattern(Enum):
+    """The way in which the elements of a source belong to those of a result of rows."""
+
+    EACH = "each"
+    ONE = "one"
+    OF_COLUMN = "of column"
+    OF_ROW = "of row"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of one row, contiguous, with four bytes for each element."""
+
+    shape: Shape
+    kind: Kind
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given(Value):
+    """An input of the model."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Value):
+    """Numbers of the file: float32, or int32 for other kinds, [*shape]."""
+
+    numbers: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pointwise(Value):
+    """An operation on the elements of sources, which are broadcast; see `pointwise.OPERATIONS`."""
+
+    operation: str
+    sources: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View(Value):
+    """Elements of a source that lie side by side from element `start` on."""
+
+    source: Value
+    start: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved(Value):
+    """Elements of sources in another order. places: int64, [*shape]."""
+
+    sources: tuple[Value, ...]
+    places: Places
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product(Value):
+    """
+    Matrices by matrices.
+
+    left: [batch, rows, inner]. right: [batch, inner, columns], or [1, inner, columns] for all.
+    """
+
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced(Value):
+    """The sum, the highest or the lowest of the last dimension of a source, which is left out."""
+
+    operation: str
+    source: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked(Value):
+    """
+    The place of the highest element in the last dimension of a source, which is left out.
+
+    The first one if several are equal, or the last one.
+    """
+
+    source: Value
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picked(Value):
+    """
+    Blocks of a source by numbers that only a run knows.
+
+    source: [outer, blocks, inner]. numbers: integers, [picks]; negative ones count from the end,
+    and those beyond are the nearest. Shape: [outer, picks, inner].
+    """
+
+    source: Value
+    numbers: Value
+
+
+def constant(numbers: Any) -> Constant:
+    """Return numbers of numpy as a value. Raises ModelRejected for unknown types."""
+    array = np.asarray(numbers)
+    if array.dtype == np.bool_:
+        return Constant(array.shape, Kind.BOOLEAN, -array.astype(np.int32))
+    if array.dtype in (np.int64, np.int32):
+        return Constant(array.shape, Kind.INTEGER, np.clip(array, -(2**31), 2**31 - 1).astype("i4"))
+    if array.dtype != np.float32:
+        raise ModelRejected(f"numbers of {array.dtype}")
+    return Constant(array.shape, Kind.FLOAT, array)
+
+
+def number(value: float) -> Constant:
+    """Return one float32."""
+    return constant(np.float32(value))
+
+
+def pointwise(operation: str, *sources: Value, kind: Kind = Kind.FLOAT) -> Value:
+    """Return an operation on sources whose shapes are broadcast."""
+    shape = tuple(np.broadcast_shapes(*(source.shape for source in sources)))
+    width, fitting = 0, []
+    for source in sources:
+        pattern, own = pattern_of(source.shape, shape)
+        is_other = pattern is Pattern.OTHER or (own and width and own != width)
+        width = width if is_other else width or own
+        fitting.append(expanded(source, shape) if is_other else source)
+    return Pointwise(shape, kind, operation, tuple(fitting))
+
+
+def pattern_of(source: Shape, shape: Shape) -> tuple[Pattern, int]:
+    """
+    Return how a source is broadcast to a shape, and the width of the rows, 0 if there are none.
+    """
+    count = prod(shape)
+    if prod(source) == count:
+        return Pattern.EACH, 0
+    if prod(source) == 1:
+        return Pattern.ONE, 0
+    wide = (1,) * (len(shape) - len(source)) + source
+    differing = [axis for axis, sizes in enumerate(zip(wide, shape, strict=True))
+                 if sizes[0] != sizes[1]]  # fmt: skip
+    first, last = differing[0], differing[-1]
+    if prod(wide[: last + 1]) == 1:
+        return Pattern.OF_COLUMN, prod(shape[last + 1 :])
+    if prod(wide[first:]) == 1:
+        return Pattern.OF_ROW, prod(shape[first:])
+    return Pattern.OTHER, 0
+
+
+def reshaped(source: Value, shape: Shape) -> Value:
+    """Return a source in another shape, of as many elements."""
+    if source.shape == shape:
+        return source
+    if isinstance(source, Constant):
+        return Constant(shape, source.kind, source.numbers.reshape(shape))
+    start = 0
+    if isinstance(source, View):
+        source, start = source.source, source.start
+    return View(shape, source.kind, source, start)
+
+
+def places_of(source: Value) -> Places:
+    """Return the place of each element of a source: int64, [*shape]."""
+    require_places(source.count)
+    return np.arange(source.count, dtype=np.int64).reshape(source.shape)
+
+
+def require_places(count: int) -> None:
+    """Raise ModelRejected for more elements than may be moved."""
+    if count > MOST_PLACES:
+        raise ModelRejected(f"{count} elements are moved, {MOST_PLACES} at most may be")
+
+
+def moved(sources: Sequence[Value], places: Places) -> Value:
+    """
+    Return elements of sources in another order.
+
+    places: int64, [*shape]. Elements that lie side by side are a view; those of constants are a
+    constant.
+    """
+    require_places(places.size)
+    shape, kind = places.shape, sources[0].kind
+    if all(isinstance(source, Constant) for source in sources):
+        numbers = [source.numbers.ravel() for source in sources if isinstance(source, Constant)]
+        joined = np.append(np.concatenate(numbers), np.zeros(1, numbers[0].dtype))
+        return Constant(shape, kind, joined[places])  # ZERO is the last one
+    if len(sources) == 1:
+        source = sources[0]
+        while isinstance(source, View) or (isinstance(source, Moved) and len(source.sources) == 1):
+            if isinstance(source, View):
+                places = np.where(places == ZERO, ZERO, places + source.start)
+                source = source.source
+            else:
+                inner = np.append(source.places.ravel(), ZERO)
+                places, source = inner[places], source.sources[0]
+        sources = [source]
+        flat = places.ravel()
+        if flat.size and flat[0] >= 0 and np.array_equal(flat, flat[0] + np.arange(flat.size)):
+            if flat.size == source.count and shape == source.shape:
+                return source
+            return View(shape, kind, source, int(flat[0]))
+    return Moved(shape, kind, tuple(sources), places)
+
+
+def expanded(source: Value, shape: Shape) -> Value:
+    """Return a source broadcast to a shape."""
+    if source.count == prod(shape):
+        return reshaped(source, shape)
+    require_places(prod(shape))
+    return moved([source], np.broadcast_to(places_of(source), shape))
+
+
+def transposed(source: Value, order: Sequence[int]) -> Value:
+    """Return a source with its dimensions in another order."""
+    return moved([source], places_of(source).transpose(order))
+
+
+def joined(sources: Sequence[Value], axis: int) -> Value:
+    """Return sources side by side along an axis."""
+    if len(sources) == 1:
+        return sources[0]
+    starts = np.cumsum([0, *(source.count for source in sources)])
+    parts = [places_of(one) + start for one, start in zip(sources, starts[:-1], strict=True)]
+    return moved(sources, np.concatenate(parts, axis=axis))
+
+
+def product(left: Value, right: Value) -> Value:
+    """Return the product of matrices by the rules of numpy's matmul. Raises ModelRejected."""
+    a, b = left.shape, right.shape
+    a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    batch = tuple(np.broadcast_shapes(a[:-2], b[:-2]))
+    rows, inner, columns = a[-2], a[-1], b[-1]
+    shape = batch + ((rows,) if len(left.shape) > 1 else ())
+    shape += (columns,) if len(right.shape) > 1 else ()
+    count = prod(batch)
+    if prod(b[:-2]) == 1:  # the rows of all of them, by one matrix
+        left = reshaped(expanded(reshaped(left, a), (*batch, rows, inner)), (1, count * rows, inner))
+        right = reshaped(right, (1, inner, columns))
+    else:
+        left = reshaped(expanded(reshaped(left, a), (*batch, rows, inner)), (count, rows, inner))
+        right = expanded(reshaped(right, b), (*batch, inner, columns))
+        right = reshaped(right, (count, inner, columns))
+    made = Product((*left.shape[:2], columns), Kind.FLOAT, left, right)
+    return reshaped(made, shape)
+
+
+def reduced(operation: str, source: Value, axes: Sequence[int], *, keeps: bool) -> Value:
+    """Return the "add", "max" or "min" of a source along axes, which are kept as 1 or left out."""
+    left, rows = _rows_along(source, axes)
+    found = Reduced(rows.shape[:-1], source.kind, operation, rows)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(source.shape))
+    return reshaped(found, kept if keeps else left)
+
+
+def highest_place(source: Value, axis: int, *, keeps: bool, is_last: bool) -> Value:
+    """Return the place of the highest element along an axis."""
+    left, rows = _rows_along(source, [axis])
+    found = Ranked(rows.shape[:-1], Kind.INTEGER, rows, is_last)
+    kept = (*source.shape[:axis], 1, *source.shape[axis + 1 :])
+    return reshaped(found, kept if keeps else left)
+
+
+def _rows_along(source: Value, axes: Sequence[int]) -> tuple[Shape, Value]:
+    """Return the shape without axes, and a source of two dimensions with the axes as its last."""
+    others = [axis for axis in range(len(source.shape)) if axis not in axes]
+    left = tuple(source.shape[axis] for axis in others)
+    last = prod(source.shape[axis] for axis in axes)
+    ordered = transposed(source, [*others, *axes])
+    return left, reshaped(ordered, (prod(left), last))

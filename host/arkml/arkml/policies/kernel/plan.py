@@ -1,0 +1,182 @@
+"""What a kernel computes one after another, and what it keeps in registers in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from arkml.policies.kernel.graph import (
+    Constant,
+    Given,
+    Moved,
+    Pattern,
+    Picked,
+    Pointwise,
+    Product,
+    Ranked,
+    Reduced,
+    Value,
+    View,
+    pattern_of,
+)
+
+_MOST_OPERATIONS = 48
+"""Operations that are made on an element before it is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of a value in memory."""
+
+    value: Value
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """An operation on what expressions give."""
+
+    operation: str
+    sources: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An element of the product in whose loops the expression is computed."""
+
+
+Expression: TypeAlias = Load | Operated | Made
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """
+    One step, which stores `value`.
+
+    Its elements are those of `expression`, [rows, width], in the loops of `product` if there is
+    one. A step without an expression is not a Pointwise.
+    """
+
+    value: Value
+    expression: Expression | None = None
+    width: int = 0
+    product: Product | None = None
+
+
+def base(value: Value) -> tuple[Value, int]:
+    """Return the value whose memory a value lies in, and the element where it begins."""
+    return (value.source, value.start) if isinstance(value, View) else (value, 0)
+
+
+def sources_of(value: Value) -> tuple[Value, ...]:
+    """Return the values that a value is computed from."""
+    match value:
+        case Pointwise(sources=sources) | Moved(sources=sources):
+            return sources
+        case View(source=source) | Reduced(source=source) | Ranked(source=source):
+            return (source,)
+        case Product(left=left, right=right):
+            return left, right
+        case Picked(source=source, numbers=numbers):
+            return source, numbers
+        case _:
+            return ()
+
+
+def plan(outputs: Sequence[Value]) -> list[Step]:
+    """Return the steps by which outputs are computed, in order."""
+    order = list(ordered(outputs))
+    uses = Counter(id(source) for value in order for source in sources_of(value))
+    uses.update(id(value) for value in outputs)
+    stored = {id(base(value)[0]) for value in outputs}
+    steps = []
+    for value in reversed(order):
+        if id(value) not in stored or isinstance(value, Given | Constant | View):
+            continue
+        step = _Tree(uses).step(value)
+        steps.append(step)
+        stored.update(id(base(source)[0]) for source in _read(step))
+    return steps[::-1]
+
+
+def _read(step: Step) -> Iterator[Value]:
+    """Yield the values in memory that a step reads."""
+    if step.expression is None:
+        yield from sources_of(step.value)
+        return
+    if step.product is not None:
+        yield from sources_of(step.product)
+    todo = [step.expression]
+    while todo:
+        match todo.pop():
+            case Load(value=value):
+                yield value
+            case Operated(sources=sources):
+                todo += sources
+
+
+def ordered(outputs: Sequence[Value]) -> Iterator[Value]:
+    """Yield all values, each after those that it is computed from."""
+    seen: set[int] = set()
+    todo: list[tuple[Value, bool]] = [(value, False) for value in reversed(outputs)]
+    while todo:
+        value, is_done = todo.pop()
+        if is_done:
+            yield value
+        elif id(value) not in seen:
+            seen.add(id(value))
+            todo.append((value, True))
+            todo += [(source, False) for source in reversed(sources_of(value))]
+
+
+class _Tree:
+    """The expression of one step."""
+
+    def __init__(self, uses: Counter[int]) -> None:
+        self._uses = uses
+        self._width = 0  # of rows, 0 while no source of rows or columns is met
+        self._product: Product | None = None
+        self._operations = 0
+
+    def step(self, value: Value) -> Step:
+        if isinstance(value, Product):
+            return Step(value, Made(), value.shape[-1], value)
+        if not isinstance(value, Pointwise):
+            return Step(value)
+        expression = self._operated(value)
+        return Step(value, expression, self._width or value.count, self._product)
+
+    def _operated(self, value: Pointwise) -> Expression:
+        self._operations += 1
+        patterns = [pattern_of(source.shape, value.shape) for source in value.sources]
+        self._width = max([self._width, *(width for _, width in patterns)])  # they are of one width
+        sources = [
+            self._source(source, pattern)
+            for source, (pattern, _) in zip(value.sources, patterns, strict=True)
+        ]
+        return Operated(value.operation, tuple(sources))
+
+    def _source(self, source: Value, pattern: Pattern) -> Expression:
+        inner, is_alone = source, self._uses[id(source)] == 1
+        if isinstance(source, View) and source.count == source.source.count:
+            inner = source.source
+            is_alone = is_alone and self._uses[id(inner)] == 1
+        if pattern is not Pattern.EACH or not is_alone:
+            return Load(source, pattern)
+        if isinstance(inner, Product) and self._fits(inner):
+            self._product, self._width = inner, inner.shape[-1]
+            return Made()
+        if isinstance(inner, Pointwise) and self._takes(inner):
+            return self._operated(inner)
+        return Load(source, pattern)
+
+    def _fits(self, product: Product) -> bool:
+        return self._product is None and self._width in (0, product.shape[-1])
+
+    def _takes(self, value: Pointwise) -> bool:
+        """Return True if what is computed for a value goes on in the same loops."""
+        widths = {pattern_of(one.shape, value.shape)[1] for one in value.sources} - {0}
+        fits = not widths or not self._width or widths == {self._width}
+        return fits and self._operations < _MOST_OPERATIONS

@@ -1,0 +1,89 @@
+"""Models compiled to WebAssembly SIMD: a module that computes one row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from arkml.policies.kernel.assembler import Function, Module
+from arkml.policies.kernel.emission import Emission, Memory
+from arkml.policies.kernel.functions import Functions
+from arkml.policies.kernel.graph import Given, Kind, Value, pointwise
+from arkml.policies.kernel.normal import NoiseCode
+from arkml.policies.kernel.plan import ordered, plan
+from arkml.policies.kernel.reading import outputs_of_row
+from arkml.policies.ports import Port, by_stem
+from arkml.policies.vetting import Vetted
+
+SECTION = "arkml.kernel"
+"""Name of the custom section that says where inputs and outputs lie."""
+
+VERSION = 1
+"""Version of the section."""
+
+NOISE = "epsilon"
+"""The stem of the input that `noise` fills."""
+
+
+class Kernel:
+    """
+    A module without imports that computes one row of a model.
+
+    It exports `memory`, which never grows; `run()`, which reads the inputs and writes the outputs;
+    and `noise(stream: i64, step: i64, pink: i32)`, which fills the input of that stem, if there is
+    one, as `policies.noise` does. All have the same bits on every machine.
+
+    Args:
+        vetted: A graph whose rows are first in all inputs and outputs.
+        inputs: Its inputs.
+        outputs: The outputs that are computed.
+
+    Raises:
+        ModelRejected: The graph has what a kernel cannot compute.
+
+    """
+
+    def __init__(self, vetted: Vetted, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+        found = outputs_of_row(vetted, inputs, outputs)
+        self._module = Module()
+        self._memory = Memory(self._module)
+        given = {value.name: value for value in _given(found)}
+        for port in inputs:
+            shape = (1, *port.shape)
+            given.setdefault(port.name, Given(shape, Kind.FLOAT, port.name))
+        self.inputs: dict[str, int] = {
+            port.name: self._memory.address(given[port.name]) for port in inputs
+        }
+        """Where each input lies, in bytes from the beginning of the memory."""
+        settled = [pointwise("settled", value) for value in found]
+        self.outputs: dict[str, int] = {
+            port.name: self._memory.address(value)
+            for port, value in zip(outputs, settled, strict=True)
+        }
+        """Where each output lies."""
+        functions = Functions(self._module)
+        emission = Emission(self._module, self._memory, functions)
+        run = Function()
+        for index in [emission.add(step) for step in plan(settled)]:
+            run.call(index)
+        self._module.add(run, "run")
+        epsilon = by_stem(inputs).get(NOISE)
+        self.has_noise: bool = epsilon is not None
+        """True if there is a function `noise`."""
+        if epsilon is not None:
+            address = self.inputs[epsilon.name]
+            NoiseCode(self._module, functions, address, epsilon.width).add("noise")
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that the module takes."""
+        return self._memory.size
+
+    def binary(self, notes: Mapping[str, object]) -> bytes:
+        """Return the module, with notes in the section."""
+        text = json.dumps({"version": VERSION, **notes}, separators=(",", ":"))
+        return self._module.binary(self._memory.size, SECTION, text.encode())
+
+
+def _given(outputs: Sequence[Value]) -> list[Given]:
+    return [value for value in ordered(outputs) if isinstance(value, Given)]
