@@ -45,6 +45,10 @@ FUNCTIONS = {
         "LP_wasmtime_context LP_wasmtime_func LP_wasmtime_val c_ulong LP_wasmtime_val c_ulong"
         " LP_LP_wasm_trap_t LP_LP_wasmtime_error",
     ),
+    "wasmtime_func_call_unchecked": (
+        "LP_wasmtime_error",
+        "LP_wasmtime_context LP_wasmtime_func LP_wasmtime_val_raw c_ulong LP_LP_wasm_trap_t",
+    ),
     "wasmtime_global_get": (None, "LP_wasmtime_context LP_wasmtime_global LP_wasmtime_val"),
     "wasmtime_global_set": (
         "LP_wasmtime_error",

@@ -22,7 +22,15 @@ from arkml.guests.loader import GuestLoader
 from arkml.guests.reloading import Remake
 from arkml.guests.snapshots import GuestSnapshot
 from arkml.guests.trace_recorder import Recorders, Trace, trace_of
-from arkml.limits import Limits, Threads, number_of_guests, require_flag, require_seed
+from arkml.limits import (
+    Backend,
+    Limits,
+    Threads,
+    number_of_guests,
+    require_backend,
+    require_flag,
+    require_seed,
+)
 from arkml.policies.choices import Given
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
@@ -73,6 +81,11 @@ class Host(Sealed, Unique, Closing):
             outputs are joined in this order.
         seed: Seed of the noise of stochastic policies, any whole number.
         deterministic: True leaves out the noise of stochastic policies.
+        backend: What runs ONNX models, the policy's and those that guests load: "onnxruntime", the
+            fastest for many agents; or "wasm", which compiles them to WebAssembly that computes one
+            row after another, is the fastest for one agent, and gives the same bits on every
+            machine. A model with operators that cannot be compiled is refused. Policies of a
+            training always run by onnxruntime.
         limits: Limits of each guest; None takes the defaults of `Limits`.
         wasi: The access of guests through WASI. None refuses modules that import WASI.
         stub_missing: True links unknown `ark-*` functions to stubs instead of refusing the module.
@@ -115,6 +128,7 @@ class Host(Sealed, Unique, Closing):
         outputs: str | Sequence[str] = (),
         seed: int = 0,
         deterministic: bool = False,
+        backend: Backend = "onnxruntime",
         limits: Limits | None = None,
         wasi: WasiGrant | None = None,
         stub_missing: bool = False,
@@ -146,6 +160,7 @@ class Host(Sealed, Unique, Closing):
             override=override,
             seed=seed,
             deterministic=deterministic,
+            backend=require_backend(backend),
             gateways=self._gateways,
             threads=number_of_threads(threads),
             choices=choices,

@@ -7,7 +7,7 @@ import operator
 from dataclasses import dataclass, fields
 from enum import Enum
 from numbers import Real
-from typing import Any, Final, Literal, Self, SupportsIndex, TypeAlias
+from typing import Any, Final, Literal, Self, SupportsIndex, TypeAlias, get_args
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
@@ -21,6 +21,7 @@ PLAYER_AREAS: Final = 1_024
 MOST_THREADS: Final = 256
 """Number of threads that a host may have."""
 
+Backend: TypeAlias = Literal["onnxruntime", "wasm"]
 Threads: TypeAlias = SupportsIndex | Literal["auto"]
 """A number of threads, or "auto" for the processors that the process may use."""
 
@@ -263,6 +264,14 @@ def require_seed(value: SupportsIndex) -> int:
     if seed is None:
         raise UsageError(f"seed is {cut_repr(value)}: it takes a whole number")
     return seed
+
+
+def require_backend(value: Backend) -> Backend:
+    """Return the name of what runs models. Raises UsageError for anything else."""
+    if value not in get_args(Backend):
+        names = " or ".join(map(repr, get_args(Backend)))
+        raise UsageError(f"backend is {cut_repr(value)}: it takes {names}")
+    return value
 
 
 def require_flag(name: str, value: bool) -> bool:  # it is what is looked at

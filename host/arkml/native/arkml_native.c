@@ -51,7 +51,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 7u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 8u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -373,6 +373,70 @@ ARKML_PUBLIC void arkml_scatter(const uint64_t *addresses, size_t count, size_t 
                                 const char *from) {
     for (size_t n = 0; n < count; n++, from += size)
         if (addresses[n]) memcpy(pointer(addresses[n]), from, size);
+}
+
+/*
+ * Models that are compiled to modules: a function of one row, over a memory with places for inputs
+ * and outputs. Python holds the GIL meanwhile, so that one thread at a time is in a module.
+ */
+
+typedef void *(*unchecked_function)(void *context, const void *function, void *values, size_t count,
+                                    void **trap);
+
+/* A column of a batch, with a place in the memory of a module. */
+struct column {
+    char *rows;  /* side by side, `size` bytes each */
+    char *place;
+    size_t size;
+};
+
+/* What Python fills in for a module, or for its runs on one batch. */
+struct arkml_rows {
+    unchecked_function call;
+    void *context;
+    const void *function;
+    size_t count;                  /* rows */
+    size_t inputs, outputs;
+    const struct column *columns;  /* of the inputs, and then of the outputs */
+    void *trap, *error;            /* out, of the call that failed */
+};
+
+/* A wasmtime_val_raw_t. */
+union value {
+    int32_t i32;
+    int64_t i64;
+    char bytes[16];
+};
+
+static bool calls(struct arkml_rows *rows, union value *values, size_t count) {
+    rows->error = rows->call(rows->context, rows->function, values, count, &rows->trap);
+    return !rows->error && !rows->trap;
+}
+
+/* Return whether the function has run on each row. */
+ARKML_PUBLIC bool arkml_run_rows(struct arkml_rows *rows) {
+    const struct column *end = rows->columns + rows->inputs;
+    for (size_t row = 0; row < rows->count; row++) {
+        union value none;
+        for (const struct column *one = rows->columns; one < end; one++)
+            memcpy(one->place, one->rows + row * one->size, one->size);
+        if (!calls(rows, &none, 0)) return false;
+        for (const struct column *one = end; one < end + rows->outputs; one++)
+            memcpy(one->rows + row * one->size, one->place, one->size);
+    }
+    return true;
+}
+
+/* Return whether the function has written the noise of each row, of a stream at a step. */
+ARKML_PUBLIC bool arkml_draw_rows(struct arkml_rows *rows, const int64_t *streams,
+                                  const int64_t *steps, int32_t is_pink) {
+    for (size_t row = 0; row < rows->count; row++) {
+        union value values[3] = {{.i64 = streams[row]}, {.i64 = steps[row]}, {.i32 = is_pink}};
+        if (!calls(rows, values, 3)) return false;
+        memcpy(rows->columns->rows + row * rows->columns->size, rows->columns->place,
+               rows->columns->size);
+    }
+    return true;
 }
 
 /*

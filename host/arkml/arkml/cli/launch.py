@@ -17,7 +17,7 @@ from arkml.cli.exits import UNREAD, leave
 from arkml.cli.user_files import read_model
 from arkml.cli.values import read_directory, read_limits
 from arkml.errors import AbiError, ModelRejected, UsageError
-from arkml.limits import Limits
+from arkml.limits import Backend, Limits
 
 if TYPE_CHECKING:
     from arkml.host import Host
@@ -50,6 +50,7 @@ class HostOptions:
     policy_output: options.PolicyOutputs = None
     seed: options.Seed = 0
     deterministic: options.Deterministic = False
+    backend: options.ModelBackend = "onnxruntime"
     limit: options.LimitValues = None
     wasi: options.Wasi = False
     directory: options.Directories = None
@@ -90,7 +91,9 @@ class HostOptions:
         wasi = self._wasi(name, arguments, keep_stdout=keep_stdout)
         if self.policy is None and outputs:
             raise UsageError("--policy-output is about a policy: it takes --policy")
-        policy = None if self.policy is None else read_policy(self.policy, limits, outputs)
+        policy = None
+        if self.policy is not None:
+            policy = read_policy(self.policy, limits, outputs, self.backend)
         if hive is not None:
             require_hive(embedded=hive.is_embedded)
 
@@ -101,6 +104,7 @@ class HostOptions:
             outputs=outputs,
             seed=self.seed,
             deterministic=self.deterministic,
+            backend=self.backend,
             limits=limits,
             wasi=wasi,
             stub_missing=self.stub_missing,
@@ -141,18 +145,20 @@ def sets_budget(limits: Sequence[str] | None) -> bool:
     return any(limit.replace("-", "_").startswith("run_seconds") for limit in limits or ())
 
 
-def read_policy(path: Path, limits: Limits, outputs: tuple[str, ...] = ()) -> bytes:
+def read_policy(
+    path: Path, limits: Limits, outputs: tuple[str, ...] = (), backend: Backend = "onnxruntime"
+) -> bytes:
     """
     Read the file of a policy, and check that it can act with the outputs of these names.
 
     Raises UsageError and ModelRejected.
     """
+    from arkml.guests.backends import model_cache
     from arkml.policies.describe import require_loadable
-    from arkml.policies.model_cache import ModelCache
     from arkml.policies.policy_files import PolicyFile
 
     data = read_model(path, limits)
-    models = ModelCache(limits)
+    models = model_cache(limits, backend)
     try:
         require_loadable(PolicyFile(data, outputs), models, limits)
     except AbiError as error:

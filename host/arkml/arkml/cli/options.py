@@ -14,6 +14,7 @@ import typer
 from arkml.cli.exits import Job
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import check_words, read_configuration, thread_count, whole_number
+from arkml.limits import Backend
 
 if TYPE_CHECKING:
     from arkml.envs.core.env_options import GuestEnvOptions
@@ -119,6 +120,15 @@ Seed = Annotated[
 ]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Act without noise.", rich_help_panel=_HOST)
+]
+ModelBackend = Annotated[
+    Backend,
+    typer.Option(
+        "--backend",
+        help="What runs ONNX models: onnxruntime, or wasm, whose answers are equal on every machine"
+        " and come sooner for one agent.",
+        rich_help_panel=_HOST,
+    ),
 ]
 LimitValues = Annotated[list[str] | None, _limits("memory_bytes=64MiB, run_seconds=none")]
 ModuleLimits = Annotated[list[str] | None, _limits("memory_bytes=64MiB, module_bytes=128MiB")]

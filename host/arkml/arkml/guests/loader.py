@@ -17,6 +17,7 @@ from arkml.base.closing import Unclosed
 from arkml.base.collector import collector_paused
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import GuestBusy, InstanceLimitExceeded, UsageError
+from arkml.guests.backends import model_cache
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
@@ -27,11 +28,10 @@ from arkml.guests.reloading import Compiled, Remake
 from arkml.guests.snapshot_bytes import SnapshotBytes
 from arkml.guests.trace_points import TracePoints
 from arkml.guests.trace_recorder import GuestRecorder
-from arkml.limits import Limits
+from arkml.limits import Backend, Limits
 from arkml.policies.choices import Given, PolicyChoices
 from arkml.policies.describe import require_loadable
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.model_cache import ModelCache
 from arkml.policies.policy_files import PolicyFile
 from arkml.policies.shared_run import Helpers
 from arkml.policies.sources import Override
@@ -91,8 +91,9 @@ class GuestLoader:
     `override` answers every guest in place of the models that it loads; a file that cannot act
     raises ModelRejected. Before it, `choices` answer the sessions that their keys mean; see
     `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
-    to `threads` threads run the guests of a fleet, and its policies. `recorders` record what enters
-    guests. A loader that is dropped without `close` gives a ResourceWarning.
+    to `threads` threads run the guests of a fleet, and its policies. `backend` runs the models.
+    `recorders` record what enters guests. A loader that is dropped without `close` gives a
+    ResourceWarning.
     """
 
     _open_engine: Engine | None = None
@@ -107,6 +108,7 @@ class GuestLoader:
         deterministic: bool,
         gateways: Gateways,
         threads: int,
+        backend: Backend = "onnxruntime",
         choices: Mapping[object, Given] | None = None,
         recorders: TraceSource | None = None,
     ) -> None:
@@ -115,7 +117,7 @@ class GuestLoader:
         """What makes the recorders of guests that are made from now on, or None."""
         self._threads = threads
         self._helpers = Helpers(threads)
-        self._models = ModelCache(limits)
+        self._models = model_cache(limits, backend)
         self.policies: PolicyChanges = PolicyChanges(override, self._models, limits)
         """The policy that answers the guests, and its changes."""
         self._choices = None if choices is None else PolicyChoices(choices)

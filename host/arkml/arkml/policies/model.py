@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from arkml.batches import Floats
+from arkml.policies.noise import Words
 from arkml.policies.ports import Port
 from arkml.policies.run_limit import RunLimit
 
@@ -44,4 +45,18 @@ class Model(Protocol):
         feeds, fetches: contiguous float32, [count, *shape], by port name, used in place by every
         call; the caller keeps them alive. A feed may have `ALIKE` rows where `count` is larger:
         then all its rows are alike. `limit` bounds the time of a run that may be long.
+        """
+
+
+@runtime_checkable
+class MakesNoise(Protocol):
+    """A model with a generator of noise of its own."""
+
+    def fill_noise(
+        self, port: Port, out: Floats, streams: Words, steps: Words, *, is_pink: bool
+    ) -> None:
+        """
+        Fill `out`, float32, [n, width], for an input, as `noise.fill_normal` or `fill_pink` does.
+
+        streams, steps: uint64, [n]. The numbers may differ from numpy's in the last bits.
         """

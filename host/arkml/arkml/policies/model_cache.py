@@ -10,9 +10,13 @@ from threading import Lock
 from weakref import WeakValueDictionary
 
 from arkml.base.loggers import SafeLogger
+from arkml.errors import ModelRejected
 from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel
 from arkml.policies.demands import Snapshot
+from arkml.policies.kernel.reading import NOT_ONNX
+from arkml.policies.kernel.row_model import LoadModule, RowModel
+from arkml.policies.load_time import LoadTime
 from arkml.policies.model import Model
 from arkml.policies.nnef import NnefModel
 from arkml.policies.nnef_process import ChildPlaces
@@ -50,11 +54,18 @@ class ModelCache:
     Holds the models in use and the last few that were. Any thread may load.
 
     `seconds` is the processor's time to load a model and to run it on a row, and the time by the
-    clock to answer one batch.
+    clock to answer one batch. `load_module` has ONNX files but policy versions run as WebAssembly.
     """
 
-    def __init__(self, limits: Limits = _LIMITS, *, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        limits: Limits = _LIMITS,
+        *,
+        seconds: float = SECONDS,
+        load_module: LoadModule | None = None,
+    ) -> None:
         self._limits = limits
+        self._load_module = load_module
         self._seconds = seconds
         self._places = ChildPlaces(limits.nnef_processes, limits.run_seconds)
         self._lock = Lock()
@@ -85,7 +96,12 @@ class ModelCache:
 
             def loaded() -> Model:
                 file = files.pop() if files else self._file(data)
-                return file.load(names)
+                if self._load_module is None:
+                    return file.load(names)
+                time_left = LoadTime(self._seconds)
+                graph = file.of_one_row(names)
+                outputs = [port for port in layout.outputs if port.name in names]
+                return RowModel(graph, layout.inputs, outputs, self._load_module, time_left)
 
             return self._load(b"onnx", digest + repr(names).encode(), loaded)
 
@@ -116,6 +132,8 @@ class ModelCache:
 
     def nnef(self, data: bytes) -> ModelFile:
         """Return the model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
+        if self._load_module is not None:
+            raise ModelRejected(NOT_ONNX)
 
         def load() -> Model:
             with self._lock:  # each idle one has a process, of which there may be few

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,12 +13,15 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import GUEST_BITS, AgentTable
-from arkml.policies.model import ALIKE, Call, Model
+from arkml.policies.model import ALIKE, Call, MakesNoise, Model
 from arkml.policies.noise import Words, fill_normal, fill_pink, streams
 from arkml.policies.ports import Port
 from arkml.policies.roles import Roles
 from arkml.policies.run_limit import RunLimit
 from arkml.policies.workspace import PolicyWorkspace
+
+Fill = Callable[[Floats, Words, Words], None]
+"""Fills float32, [n, width], for the streams of agents at their steps, uint64, [n]."""
 
 Rows = npt.NDArray[np.int64]
 States = npt.NDArray[np.uint32]
@@ -109,7 +113,7 @@ class ModelRunner:
         self._model = model
         self._roles = roles
         self._seed = seed
-        self._fill = fill_pink if pink else fill_normal
+        self._fill = _noise_of(model, roles.epsilon, is_pink=pink)
         self._drawn = None if deterministic else roles.epsilon
         self._constants = [(port, 1.0) for port in roles.masks]
         if deterministic and roles.epsilon is not None:
@@ -288,6 +292,13 @@ class ModelRunner:
         fetches = {name: _like(array, count) for name, array in bound.fetches.items()}
         calls = self._model.prepare(count, feeds, fetches, self.limit)
         return BoundBatch(None, count, calls, feeds, fetches, None, bound.alike)
+
+
+def _noise_of(model: Model, epsilon: Port | None, *, is_pink: bool) -> Fill:
+    """Return what fills an input with noise: the model's own way, if it has one."""
+    if isinstance(model, MakesNoise) and epsilon is not None:
+        return partial(model.fill_noise, epsilon, is_pink=is_pink)
+    return fill_pink if is_pink else fill_normal
 
 
 def execute(calls: Sequence[Call]) -> None:

@@ -91,6 +91,19 @@ call_async = _brief(
 )
 """(context, function, arguments, count, results, count, trap, error) → future."""
 
+CALL: Address = ctypes.cast(raw._wasmtime_func_call_unchecked, c_void_p).value or 0  # noqa: SLF001
+"""Address of a C function: (context, function, values, count, trap) → error."""
+
+call = _brief(
+    raw._wasmtime_func_call_unchecked,  # noqa: SLF001
+    c_void_p,
+    *(c_void_p, c_void_p, c_void_p, c_size_t, c_void_p),
+)
+"""The same: values, of 16 bytes each, are the arguments, and then the results."""
+
+RAW_VALUE = 16
+"""Bytes of a value of `call`."""
+
 set_epoch_deadline = _brief(
     raw._wasmtime_context_set_epoch_deadline,  # noqa: SLF001
     None,
@@ -461,7 +474,9 @@ def _buffer(value: str) -> tuple[Any, int]:
 
 
 __all__ = [
+    "CALL",
     "KINDS",
+    "RAW_VALUE",
     "STRLEN",
     "VALUE_OFFSET",
     "VALUE_SIZE",
@@ -473,6 +488,7 @@ __all__ = [
     "address_of",
     "byref",
     "c_uint32",
+    "call",
     "call_async",
     "check",
     "context_of",

@@ -17,7 +17,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 7
+BUILD = 8
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -64,6 +64,28 @@ class Round(ctypes.Structure):
         ("helps", c_uint32),
         ("left", c_uint32),
         ("doubled", c_uint32),
+    )
+
+
+class Column(ctypes.Structure):
+    """The struct column of the library: rows of a batch, with a place in the memory of a module."""
+
+    _fields_ = (("rows", c_void_p), ("place", c_void_p), ("size", c_size_t))
+
+
+class Rows(ctypes.Structure):
+    """The struct arkml_rows of the library."""
+
+    _fields_ = (
+        ("call", c_void_p),
+        ("context", c_void_p),
+        ("function", c_void_p),
+        ("count", c_size_t),
+        ("inputs", c_size_t),
+        ("outputs", c_size_t),
+        ("columns", c_void_p),
+        ("trap", c_void_p),
+        ("error", c_void_p),
     )
 
 
@@ -119,6 +141,12 @@ class Library:
         for function in (self.find_pages, self.save_pages, self.load_pages):
             function.argtypes = [c_void_p, c_size_t, c_size_t]
             function.restype = None
+        self.run_rows: Any = ctypes.PYFUNCTYPE(c_bool, c_void_p)(("arkml_run_rows", library))
+        """(address of `Rows`) → all have run. It keeps the GIL."""
+        self.draw_rows: Any = ctypes.PYFUNCTYPE(
+            c_bool, c_void_p, c_void_p, c_void_p, ctypes.c_int32
+        )(("arkml_draw_rows", library))
+        """(address of `Rows`, of streams, of steps, pink) → all have run. It keeps the GIL."""
         self.end_workers: Any = library.arkml_end_workers
         self.end_workers.restype = None
         self.after_fork: Any = library.arkml_after_fork

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from arkml.errors import InvalidArguments, ModelRejected
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
+from arkml.policies.kernel.reading import NOT_ONNX
 from arkml.policies.kernel.rendering import Kernel
 from arkml.policies.onnx_model import OnnxFile
 from arkml.policies.ports import Port
@@ -44,7 +45,7 @@ def render(data: bytes, wanted: Wanted | None = None, *, limits: Limits = _LIMIT
     """
     kind, model = unpack(data) if is_cervo(data) else (AssetKind.ONNX, data)
     if kind is not AssetKind.ONNX:
-        raise ModelRejected("only models of ONNX are compiled to WebAssembly, this is one of NNEF")
+        raise ModelRejected(NOT_ONNX)
     file = OnnxFile(model, limits, seconds=_SECONDS)
     if wanted is None:
         wanted = _wanted(file)

@@ -29,7 +29,7 @@ from arkml.policies.kernel.pointwise import OPERATIONS
 MOST_BYTES = 64 << 20
 """Most bytes of memory: of the weights, of all that is computed, and of tables."""
 
-MOST_CODE = 2 << 20
+MOST_CODE = 512 << 10
 """Most bytes of instructions."""
 
 _FLOAT, _VECTOR = 4, 16  # bytes
@@ -113,7 +113,7 @@ class Emission:
             self._write(f, step)
         self._code += f.size
         if self._code > MOST_CODE:
-            raise ModelRejected(f"the kernel has more than {MOST_CODE >> 20} MiB of instructions")
+            raise ModelRejected(f"the kernel has more than {MOST_CODE >> 10} KiB of instructions")
         return self._module.add(f)
 
     def _write(self, f: Function, step: Step) -> None:

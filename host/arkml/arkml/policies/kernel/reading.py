@@ -18,8 +18,14 @@ from arkml.policies.weights import attributes
 if TYPE_CHECKING:
     import onnx
 
-MOST_WORK = 1 << 26
-"""Most multiply-adds of a row, by the estimate of vetting: a hundredth of a second or two."""
+MOST_WORK = 1 << 24
+"""Most multiply-adds of a row, by the estimate of vetting: some milliseconds of a processor."""
+
+NOT_ONNX = (
+    "not compiled to WebAssembly: the model is of NNEF, and only models of ONNX are;"
+    ' backend="onnxruntime" runs it'
+)
+"""The refusal of other models."""
 
 _WITHOUT_TRANSLATION = frozenset({"Constant", "Shape"})
 

@@ -1,0 +1,12 @@
+"""The ways in which a host runs models."""
+
+from __future__ import annotations
+
+from arkml.limits import Backend, Limits
+from arkml.policies.model_cache import ModelCache
+from arkml.runtime.row_modules import RowModule
+
+
+def model_cache(limits: Limits, backend: Backend) -> ModelCache:
+    """Return a new cache of models that run by a backend."""
+    return ModelCache(limits, load_module=RowModule if backend == "wasm" else None)

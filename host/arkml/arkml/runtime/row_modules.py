@@ -1,0 +1,160 @@
+"""Modules that compute one row of a batch, without imports: compiled models."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import wasmtime
+
+from arkml.errors import Unavailable
+from arkml.runtime import bindings, native
+from arkml.runtime.bindings import Address
+
+Words = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float32]
+
+
+Column: TypeAlias = tuple[Floats, int]
+"""
+Rows of a batch that a module reads or writes: float32, [n, *shape], contiguous; and where the
+module has one of them, in bytes from the beginning of its memory.
+"""
+
+
+@cache
+def _engine() -> wasmtime.Engine:
+    """
+    Return the engine of these modules, whose loops have fixed ends: nothing has to stop them.
+    """
+    config = wasmtime.Config()
+    config.memory_may_move = False  # the address of a memory is kept
+    return wasmtime.Engine(config)
+
+
+class RowModule:
+    """
+    An instance of a module that exports `memory`, `run()`, and perhaps `noise(i64, i64, i32)`.
+
+    Any thread may use it: one call is made at a time. Raises wasmtime.WasmtimeError for a module
+    that is not valid, which no renderer makes.
+    """
+
+    def __init__(self, binary: bytes) -> None:
+        self._store = wasmtime.Store(_engine())
+        linker = wasmtime.Linker(_engine())
+        module = wasmtime.Module(_engine(), binary)
+        self._context = bindings.context_of(self._store)
+        instance = bindings.RawInstance.linked(self._context, linker, module)
+        self._memory = bindings.NativeMemory(self._context, instance.export("memory"))
+        self._run, self._noise = instance.export("run"), instance.export("noise")
+        self._lock = threading.RLock()
+
+    def runs(self, inputs: Sequence[Column], outputs: Sequence[Column]) -> Callable[[], None]:
+        """
+        Return a call that runs the module on all rows of the columns, of which there is one.
+
+        The columns are used by address, and kept alive by the call. It raises Unavailable.
+        """
+        count = len((*inputs, *outputs)[0][0])
+        if native.LIBRARY is None:
+            return self._runs_in_python(count, inputs, outputs)
+        rows = self._rows(self._run, count, (*inputs, *outputs), len(inputs))
+        run, address = native.LIBRARY.run_rows, ctypes.addressof(rows.own)
+
+        def call() -> None:
+            if not run(address):
+                raise _failed(rows.own.trap, rows.own.error)
+
+        return call
+
+    def draw(self, streams: Words, steps: Words, out: Column, *, is_pink: bool) -> None:
+        """
+        Fill a column with the noise of agents.
+
+        streams, steps: uint64, [n]. Raises Unavailable.
+        """
+        streams, steps = np.ascontiguousarray(streams), np.ascontiguousarray(steps)
+        if native.LIBRARY is None:
+            self._draw_in_python(streams, steps, out, is_pink=is_pink)
+            return
+        rows = self._rows(self._noise, len(streams), (out,), 0)
+        address = ctypes.addressof(rows.own)
+        words = streams.ctypes.data, steps.ctypes.data
+        if not native.LIBRARY.draw_rows(address, *words, int(is_pink)):
+            raise _failed(rows.own.trap, rows.own.error)
+
+    def _rows(self, function: Any, count: int, columns: Sequence[Column], inputs: int) -> _Rows:
+        own = (native.Column * len(columns))(
+            *((_address(one, 0), self._place(one), _size(one)) for one in columns)
+        )
+        rows = native.Rows(
+            bindings.CALL, self._context, ctypes.addressof(function.of), count, inputs,
+            len(columns) - inputs, ctypes.addressof(own), None, None,
+        )  # fmt: skip
+        return _Rows(rows, (self, own, columns))
+
+    def _runs_in_python(
+        self, count: int, inputs: Sequence[Column], outputs: Sequence[Column]
+    ) -> Callable[[], None]:
+        def call() -> None:
+            with self._lock:
+                for row in range(count):
+                    for one in inputs:
+                        _copy(self._place(one), _address(one, row), _size(one))
+                    self._call(self._run, b"")
+                    for one in outputs:
+                        _copy(_address(one, row), self._place(one), _size(one))
+
+        return call
+
+    def _draw_in_python(self, streams: Words, steps: Words, out: Column, *, is_pink: bool) -> None:
+        with self._lock:
+            for row, (stream, step) in enumerate(zip(streams, steps, strict=True)):
+                values = struct.pack("<Q8xQ8xi12x", int(stream), int(step), int(is_pink))
+                self._call(self._noise, values)
+                _copy(_address(out, row), self._place(out), _size(out))
+
+    def _call(self, function: Any, values: bytes) -> None:
+        room = ctypes.create_string_buffer(values, max(len(values), bindings.RAW_VALUE))
+        trap = ctypes.c_void_p()
+        error = bindings.call(
+            self._context, ctypes.addressof(function.of), ctypes.addressof(room),
+            len(values) // bindings.RAW_VALUE, ctypes.addressof(trap),
+        )  # fmt: skip
+        if error or trap.value:
+            raise _failed(trap.value, error)
+
+    def _place(self, column: Column) -> Address:
+        return self._memory.base + column[1]
+
+
+class _Rows(NamedTuple):
+    """A struct of the native library, and what it refers to by address."""
+
+    own: Any
+    kept: object
+
+
+def _size(column: Column) -> int:
+    """Return the bytes of one row."""
+    return column[0].nbytes // max(1, len(column[0]))
+
+
+def _address(column: Column, row: int) -> Address:
+    return int(column[0].ctypes.data) + row * _size(column)
+
+
+def _copy(target: Address, source: Address, size: int) -> None:
+    ctypes.memmove(target, source, size)
+
+
+def _failed(trap: Address | None, error: Address | None) -> Unavailable:
+    found = bindings.trap_at(trap) if trap else bindings.error_at(error or 0)
+    return Unavailable(f"the compiled model failed: {str(found).splitlines()[0]}")
