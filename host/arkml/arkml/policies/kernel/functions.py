@@ -12,6 +12,7 @@ _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.4286067653e-6
 _LOWEST, _HIGHEST = -104.0, 89.0  # beyond these the exponential is 0 and infinite
 _SIGN, _SMALLEST_NORMAL = 0x8000_0000, 1.17549435e-38
 _QUARTER_HIGH, _QUARTER_LOW = 1.5707963109016418, 1.5893254773528197e-08  # of a turn, in two parts
+_EIGHTH = 0.7854  # of a turn, and a little more
 _TANH_SMALL, _ERF_SMALL = 0.625, 0.927734375
 
 EXPONENTIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
@@ -352,6 +353,12 @@ def _quarters(f: Function, x: int, n: int, r: int, high: int) -> None:
         f.get(low, other)
         f.shuffle([0, 1, 4, 5])
         f.set(low)
+    f.get(r)  # of a number of more turns than can be counted it is anything
+    f.floats(_EIGHTH)
+    f.op("f32x4.min")
+    f.floats(-_EIGHTH)
+    f.op("f32x4.max")
+    f.set(r)
 
 
 KNOWN: dict[str, Callable[[Functions, Function], None]] = {
