@@ -1,0 +1,36 @@
+// Acts by a policy in JavaScript: stdin {folder, module, options, key, frames}, arrays in base64.
+
+import { readFileSync } from "node:fs";
+
+const given = JSON.parse(readFileSync(0, "utf-8"));
+const { KernelPolicy } = await import(new URL("kernel.js", given.folder));
+
+/** Return the numbers that base64 has. */
+function numbers(text, Kind) {
+  const bytes = new Uint8Array(Buffer.from(text, "base64"));
+  return new Kind(bytes.buffer);
+}
+
+const policy = await KernelPolicy.load(numbers(given.module, Uint8Array), {
+  ...given.options, seed: BigInt(given.options.seed),
+});
+const key = BigInt(given.key);
+const ids = numbers(given.ids, BigUint64Array);
+const features = numbers(given.features, Float32Array);
+const states = numbers(given.states, Uint8Array);
+const masks = given.masks === null ? null : numbers(given.masks, Uint8Array);
+const actions = new Float32Array(ids.length * policy.numActions);
+const values = new Float32Array(ids.length);
+for (let start = 0; start < ids.length; start += given.agents) {
+  const part = (array, width) => array.subarray(start * width, (start + given.agents) * width);
+  policy.act({
+    key, ids: part(ids, 1), features: part(features, policy.numFeatures),
+    states: part(states, 1), masks: masks && part(masks, policy.choices),
+    actions: part(actions, policy.numActions), values: part(values, 1),
+  });
+}
+const text = (array) => Buffer.from(array.buffer).toString("base64");
+process.stdout.write(JSON.stringify({
+  numFeatures: policy.numFeatures, numActions: policy.numActions,
+  actions: text(actions), values: text(values),
+}));
