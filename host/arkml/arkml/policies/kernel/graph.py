@@ -188,9 +188,11 @@ def pattern_of(source: Shape, shape: Shape) -> tuple[Pattern, int]:
 
 
 def reshaped(source: Value, shape: Shape) -> Value:
-    """Return a source in another shape, of as many elements."""
+    """Return a source in another shape, of as many elements. Raises ModelRejected for others."""
     if source.shape == shape:
         return source
+    if source.count != prod(shape):
+        raise ModelRejected(f"{list(source.shape)} has not the size of {list(shape)}")
     if isinstance(source, Constant):
         return Constant(shape, source.kind, source.numbers.reshape(shape))
     start = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,9 +53,19 @@ def outputs_of_row(vetted: Vetted, inputs: Sequence[Port], outputs: Sequence[Por
     for node in nodes:
         try:
             _add(node, version, vetted, values)
-        except ModelRejected as error:
+        except (ModelRejected, IndexError, ValueError) as error:  # of numpy: sizes that do not fit
             raise ModelRejected(_with_fallback(f"{title(node)}: {error}")) from None
-    return [values[port.name] for port in outputs]
+    try:
+        return [_value(port.name, values) for port in outputs]
+    except ModelRejected as error:
+        raise ModelRejected(_with_fallback(str(error))) from None
+
+
+def _value(name: str, values: Mapping[str, Value]) -> Value:
+    """Return a value by its name. Raises ModelRejected for one that no translation makes."""
+    if name not in values:
+        raise ModelRejected(f"{name[:80]!r} is an output that its node is not compiled with")
+    return values[name]
 
 
 def _with_fallback(text: str) -> str:
@@ -109,7 +119,7 @@ def _translated(
         return [_filled(node, shapes[0])]
     inputs = [vetted.tensors[name] if name else None for name in node.input]
     call = Call(node.op_type, version, inputs, attributes(node), len(node.output))
-    given = [values[name] if name else None for name in node.input]
+    given = [_value(name, values) if name else None for name in node.input]
     return TRANSLATIONS[node.op_type](Node(call, given, shapes))
 
 
