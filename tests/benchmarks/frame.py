@@ -30,7 +30,16 @@ def rows(bench: Bench) -> Iterator[Row]:
                 blocks["ort"] = peers(bench.peer, "ort", agents, FEATURES)
                 if agents == AGENTS_AGAINST_TRACT:
                     blocks["tract"] = peers(bench.peer, "tract", agents, FEATURES)
-            figures = bench.interleave(blocks)
+            if agents == 1:
+                with Host(backend="wasm") as other:
+                    blocks["wasm"] = ours(bench_guest(other, agents, FEATURES), bench.block_seconds)
+                    figures = bench.interleave(blocks)
+                yield against(
+                    TOPIC, "1 agent, as WebAssembly", "µs", figures["wasm"], "onnxruntime",
+                    figures["ours"], AtMost(0.9),
+                )  # fmt: skip
+            else:
+                figures = bench.interleave(blocks)
         yield against(TOPIC, name, "µs", figures["ours"], "peer", figures.get("ort"), limit)
         if agents == AGENTS_AGAINST_TRACT:
             theirs = figures.get("tract")

@@ -18,6 +18,7 @@ from tests.fuzz.checks import (
     check_side_channel,
 )
 from tests.fuzz.corpus import seeds_of
+from tests.fuzz.kernels import check_kernel
 from tests.fuzz.mutations import mutated
 from tests.fuzz.onnx_models import check_against_onnxruntime, models
 from tests.fuzz.wasm_modules import modules
@@ -58,6 +59,7 @@ TARGETS = {
         ),
         Target("models", mutated(seeds_of("models")), _plain(check_model), 250, "models"),
         Target("runs", models(), _plain(check_against_onnxruntime), 60, "models"),
+        Target("kernels", models(), _plain(check_kernel), 60, "models"),
         Target(
             "containers",
             mutated(seeds_of("containers")),

@@ -26,7 +26,7 @@ def answers(cache, data, feeds):
 def random_feeds(data, rows, *, seed=0, scale=1.0):
     """Normal numbers for each input: float32, [rows, *shape]."""
     random = np.random.default_rng(seed)
-    ports = ONNXRUNTIME.onnx(data).layout.inputs
+    ports = WASM.onnx(data).layout.inputs
     return {
         p.name: (scale * random.standard_normal((rows, *p.shape))).astype("f4") for p in ports
     }

@@ -16,6 +16,7 @@ import wasmtime
 from arkml.errors import Unavailable
 from arkml.runtime import bindings, native
 from arkml.runtime.bindings import Address
+from arkml.runtime.mappings import refused_by_the_machine
 
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
@@ -42,16 +43,21 @@ class RowModule:
     """
     An instance of a module that exports `memory`, `run()`, and perhaps `noise(i64, i64, i32)`.
 
-    Any thread may use it: one call is made at a time. Raises wasmtime.WasmtimeError for a module
-    that is not valid, which no renderer makes.
+    Any thread may use it: one call is made at a time. Raises Unavailable if the machine has no room
+    for its memory, and wasmtime.WasmtimeError for a module that is not valid.
     """
 
     def __init__(self, binary: bytes) -> None:
         self._store = wasmtime.Store(_engine())
-        linker = wasmtime.Linker(_engine())
-        module = wasmtime.Module(_engine(), binary)
         self._context = bindings.context_of(self._store)
-        instance = bindings.RawInstance.linked(self._context, linker, module)
+        try:
+            linker = wasmtime.Linker(_engine())
+            module = wasmtime.Module(_engine(), binary)
+            instance = bindings.RawInstance.linked(self._context, linker, module)
+        except wasmtime.WasmtimeError as error:
+            if reason := refused_by_the_machine(error):
+                raise Unavailable(f"the compiled model cannot run here: {reason}") from None
+            raise
         self._memory = bindings.NativeMemory(self._context, instance.export("memory"))
         self._run, self._noise = instance.export("run"), instance.export("noise")
         self._lock = threading.RLock()

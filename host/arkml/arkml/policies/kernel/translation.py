@@ -104,7 +104,7 @@ def _folded(operation: str, node: Node) -> list[Value]:
 
 def _mean(node: Node) -> list[Value]:
     (total,) = _folded("add", node)
-    return [pointwise("mul", total, number(1.0 / len(node.inputs)))]
+    return [pointwise("div", total, number(len(node.inputs)))]
 
 
 def _compared(node: Node) -> list[Value]:
@@ -251,7 +251,7 @@ def _reduce(operation: str, before: str, after: str, node: Node) -> list[Value]:
     keeps = node.call.integer("keepdims", 1) != 0
     found = reduced(operation, source, axes, keeps=keeps)
     if node.call.op == "ReduceMean":
-        found = pointwise("mul", found, number(found.count / max(1, source.count)))
+        found = pointwise("div", found, number(source.count / max(1, found.count)))
     return [pointwise(after, found) if after else found]
 
 
@@ -290,11 +290,11 @@ def _layer_normalization(node: Node) -> list[Value]:
     source, scale, *bias = node.floats()
     rank = len(source.shape)
     axes = range(node.call.axis(rank, -1), rank)
-    share = number(1.0 / max(1, prod(source.shape[axis] for axis in axes)))
-    mean = pointwise("mul", reduced("add", source, axes, keeps=True), share)
+    width = number(prod(source.shape[axis] for axis in axes))
+    mean = pointwise("div", reduced("add", source, axes, keeps=True), width)
     apart = pointwise("sub", source, mean)
     total = reduced("add", pointwise("square", apart), axes, keeps=True)
-    variance = pointwise("add", pointwise("mul", total, share), number(node.float("epsilon", 1e-5)))
+    variance = pointwise("add", pointwise("div", total, width), number(node.float("epsilon", 1e-5)))
     found = pointwise("mul", pointwise("div", apart, pointwise("sqrt", variance)), scale)
     return [pointwise("add", found, bias[0]) if bias else found]
 
