@@ -22,8 +22,8 @@ from tests.fuzz.corpus import CORPUS
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "build" / "fuzz"
 TARGETS = [
-    "modules", "models", "runs", "kernels", "containers", "side_channels", "boundary", "hive", "connections",
-    "answers", "yaml", "player", "states",
+    "modules", "models", "runs", "kernels", "containers", "side_channels", "boundary", "hive",
+    "connections", "answers", "yaml", "player", "states",
 ]  # fmt: skip
 BYTE_TARGETS = {
     "modules": "modules", "models": "models", "containers": "containers",

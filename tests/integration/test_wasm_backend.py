@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS, arkml
+from tests.integration.guest_text import python
 from tests.integration.test_policy_changes import (
     FIRST,
     SECOND,
@@ -15,7 +16,6 @@ from tests.integration.test_policy_changes import (
     played,
     player,
 )
-from tests.integration.guest_text import python
 from tests.unit import policy_models as build
 
 from arkml.errors import ModelRejected, UsageError

@@ -27,9 +27,7 @@ def random_feeds(data, rows, *, seed=0, scale=1.0):
     """Normal numbers for each input: float32, [rows, *shape]."""
     random = np.random.default_rng(seed)
     ports = WASM.onnx(data).layout.inputs
-    return {
-        p.name: (scale * random.standard_normal((rows, *p.shape))).astype("f4") for p in ports
-    }
+    return {p.name: (scale * random.standard_normal((rows, *p.shape))).astype("f4") for p in ports}
 
 
 def error(found, expected):

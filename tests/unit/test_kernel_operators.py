@@ -1,5 +1,7 @@
 """The operators of kernels, beside onnxruntime."""
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
@@ -49,7 +51,8 @@ UNARY = [
     ("ReduceSum", {}), ("ReduceMean", {"axes": [2]}), ("ReduceMax", {"axes": [1], "keepdims": 0}),
     ("ReduceMin", {"axes": [1, 2]}), ("ReduceL1", {"axes": [-1]}), ("ReduceL2", {"axes": [1]}),
     ("ReduceSumSquare", {"axes": [2]}), ("Transpose", {"perm": [0, 2, 1]}), ("Flatten", {}),
-    ("Identity", {}), ("Dropout", {}), ("Mish", {}), ("Gelu", {}), ("Gelu", {"approximate": "tanh"}),
+    ("Identity", {}), ("Dropout", {}), ("Mish", {}), ("Gelu", {}),
+    ("Gelu", {"approximate": "tanh"}),
 ]  # fmt: skip
 
 
@@ -124,7 +127,7 @@ def test_the_place_of_the_highest_number(kind, attributes):
        activation=st.sampled_from(["Relu", "Tanh", "Sigmoid", "Elu", "Softplus"]))  # fmt: skip
 def test_perceptrons_of_all_widths(widths, seed, activation):
     weights, made, last = {}, [], "x"
-    for layer, (wide, width) in enumerate(zip(widths, widths[1:], strict=False)):
+    for layer, (wide, width) in enumerate(pairwise(widths)):
         weights[f"w{layer}"] = numbers(wide, width, seed=seed) / np.float32(wide**0.5)
         weights[f"b{layer}"] = numbers(width, seed=seed + 1)
         made += [node("Gemm", f"{last} w{layer} b{layer}", f"h{layer}"),
@@ -163,7 +166,8 @@ def test_numbers_that_are_moved(shape, data):
     first = data.draw(st.integers(0, size))
     weights = {
         "starts": np.int64([start]), "ends": np.int64([end]), "axes": np.int64([axis]),
-        "steps": np.int64([step]), "picked": np.int64(picked), "sizes": np.int64([first, size - first]),
+        "steps": np.int64([step]), "picked": np.int64(picked),
+        "sizes": np.int64([first, size - first]),
         "wide": np.int64([1, *shape]), "times": np.int64([1] * (rank - 1) + [2]),
     }  # fmt: skip
     made = [
@@ -204,6 +208,13 @@ def test_convolutions(channels, filters, size, kernel, stride, pad, dilation, de
                  dilations=[dilation] * 2), node("Relu", "c", "y")]  # fmt: skip
 
     assert_near(model(made, {"x": (channels, size, size + 1)}, ["c", "y"], weights), 3, near=3e-6)
+
+
+def test_a_convolution_of_one_dimension():
+    weights = {"w": numbers(4, 3, 2), "b": numbers(4)}
+    made = [node("Conv", "x w b", "y", strides=[2], pads=[1, 0])]
+
+    assert_near(model(made, {"x": (3, 8)}, ["y"], weights))
 
 
 @pytest.mark.parametrize("after", [0, 1])

@@ -41,8 +41,8 @@ _VECTOR = {
 
 _MEMORY = {
     "i32.load": bytes([0x28]), "f32.load": bytes([0x2A]), "i32.store": bytes([0x36]),
-    "f32.store": bytes([0x38]), "v128.load": bytes([0xFD, 0]), "v128.load32_splat": bytes([0xFD, 9]),
-    "v128.load64_splat": bytes([0xFD, 10]), "v128.store": bytes([0xFD, 11]),
+    "f32.store": bytes([0x38]), "v128.load": bytes([0xFD, 0]),
+    "v128.load32_splat": bytes([0xFD, 9]), "v128.store": bytes([0xFD, 11]),
 }  # fmt: skip
 
 _LANES = {"v128.store32_lane": 90, "v128.store64_lane": 91}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arkml.errors import ModelRejected
 from arkml.policies.kernel.assembler import F32, I32, V128, Function, Module
-from arkml.policies.kernel.functions import Functions
+from arkml.policies.kernel.functions import KNOWN, Functions
 from arkml.policies.kernel.graph import (
     ZERO,
     Constant,
@@ -18,7 +18,6 @@ from arkml.policies.kernel.graph import (
     Pattern,
     Picked,
     Places,
-    Product,
     Ranked,
     Reduced,
     Value,
@@ -91,7 +90,9 @@ class Memory:
                 if padding:
                     sides = [(0, 0)] * (numbers.ndim - 1) + [(0, padding)]
                     numbers = np.pad(numbers, sides)
-                self._places[key] = self.stored(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes())
+                self._places[key] = self.stored(
+                    numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()
+                )
             else:
                 self._places[key] = self.room(_FLOAT * value.count)
         return self._places[key]
@@ -339,7 +340,10 @@ def _express(
         case Operated(operation=operation, sources=sources):
             for source in sources:
                 _express(f, functions, source, at, *offsets, made=made)
-            OPERATIONS[operation](functions, f)
+            if operation in KNOWN:
+                f.call(functions.index(operation))
+            else:
+                OPERATIONS[operation](f)
 
 
 class _ProductLoops:
@@ -425,9 +429,7 @@ class _ProductLoops:
                 f.set(local)
             for number, row in enumerate(sums):
                 f.get(left)
-                f.memory(
-                    "v128.load32_splat", self._left + _FLOAT * (number * self._inner + index)
-                )
+                f.memory("v128.load32_splat", self._left + _FLOAT * (number * self._inner + index))
                 f.set(turned)
                 for vector, local in zip(row, weights, strict=True):
                     f.get(vector[index % parts], turned, local)

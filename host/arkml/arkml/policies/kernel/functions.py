@@ -43,7 +43,10 @@ class Functions:
         """Return the index of a function: a name of `KNOWN`."""
         if name not in self._indices:
             function = Function([V128], [V128])
-            KNOWN[name](self, function)
+            if name in _ALONE:
+                _ALONE[name](function)
+            else:
+                _BY_OTHERS[name](self, function)
             self._indices[name] = self._module.add(function)
         return self._indices[name]
 
@@ -58,7 +61,7 @@ def _polynomial(f: Function, x: int, factors: Sequence[float]) -> None:
         f.op("f32x4.add")
 
 
-def _exp(functions: Functions, f: Function) -> None:
+def _exp(f: Function) -> None:
     x, n, r = 0, f.local(V128), f.local(V128)
     f.get(x)
     f.floats(_HIGHEST)
@@ -106,7 +109,7 @@ def _power_of_two(f: Function) -> None:
     f.op("i32x4.shl")
 
 
-def _log(functions: Functions, f: Function) -> None:
+def _log(f: Function) -> None:
     x, e, m, z = 0, f.local(V128), f.local(V128), f.local(V128)
     small = f.local(V128)
     f.get(x)
@@ -283,10 +286,10 @@ def _erf(functions: Functions, f: Function) -> None:
     _with_sign_of(f, x)
 
 
-def _around_the_circle(turn: int) -> Callable[[Functions, Function], None]:
+def _around_the_circle(turn: int) -> Callable[[Function], None]:
     """Return what writes the sine of x plus `turn` quarters of a turn."""
 
-    def write(functions: Functions, f: Function) -> None:
+    def write(f: Function) -> None:
         x, n, r = 0, f.local(V128), f.local(V128)
         high = f.local(V128)
         _quarters(f, x, n, r, high)
@@ -361,14 +364,18 @@ def _quarters(f: Function, x: int, n: int, r: int, high: int) -> None:
     f.set(r)
 
 
-KNOWN: dict[str, Callable[[Functions, Function], None]] = {
+_ALONE: dict[str, Callable[[Function], None]] = {
     "exp": _exp,
     "log": _log,
+    "sin": _around_the_circle(0),
+    "cos": _around_the_circle(1),
+}
+_BY_OTHERS: dict[str, Callable[[Functions, Function], None]] = {
     "softplus": _softplus,
     "sigmoid": _sigmoid,
     "tanh": _tanh,
     "erf": _erf,
-    "sin": _around_the_circle(0),
-    "cos": _around_the_circle(1),
 }
-"""What writes each function."""
+
+KNOWN = (*_ALONE, *_BY_OTHERS)
+"""The names of the functions."""

@@ -71,7 +71,11 @@ class Constant(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointwise(Value):
-    """An operation on the elements of sources, which are broadcast; see `pointwise.OPERATIONS`."""
+    """
+    An operation on the elements of sources, which are broadcast.
+
+    It is one of `pointwise.OPERATIONS` or `functions.KNOWN`.
+    """
 
     operation: str
     sources: tuple[Value, ...]
@@ -276,7 +280,9 @@ def product(left: Value, right: Value) -> Value:
     shape += (columns,) if len(right.shape) > 1 else ()
     count = prod(batch)
     if prod(b[:-2]) == 1:  # the rows of all of them, by one matrix
-        left = reshaped(expanded(reshaped(left, a), (*batch, rows, inner)), (1, count * rows, inner))
+        left = reshaped(
+            expanded(reshaped(left, a), (*batch, rows, inner)), (1, count * rows, inner)
+        )
         right = reshaped(right, (1, inner, columns))
     else:
         left = reshaped(expanded(reshaped(left, a), (*batch, rows, inner)), (count, rows, inner))

@@ -6,29 +6,24 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from arkml.policies.kernel.assembler import V128, Function
-from arkml.policies.kernel.functions import KNOWN, Functions
 
-Write: TypeAlias = Callable[[Functions, Function], None]
+Write: TypeAlias = Callable[[Function], None]
 """Adds what replaces the sources on the stack, in their order, by the result."""
 
 
 def _plain(*names: str) -> Write:
-    return lambda functions, f: f.op(*names)
-
-
-def _of_function(name: str) -> Write:
-    return lambda functions, f: f.call(functions.index(name))
+    return lambda f: f.op(*names)
 
 
 def _with_number(number: float, *names: str) -> Write:
-    def write(functions: Functions, f: Function) -> None:
+    def write(f: Function) -> None:
         f.floats(number)
         f.op(*names)
 
     return write
 
 
-def _square(functions: Functions, f: Function) -> None:
+def _square(f: Function) -> None:
     x = f.local(V128)
     f.tee(x)
     f.get(x)
@@ -36,7 +31,7 @@ def _square(functions: Functions, f: Function) -> None:
     f.release(x)
 
 
-def _cube(functions: Functions, f: Function) -> None:
+def _cube(f: Function) -> None:
     x = f.local(V128)
     f.tee(x)
     f.get(x)
@@ -46,7 +41,7 @@ def _cube(functions: Functions, f: Function) -> None:
     f.release(x)
 
 
-def _reciprocal(functions: Functions, f: Function) -> None:
+def _reciprocal(f: Function) -> None:
     x = f.local(V128)
     f.set(x)
     f.floats(1.0)
@@ -55,7 +50,7 @@ def _reciprocal(functions: Functions, f: Function) -> None:
     f.release(x)
 
 
-def _sign(functions: Functions, f: Function) -> None:
+def _sign(f: Function) -> None:
     x = f.local(V128)
     f.set(x)
     f.floats(1.0)
@@ -69,7 +64,7 @@ def _sign(functions: Functions, f: Function) -> None:
     f.release(x)
 
 
-def _where(functions: Functions, f: Function) -> None:
+def _where(f: Function) -> None:
     mask, yes, no = f.local(V128), f.local(V128), f.local(V128)
     f.set(no)
     f.set(yes)
@@ -79,7 +74,7 @@ def _where(functions: Functions, f: Function) -> None:
     f.release(mask, yes, no)
 
 
-def _settled(functions: Functions, f: Function) -> None:
+def _settled(f: Function) -> None:
     """Give NaN one form, because machines differ in its bits."""
     x = f.local(V128)
     f.tee(x)
@@ -90,14 +85,14 @@ def _settled(functions: Functions, f: Function) -> None:
 
 
 def _masked(bits: int) -> Write:
-    def write(functions: Functions, f: Function) -> None:
+    def write(f: Function) -> None:
         f.integers(bits)
         f.op("v128.and")
 
     return write
 
 
-def _whole_is_true(functions: Functions, f: Function) -> None:
+def _whole_is_true(f: Function) -> None:
     f.integers(0)
     f.op("i32x4.ne")
 
@@ -113,7 +108,6 @@ OPERATIONS: Mapping[str, Write] = {
         ("eq", "eq"), ("gt", "gt_s"), ("ge", "ge_s"), ("lt", "lt_s"), ("le", "le_s"),
     )},
     **{name: _plain(f"v128.{name}") for name in ("and", "or", "xor", "not")},
-    **{name: _of_function(name) for name in KNOWN},
     "relu": _with_number(0.0, "f32x4.max"),
     "square": _square,
     "cube": _cube,
@@ -127,4 +121,4 @@ OPERATIONS: Mapping[str, Write] = {
     "bool of float": _with_number(0.0, "f32x4.ne"),
     "bool of whole": _whole_is_true,
 }  # fmt: skip
-"""The operations of `graph.Pointwise` by name."""
+"""The operations of `graph.Pointwise` by name, but for those that are functions."""

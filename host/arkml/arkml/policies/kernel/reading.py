@@ -91,9 +91,7 @@ def _stored(numbers: Any, name: str) -> Constant:
         raise ModelRejected(_with_fallback(f"weight {name[:80]!r}: {error}")) from None
 
 
-def _add(
-    node: onnx.NodeProto, version: int, vetted: Vetted, values: dict[str, Value]
-) -> None:
+def _add(node: onnx.NodeProto, version: int, vetted: Vetted, values: dict[str, Value]) -> None:
     """Add the outputs of a node."""
     tensors = [vetted.tensors[name] for name in node.output if name]
     known = [_known(tensor) for tensor in tensors]
@@ -105,7 +103,9 @@ def _add(
             continue
         expected = _of_one_row(vetted.tensors[name].shape)
         if value.shape != expected:
-            raise ModelRejected(f"its output is {list(value.shape)} for one row, not {list(expected)}")
+            raise ModelRejected(
+                f"its output is {list(value.shape)} for one row, not {list(expected)}"
+            )
         values[name] = value
 
 

@@ -96,7 +96,7 @@ class RowModel:
     def fill_noise(
         self, port: Port, out: Floats, streams: Words, steps: Words, *, is_pink: bool
     ) -> None:
-        """Fill an input as `model.MakesNoise` says, with numbers that are equal on every machine."""
+        """Fill an input as `model.MakesNoise` says, with the same numbers everywhere."""
         column = out, self._kernel.inputs[port.name]
         self._module.draw(streams, steps, column, is_pink=is_pink)
 

@@ -474,9 +474,7 @@ def _slice(node: Node) -> list[Value]:
         axes = None if call.optional(3) is None else call.known(3)
         steps = None if call.optional(4) is None else call.known(4)
     steps = steps or (1,) * len(starts)
-    for axis, start, end, step in zip(
-        axes or range(len(starts)), starts, ends, steps, strict=True
-    ):
+    for axis, start, end, step in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
         size = places.shape[axis]
         first, last = (0, size) if step > 0 else (-1, size - 1)
         start, end = (place + size if place < 0 else place for place in (start, end))
