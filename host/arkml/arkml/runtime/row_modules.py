@@ -97,9 +97,8 @@ class RowModule:
             raise _failed(rows.own.trap, rows.own.error)
 
     def _rows(self, function: Any, count: int, columns: Sequence[Column], inputs: int) -> _Rows:
-        own = (native.Column * len(columns))(
-            *((_address(one, 0), self._place(one), _size(one)) for one in columns)
-        )
+        each = [native.Column(_address(one, 0), self._place(one), _size(one)) for one in columns]
+        own = (native.Column * len(columns))(*each)
         rows = native.Rows(
             bindings.CALL, self._context, ctypes.addressof(function.of), count, inputs,
             len(columns) - inputs, ctypes.addressof(own), None, None,

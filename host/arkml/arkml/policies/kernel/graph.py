@@ -201,7 +201,7 @@ def reshaped(source: Value, shape: Shape) -> Value:
         return Constant(shape, source.kind, source.numbers.reshape(shape))
     start = 0
     if isinstance(source, View):
-        source, start = source.source, source.start
+        start, source = source.start, source.source
     return View(shape, source.kind, source, start)
 
 
@@ -231,14 +231,7 @@ def moved(sources: Sequence[Value], places: Places) -> Value:
         joined = np.append(np.concatenate(numbers), np.zeros(1, numbers[0].dtype))
         return Constant(shape, kind, joined[places])  # ZERO is the last one
     if len(sources) == 1:
-        source = sources[0]
-        while isinstance(source, View) or (isinstance(source, Moved) and len(source.sources) == 1):
-            if isinstance(source, View):
-                places = np.where(places == ZERO, ZERO, places + source.start)
-                source = source.source
-            else:
-                inner = np.append(source.places.ravel(), ZERO)
-                places, source = inner[places], source.sources[0]
+        source, places = _origin(sources[0], places)
         sources = [source]
         flat = places.ravel()
         if flat.size and flat[0] >= 0 and np.array_equal(flat, flat[0] + np.arange(flat.size)):
@@ -246,6 +239,19 @@ def moved(sources: Sequence[Value], places: Places) -> Value:
                 return source
             return View(shape, kind, source, int(flat[0]))
     return Moved(shape, kind, tuple(sources), places)
+
+
+def _origin(source: Value, places: Places) -> tuple[Value, Places]:
+    """Return the value whose elements a source shows, and the places there."""
+    while True:
+        if isinstance(source, View):
+            places = np.where(places == ZERO, ZERO, places + source.start)
+            source = source.source
+        elif isinstance(source, Moved) and len(source.sources) == 1:
+            places = np.append(source.places.ravel(), ZERO)[places]
+            source = source.sources[0]
+        else:
+            return source, places
 
 
 def expanded(source: Value, shape: Shape) -> Value:

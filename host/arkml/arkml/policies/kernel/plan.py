@@ -115,6 +115,8 @@ def _read(step: Step) -> Iterator[Value]:
                 yield value
             case Operated(sources=sources):
                 todo += sources
+            case Made():
+                pass
 
 
 def ordered(outputs: Sequence[Value]) -> Iterator[Value]:
