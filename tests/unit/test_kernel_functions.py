@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.policy_models import noisy
 
-from arkml.policies.kernel.assembler import I32, Function, Module
+from arkml.policies.kernel.assembler import I32, FunctionCode, Module
 from arkml.policies.kernel.functions import KNOWN, Functions
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.noise import fill_normal, fill_pink
@@ -31,7 +31,7 @@ def loop_of(name):
     """A module that puts a function of each number into the place behind the numbers."""
     module = Module()
     index = Functions(module).index(name)
-    f = Function()
+    f = FunctionCode()
     place = f.local(I32)
     f.i32(0)
     f.set(place)

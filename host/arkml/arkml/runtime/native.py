@@ -73,7 +73,7 @@ class Column(ctypes.Structure):
     _fields_ = (("rows", c_void_p), ("place", c_void_p), ("size", c_size_t))
 
 
-class Rows(ctypes.Structure):
+class RowRuns(ctypes.Structure):
     """The struct arkml_rows of the library."""
 
     _fields_ = (
@@ -142,11 +142,11 @@ class Library:
             function.argtypes = [c_void_p, c_size_t, c_size_t]
             function.restype = None
         self.run_rows: Any = ctypes.PYFUNCTYPE(c_bool, c_void_p)(("arkml_run_rows", library))
-        """(address of `Rows`) → all have run. It keeps the GIL."""
+        """(address of `RowRuns`) → all have run. It keeps the GIL."""
         self.draw_rows: Any = ctypes.PYFUNCTYPE(
             c_bool, c_void_p, c_void_p, c_void_p, ctypes.c_int32
         )(("arkml_draw_rows", library))
-        """(address of `Rows`, of streams, of steps, pink) → all have run. It keeps the GIL."""
+        """(address of `RowRuns`, of streams, of steps, pink) → all have run. It keeps the GIL."""
         self.end_workers: Any = library.arkml_end_workers
         self.end_workers.restype = None
         self.after_fork: Any = library.arkml_after_fork

@@ -49,16 +49,16 @@ class RowModule:
 
     def __init__(self, binary: bytes) -> None:
         self._store = wasmtime.Store(_engine())
-        self._context = bindings.context_of(self._store)
+        self.context = bindings.context_of(self._store)
         try:
             linker = wasmtime.Linker(_engine())
             module = wasmtime.Module(_engine(), binary)
-            instance = bindings.RawInstance.linked(self._context, linker, module)
+            instance = bindings.RawInstance.linked(self.context, linker, module)
         except wasmtime.WasmtimeError as error:
             if reason := refused_by_the_machine(error):
                 raise Unavailable(f"the compiled model cannot run here: {reason}") from None
             raise
-        self._memory = bindings.NativeMemory(self._context, instance.export("memory"))
+        self._memory = bindings.NativeMemory(self.context, instance.export("memory"))
         self._run, self._noise = instance.export("run"), instance.export("noise")
         self._lock = threading.RLock()
 
@@ -99,8 +99,8 @@ class RowModule:
     def _rows(self, function: Any, count: int, columns: Sequence[Column], inputs: int) -> _Rows:
         each = [native.Column(_address(one, 0), self._place(one), _size(one)) for one in columns]
         own = (native.Column * len(columns))(*each)
-        rows = native.Rows(
-            bindings.CALL, self._context, ctypes.addressof(function.of), count, inputs,
+        rows = native.RowRuns(
+            bindings.CALL, self.context, ctypes.addressof(function.of), count, inputs,
             len(columns) - inputs, ctypes.addressof(own), None, None,
         )  # fmt: skip
         return _Rows(rows, (self, own, columns))
@@ -130,7 +130,7 @@ class RowModule:
         room = ctypes.create_string_buffer(values, max(len(values), bindings.RAW_VALUE))
         trap = ctypes.c_void_p()
         error = bindings.call(
-            self._context, ctypes.addressof(function.of), ctypes.addressof(room),
+            self.context, ctypes.addressof(function.of), ctypes.addressof(room),
             len(values) // bindings.RAW_VALUE, ctypes.addressof(trap),
         )  # fmt: skip
         if error or trap.value:

@@ -15,7 +15,7 @@ from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
 from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Policies, Source, loader_of, read_source
-from arkml.limits import RUN_SECONDS, Budget, Limits, Threads
+from arkml.limits import RUN_SECONDS, Backend, Budget, Limits, Threads
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
@@ -144,6 +144,7 @@ class HostKeywords(TypedDict, total=False):
     outputs: str | Sequence[str]
     seed: int
     deterministic: bool
+    backend: Backend
     limits: Limits | None
     wasi: WasiGrant | None
     stub_missing: bool

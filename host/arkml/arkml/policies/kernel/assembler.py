@@ -77,7 +77,7 @@ def _sized(content: bytes) -> bytes:
     return unsigned(len(content)) + content
 
 
-class Function:
+class FunctionCode:
     """A function under construction: its instructions, and its locals by number."""
 
     def __init__(self, params: Sequence[int] = (), results: Sequence[int] = ()) -> None:
@@ -228,11 +228,11 @@ class Module:
     """
 
     def __init__(self) -> None:
-        self._functions: list[Function] = []
+        self._functions: list[FunctionCode] = []
         self._exports: list[tuple[str, int]] = []
         self._data: list[tuple[int, bytes]] = []
 
-    def add(self, function: Function, export: str = "") -> int:
+    def add(self, function: FunctionCode, export: str = "") -> int:
         """Add a function, and export it if it has a name. Returns its index."""
         index = len(self._functions)
         self._functions.append(function)

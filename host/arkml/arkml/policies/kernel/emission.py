@@ -1,4 +1,4 @@
-"""The code of a kernel: a function for each step, over a memory in which all has its place."""
+"""The code of a kernel: a function for each stage, over a memory in which all has its place."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.errors import ModelRejected
-from arkml.policies.kernel.assembler import F32, I32, V128, Function, Module
+from arkml.policies.kernel.assembler import F32, I32, V128, FunctionCode, Module
 from arkml.policies.kernel.functions import KNOWN, Functions
 from arkml.policies.kernel.graph import (
     ZERO,
+    Arranged,
     Constant,
-    Moved,
     Pattern,
     Picked,
     Places,
@@ -22,7 +22,7 @@ from arkml.policies.kernel.graph import (
     Reduced,
     Value,
 )
-from arkml.policies.kernel.plan import Expression, Load, Made, Operated, Step, base
+from arkml.policies.kernel.plan import Expression, Loaded, Made, Operated, Stage, base
 from arkml.policies.kernel.pointwise import OPERATIONS
 
 MOST_BYTES = 64 << 20
@@ -41,7 +41,7 @@ _RUNS = 16  # of elements side by side that are copied without a table
 Addresses: TypeAlias = npt.NDArray[np.int64]
 
 
-class Memory:
+class KernelMemory:
     """The places of values in the memory of a module, and what it begins with."""
 
     def __init__(self, module: Module) -> None:
@@ -99,39 +99,39 @@ class Memory:
 
 
 class Emission:
-    """Writes the functions of steps."""
+    """Writes the functions of stages."""
 
-    def __init__(self, module: Module, memory: Memory, functions: Functions) -> None:
+    def __init__(self, module: Module, memory: KernelMemory, functions: Functions) -> None:
         self._module = module
         self._memory = memory
         self._functions = functions
         self._code = 0
 
-    def add(self, step: Step) -> int:
-        """Add the function of a step, and return its index. Raises ModelRejected."""
-        f = Function()
-        if step.value.count:
-            self._write(f, step)
+    def add(self, stage: Stage) -> int:
+        """Add the function of a stage, and return its index. Raises ModelRejected."""
+        f = FunctionCode()
+        if stage.value.count:
+            self._write(f, stage)
         self._code += f.size
         if self._code > MOST_CODE:
             raise ModelRejected(f"the kernel has more than {MOST_CODE >> 10} KiB of instructions")
         return self._module.add(f)
 
-    def _write(self, f: Function, step: Step) -> None:
-        if step.product is not None and step.expression is not None:
-            _ProductLoops(f, self._memory, self._functions, step).write()
-        elif step.expression is not None:
-            self._pointwise(f, step.value, step.expression, step.width)
-        elif isinstance(step.value, Moved):
-            self._moved(f, step.value)
-        elif isinstance(step.value, Reduced):
-            self._reduced(f, step.value)
-        elif isinstance(step.value, Ranked):
-            self._ranked(f, step.value)
-        elif isinstance(step.value, Picked):
-            self._picked(f, step.value)
+    def _write(self, f: FunctionCode, stage: Stage) -> None:
+        if stage.product is not None and stage.expression is not None:
+            _ProductLoops(f, self._memory, self._functions, stage).write()
+        elif stage.expression is not None:
+            self._pointwise(f, stage.value, stage.expression, stage.width)
+        elif isinstance(stage.value, Arranged):
+            self._moved(f, stage.value)
+        elif isinstance(stage.value, Reduced):
+            self._reduced(f, stage.value)
+        elif isinstance(stage.value, Ranked):
+            self._ranked(f, stage.value)
+        elif isinstance(stage.value, Picked):
+            self._picked(f, stage.value)
 
-    def _pointwise(self, f: Function, value: Value, expression: Expression, width: int) -> None:
+    def _pointwise(self, f: FunctionCode, value: Value, expression: Expression, width: int) -> None:
         """Rows of `width` elements, of which the last vector may be a part."""
         row, first, column, place = (f.local(I32) for _ in range(4))
         out = self._memory.address(value)
@@ -159,7 +159,7 @@ class Emission:
                 f.set(result)
                 _store_lanes(f, place, result, out, rest)
 
-    def _moved(self, f: Function, value: Moved) -> None:
+    def _moved(self, f: FunctionCode, value: Arranged) -> None:
         sources = self._addresses(value)
         starts = np.flatnonzero(np.diff(sources, prepend=sources[0] - 2 * _FLOAT) != _FLOAT)
         out = self._memory.address(value)
@@ -187,7 +187,7 @@ class Emission:
                     f.memory(load)
                     f.memory(store, out + _FLOAT * width * turn)
 
-    def _addresses(self, value: Moved) -> Addresses:
+    def _addresses(self, value: Arranged) -> Addresses:
         """Return the address of each element's source: int64, [count]."""
         parts = [self._memory.address(one) + _FLOAT * np.arange(one.count) for one in value.sources]
         places: Places = value.places.ravel()
@@ -195,7 +195,7 @@ class Emission:
         addresses: Addresses = np.append(np.concatenate(parts), zero)[places]
         return addresses
 
-    def _reduced(self, f: Function, value: Reduced) -> None:
+    def _reduced(self, f: FunctionCode, value: Reduced) -> None:
         rows, width = value.source.shape
         source, out = self._memory.address(value.source), self._memory.address(value)
         at, place = f.local(I32), f.local(I32)
@@ -209,7 +209,9 @@ class Emission:
             self._reduce_row(f, value.operation, at, source, width)
             f.memory("f32.store", out)
 
-    def _reduce_row(self, f: Function, operation: str, at: int, source: int, width: int) -> None:
+    def _reduce_row(
+        self, f: FunctionCode, operation: str, at: int, source: int, width: int
+    ) -> None:
         """Push what a row is reduced to: by four lanes first, then one by one."""
         whole, rest = divmod(width, _FLOAT)
         if not width:
@@ -239,7 +241,7 @@ class Emission:
             if whole or index:
                 f.op(f"f32.{operation}")
 
-    def _ranked(self, f: Function, value: Ranked) -> None:
+    def _ranked(self, f: FunctionCode, value: Ranked) -> None:
         rows, width = value.source.shape
         source, out = self._memory.address(value.source), self._memory.address(value)
         at, place, index, found = (f.local(I32) for _ in range(4))
@@ -268,7 +270,7 @@ class Emission:
             f.get(place, found)
             f.memory("i32.store", out)
 
-    def _picked(self, f: Function, value: Picked) -> None:
+    def _picked(self, f: FunctionCode, value: Picked) -> None:
         outer, blocks, inner = value.source.shape
         source, out = self._memory.address(value.source), self._memory.address(value)
         numbers = self._memory.address(value.numbers)
@@ -299,13 +301,13 @@ class Emission:
 class _Places:
     """Where the elements of an expression lie: locals with offsets in bytes."""
 
-    def __init__(self, memory: Memory, place: int, column: int, row: int) -> None:
+    def __init__(self, memory: KernelMemory, place: int, column: int, row: int) -> None:
         self._memory = memory
         self._place = place
         self._column = column
         self._row = row
 
-    def load(self, f: Function, value: Value, pattern: Pattern, offsets: Sequence[int]) -> None:
+    def load(self, f: FunctionCode, value: Value, pattern: Pattern, offsets: Sequence[int]) -> None:
         """Push four elements; offsets: further bytes of the place, the column and the row."""
         address, (place, column, row) = self._memory.address(value), offsets
         match pattern:
@@ -324,7 +326,7 @@ class _Places:
 
 
 def _express(
-    f: Function,
+    f: FunctionCode,
     functions: Functions,
     expression: Expression,
     at: _Places,
@@ -333,7 +335,7 @@ def _express(
 ) -> None:
     """Push four elements of an expression; `made` is the local of the product's."""
     match expression:
-        case Load(value=value, pattern=pattern):
+        case Loaded(value=value, pattern=pattern):
             at.load(f, value, pattern, offsets)
         case Made():
             f.get(made)
@@ -353,18 +355,20 @@ class _ProductLoops:
     Several rows and vectors of columns are summed up at the same time, in registers.
     """
 
-    def __init__(self, f: Function, memory: Memory, functions: Functions, step: Step) -> None:
-        assert step.product is not None
-        assert step.expression is not None
+    def __init__(
+        self, f: FunctionCode, memory: KernelMemory, functions: Functions, stage: Stage
+    ) -> None:
+        assert stage.product is not None
+        assert stage.expression is not None
         self._f, self._memory, self._functions = f, memory, functions
-        self._expression = step.expression
-        product = step.product
+        self._expression = stage.expression
+        product = stage.product
         self._batch, self._rows, self._inner = product.left.shape
         self._columns = product.right.shape[2]
         self._is_shared = product.right.shape[0] == 1
         self._left = memory.address(product.left)
         self._right, self._stride = memory.matrix(product.right)
-        self._out = memory.address(step.value)
+        self._out = memory.address(stage.value)
         self._left_row, self._right_batch = f.local(I32), f.local(I32)
         self._place, self._first, self._column, self._row = (f.local(I32) for _ in range(4))
         self._at = _Places(memory, self._place, self._column, self._row)
@@ -471,7 +475,7 @@ class _ProductLoops:
                     f.memory("v128.store", self._out + place)
 
 
-def _store_lanes(f: Function, place: int, vector: int, address: int, count: int) -> None:
+def _store_lanes(f: FunctionCode, place: int, vector: int, address: int, count: int) -> None:
     """Store the first one, two or three elements of a vector."""
     if count > 1:
         f.get(place, vector)
@@ -481,7 +485,7 @@ def _store_lanes(f: Function, place: int, vector: int, address: int, count: int)
         f.store_lane("v128.store32_lane", address + _FLOAT * (count - 1), count - 1)
 
 
-def _copy(f: Function, source: int, out: int, count: int) -> None:
+def _copy(f: FunctionCode, source: int, out: int, count: int) -> None:
     """Copy elements that lie side by side."""
     whole, rest = divmod(count, _FLOAT)
     if whole:
@@ -500,7 +504,7 @@ def _copy(f: Function, source: int, out: int, count: int) -> None:
         f.memory("i32.store", out + _FLOAT * index)
 
 
-def _held_inside(f: Function, number: int, size: int) -> None:
+def _held_inside(f: FunctionCode, number: int, size: int) -> None:
     """Count a negative number from the end, and hold it between 0 and `size` - 1."""
     f.get(number)
     f.i32(size)

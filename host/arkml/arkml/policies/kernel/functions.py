@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from arkml.policies.kernel.assembler import V128, Function, Module
+from arkml.policies.kernel.assembler import V128, FunctionCode, Module
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.4286067653e-6
@@ -42,7 +42,7 @@ class Functions:
     def index(self, name: str) -> int:
         """Return the index of a function: a name of `KNOWN`."""
         if name not in self._indices:
-            function = Function([V128], [V128])
+            function = FunctionCode([V128], [V128])
             if name in _ALONE:
                 _ALONE[name](function)
             else:
@@ -51,7 +51,7 @@ class Functions:
         return self._indices[name]
 
 
-def _polynomial(f: Function, x: int, factors: Sequence[float]) -> None:
+def _polynomial(f: FunctionCode, x: int, factors: Sequence[float]) -> None:
     """Push a polynomial of a local; `factors` begin with that of the highest power."""
     f.floats(factors[0])
     for factor in factors[1:]:
@@ -61,7 +61,7 @@ def _polynomial(f: Function, x: int, factors: Sequence[float]) -> None:
         f.op("f32x4.add")
 
 
-def _exp(f: Function) -> None:
+def _exp(f: FunctionCode) -> None:
     x, n, r = 0, f.local(V128), f.local(V128)
     f.get(x)
     f.floats(_HIGHEST)
@@ -102,14 +102,14 @@ def _exp(f: Function) -> None:
     f.op("f32x4.mul")
 
 
-def _power_of_two(f: Function) -> None:
+def _power_of_two(f: FunctionCode) -> None:
     f.integers(127)
     f.op("i32x4.add")
     f.i32(23)
     f.op("i32x4.shl")
 
 
-def _log(f: Function) -> None:
+def _log(f: FunctionCode) -> None:
     x, e, m, z = 0, f.local(V128), f.local(V128), f.local(V128)
     small = f.local(V128)
     f.get(x)
@@ -175,7 +175,7 @@ def _log(f: Function) -> None:
     f.op("f32x4.ge", "v128.bitselect")
 
 
-def _log1p_of_exp(functions: Functions, f: Function, x: int) -> None:
+def _log1p_of_exp(functions: Functions, f: FunctionCode, x: int) -> None:
     """Push log(1 + exp(x)) for x up to 0, to the last bit also where it is tiny."""
     e, u = f.local(V128), f.local(V128)
     f.get(x)
@@ -196,7 +196,7 @@ def _log1p_of_exp(functions: Functions, f: Function, x: int) -> None:
     f.op("f32x4.ne", "v128.bitselect")
 
 
-def _softplus(functions: Functions, f: Function) -> None:
+def _softplus(functions: Functions, f: FunctionCode) -> None:
     x, negative = 0, f.local(V128)
     f.get(x)
     f.op("f32x4.abs", "f32x4.neg")
@@ -208,7 +208,7 @@ def _softplus(functions: Functions, f: Function) -> None:
     f.op("f32x4.add")
 
 
-def _sigmoid(functions: Functions, f: Function) -> None:
+def _sigmoid(functions: Functions, f: FunctionCode) -> None:
     x, e = 0, f.local(V128)
     f.get(x)
     f.op("f32x4.abs", "f32x4.neg")
@@ -223,14 +223,14 @@ def _sigmoid(functions: Functions, f: Function) -> None:
     f.op("f32x4.add", "f32x4.div")
 
 
-def _with_sign_of(f: Function, x: int) -> None:
+def _with_sign_of(f: FunctionCode, x: int) -> None:
     """Give the vector on the stack, which has no signs, those of a local."""
     f.get(x)
     f.integers(_SIGN)
     f.op("v128.and", "v128.or")
 
 
-def _tanh(functions: Functions, f: Function) -> None:
+def _tanh(functions: Functions, f: FunctionCode) -> None:
     x, a, z = 0, f.local(V128), f.local(V128)
     f.get(x)
     f.op("f32x4.abs")
@@ -258,7 +258,7 @@ def _tanh(functions: Functions, f: Function) -> None:
     _with_sign_of(f, x)
 
 
-def _erf(functions: Functions, f: Function) -> None:
+def _erf(functions: Functions, f: FunctionCode) -> None:
     """By Juffa's polynomials, see his answer in https://stackoverflow.com/q/35148198."""
     x, t, s = 0, f.local(V128), f.local(V128)
     f.get(x)
@@ -286,10 +286,10 @@ def _erf(functions: Functions, f: Function) -> None:
     _with_sign_of(f, x)
 
 
-def _around_the_circle(turn: int) -> Callable[[Function], None]:
+def _around_the_circle(turn: int) -> Callable[[FunctionCode], None]:
     """Return what writes the sine of x plus `turn` quarters of a turn."""
 
-    def write(f: Function) -> None:
+    def write(f: FunctionCode) -> None:
         x, n, r = 0, f.local(V128), f.local(V128)
         high = f.local(V128)
         _quarters(f, x, n, r, high)
@@ -330,7 +330,7 @@ def _around_the_circle(turn: int) -> Callable[[Function], None]:
     return write
 
 
-def _quarters(f: Function, x: int, n: int, r: int, high: int) -> None:
+def _quarters(f: FunctionCode, x: int, n: int, r: int, high: int) -> None:
     """Set `n` to the nearest number of quarters of a turn in x, and `r` to the rest."""
     wide, count = f.local(V128), f.local(V128)
     halves = ((r, n, [0, 1, 2, 3]), (high, count, [2, 3, 0, 1]))
@@ -364,13 +364,13 @@ def _quarters(f: Function, x: int, n: int, r: int, high: int) -> None:
     f.set(r)
 
 
-_ALONE: dict[str, Callable[[Function], None]] = {
+_ALONE: dict[str, Callable[[FunctionCode], None]] = {
     "exp": _exp,
     "log": _log,
     "sin": _around_the_circle(0),
     "cos": _around_the_circle(1),
 }
-_BY_OTHERS: dict[str, Callable[[Functions, Function], None]] = {
+_BY_OTHERS: dict[str, Callable[[Functions, FunctionCode], None]] = {
     "softplus": _softplus,
     "sigmoid": _sigmoid,
     "tanh": _tanh,

@@ -24,7 +24,7 @@ ZERO = -1
 """A place that is no element of a source, and holds 0."""
 
 
-class Kind(Enum):
+class NumberKind(Enum):
     """The element types of values; a true element has all bits set, a false one none."""
 
     FLOAT = "float32"
@@ -47,7 +47,7 @@ class Value:
     """A tensor of one row, contiguous, with four bytes for each element."""
 
     shape: Shape
-    kind: Kind
+    kind: NumberKind
 
     @property
     def count(self) -> int:
@@ -90,7 +90,7 @@ class View(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moved(Value):
+class Arranged(Value):
     """Elements of sources in another order. places: int64, [*shape]."""
 
     sources: tuple[Value, ...]
@@ -146,12 +146,14 @@ def constant(numbers: Any) -> Constant:
     """Return numbers of numpy as a value. Raises ModelRejected for unknown types."""
     array = np.asarray(numbers)
     if array.dtype == np.bool_:
-        return Constant(array.shape, Kind.BOOLEAN, -array.astype(np.int32))
+        return Constant(array.shape, NumberKind.BOOLEAN, -array.astype(np.int32))
     if array.dtype in (np.int64, np.int32):
-        return Constant(array.shape, Kind.INTEGER, np.clip(array, -(2**31), 2**31 - 1).astype("i4"))
+        return Constant(
+            array.shape, NumberKind.INTEGER, np.clip(array, -(2**31), 2**31 - 1).astype("i4")
+        )
     if array.dtype != np.float32:
         raise ModelRejected(f"numbers of {array.dtype}")
-    return Constant(array.shape, Kind.FLOAT, array)
+    return Constant(array.shape, NumberKind.FLOAT, array)
 
 
 def number(value: float) -> Constant:
@@ -159,7 +161,7 @@ def number(value: float) -> Constant:
     return constant(np.float32(value))
 
 
-def pointwise(operation: str, *sources: Value, kind: Kind = Kind.FLOAT) -> Value:
+def pointwise(operation: str, *sources: Value, kind: NumberKind = NumberKind.FLOAT) -> Value:
     """Return an operation on sources whose shapes are broadcast."""
     shape = tuple(np.broadcast_shapes(*(source.shape for source in sources)))
     width, fitting = 0, []
@@ -238,7 +240,7 @@ def moved(sources: Sequence[Value], places: Places) -> Value:
             if flat.size == source.count and shape == source.shape:
                 return source
             return View(shape, kind, source, int(flat[0]))
-    return Moved(shape, kind, tuple(sources), places)
+    return Arranged(shape, kind, tuple(sources), places)
 
 
 def _origin(source: Value, places: Places) -> tuple[Value, Places]:
@@ -247,7 +249,7 @@ def _origin(source: Value, places: Places) -> tuple[Value, Places]:
         if isinstance(source, View):
             places = np.where(places == ZERO, ZERO, places + source.start)
             source = source.source
-        elif isinstance(source, Moved) and len(source.sources) == 1:
+        elif isinstance(source, Arranged) and len(source.sources) == 1:
             places = np.append(source.places.ravel(), ZERO)[places]
             source = source.sources[0]
         else:
@@ -294,7 +296,7 @@ def product(left: Value, right: Value) -> Value:
         left = reshaped(expanded(reshaped(left, a), (*batch, rows, inner)), (count, rows, inner))
         right = expanded(reshaped(right, b), (*batch, inner, columns))
         right = reshaped(right, (count, inner, columns))
-    made = Product((*left.shape[:2], columns), Kind.FLOAT, left, right)
+    made = Product((*left.shape[:2], columns), NumberKind.FLOAT, left, right)
     return reshaped(made, shape)
 
 
@@ -309,7 +311,7 @@ def reduced(operation: str, source: Value, axes: Sequence[int], *, keeps: bool) 
 def highest_place(source: Value, axis: int, *, keeps: bool, is_last: bool) -> Value:
     """Return the place of the highest element along an axis."""
     left, rows = _rows_along(source, [axis])
-    found = Ranked(rows.shape[:-1], Kind.INTEGER, rows, is_last)
+    found = Ranked(rows.shape[:-1], NumberKind.INTEGER, rows, is_last)
     kept = (*source.shape[:axis], 1, *source.shape[axis + 1 :])
     return reshaped(found, kept if keeps else left)
 

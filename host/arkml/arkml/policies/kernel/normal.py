@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arkml.policies.kernel.assembler import I32, I64, V128, Function, Module
+from arkml.policies.kernel.assembler import I32, I64, V128, FunctionCode, Module
 from arkml.policies.kernel.functions import Functions
 from arkml.policies.noise import FIRST, GOLDEN, OCTAVES, SECOND, TURN, UNIT
 
@@ -24,7 +24,7 @@ class NoiseCode:
         """Add and export the function."""
         mix = self._module.add(_mix())
         normal = self._module.add(self._normal(mix))
-        f = Function([I64, I64, I32])
+        f = FunctionCode([I64, I64, I32])
         stream, step, pink = 0, 1, 2
         place, octave, own = f.local(I32), f.local(I64), f.local(I64)
         if self._width:
@@ -67,9 +67,9 @@ class NoiseCode:
                 f.call(normal)
         self._module.add(f, export)
 
-    def _normal(self, mix: int) -> Function:
+    def _normal(self, mix: int) -> FunctionCode:
         """Return the function that adds to the input the numbers of a stream at a step."""
-        f = Function([I64, I64])
+        f = FunctionCode([I64, I64])
         stream, step = 0, 1
         start, pair, word = f.local(I64), f.local(I64), f.local(I64)
         place, radius, angle = f.local(I32), f.local(V128), f.local(V128)
@@ -113,7 +113,7 @@ class NoiseCode:
                     f.memory("f32.store", self._address + _FLOAT * index)
         return f
 
-    def _radius(self, f: Function, word: int, radius: int) -> None:
+    def _radius(self, f: FunctionCode, word: int, radius: int) -> None:
         f.get(word)
         f.i64(32)
         f.op("i64.shr_u", "i32.wrap_i64", "f32.convert_i32_u", "f32x4.splat")
@@ -127,9 +127,9 @@ class NoiseCode:
         f.set(radius)
 
 
-def _mix() -> Function:
+def _mix() -> FunctionCode:
     """Return the function of `noise.mix`."""
-    f = Function([I64], [I64])
+    f = FunctionCode([I64], [I64])
     for shift, factor in ((30, FIRST), (27, SECOND), (31, None)):
         f.get(0, 0)
         f.i64(shift)

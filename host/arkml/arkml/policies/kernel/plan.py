@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from arkml.policies.kernel.graph import (
+    Arranged,
     Constant,
     Given,
-    Moved,
     Pattern,
     Picked,
     Pointwise,
@@ -27,7 +27,7 @@ _MOST_OPERATIONS = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Loaded:
     """An element of a value in memory."""
 
     value: Value
@@ -47,16 +47,16 @@ class Made:
     """An element of the product in whose loops the expression is computed."""
 
 
-Expression: TypeAlias = Load | Operated | Made
+Expression: TypeAlias = Loaded | Operated | Made
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Stage:
     """
-    One step, which stores `value`.
+    One stage of a kernel, which stores `value`.
 
     Its elements are those of `expression`, [rows, width], in the loops of `product` if there is
-    one. A step without an expression is not a Pointwise.
+    one. A stage without an expression is not a Pointwise.
     """
 
     value: Value
@@ -73,7 +73,7 @@ def base(value: Value) -> tuple[Value, int]:
 def sources_of(value: Value) -> tuple[Value, ...]:
     """Return the values that a value is computed from."""
     match value:
-        case Pointwise(sources=sources) | Moved(sources=sources):
+        case Pointwise(sources=sources) | Arranged(sources=sources):
             return sources
         case View(source=source) | Reduced(source=source) | Ranked(source=source):
             return (source,)
@@ -85,33 +85,33 @@ def sources_of(value: Value) -> tuple[Value, ...]:
             return ()
 
 
-def plan(outputs: Sequence[Value]) -> list[Step]:
-    """Return the steps by which outputs are computed, in order."""
+def plan(outputs: Sequence[Value]) -> list[Stage]:
+    """Return the stages by which outputs are computed, in order."""
     order = list(ordered(outputs))
     uses = Counter(id(source) for value in order for source in sources_of(value))
     uses.update(id(value) for value in outputs)
     stored = {id(base(value)[0]) for value in outputs}
-    steps = []
+    stages = []
     for value in reversed(order):
         if id(value) not in stored or isinstance(value, Given | Constant | View):
             continue
-        step = _Tree(uses).step(value)
-        steps.append(step)
-        stored.update(id(base(source)[0]) for source in _read(step))
-    return steps[::-1]
+        stage = _Tree(uses).stage(value)
+        stages.append(stage)
+        stored.update(id(base(source)[0]) for source in _read(stage))
+    return stages[::-1]
 
 
-def _read(step: Step) -> Iterator[Value]:
-    """Yield the values in memory that a step reads."""
-    if step.expression is None:
-        yield from sources_of(step.value)
+def _read(stage: Stage) -> Iterator[Value]:
+    """Yield the values in memory that a stage reads."""
+    if stage.expression is None:
+        yield from sources_of(stage.value)
         return
-    if step.product is not None:
-        yield from sources_of(step.product)
-    todo = [step.expression]
+    if stage.product is not None:
+        yield from sources_of(stage.product)
+    todo = [stage.expression]
     while todo:
         match todo.pop():
-            case Load(value=value):
+            case Loaded(value=value):
                 yield value
             case Operated(sources=sources):
                 todo += sources
@@ -134,7 +134,7 @@ def ordered(outputs: Sequence[Value]) -> Iterator[Value]:
 
 
 class _Tree:
-    """The expression of one step."""
+    """The expression of one stage."""
 
     def __init__(self, uses: Counter[int]) -> None:
         self._uses = uses
@@ -142,13 +142,13 @@ class _Tree:
         self._product: Product | None = None
         self._operations = 0
 
-    def step(self, value: Value) -> Step:
+    def stage(self, value: Value) -> Stage:
         if isinstance(value, Product):
-            return Step(value, Made(), value.shape[-1], value)
+            return Stage(value, Made(), value.shape[-1], value)
         if not isinstance(value, Pointwise):
-            return Step(value)
+            return Stage(value)
         expression = self._operated(value)
-        return Step(value, expression, self._width or value.count, self._product)
+        return Stage(value, expression, self._width or value.count, self._product)
 
     def _operated(self, value: Pointwise) -> Expression:
         self._operations += 1
@@ -166,13 +166,13 @@ class _Tree:
             inner = source.source
             is_alone = is_alone and self._uses[id(inner)] == 1
         if pattern is not Pattern.EACH or not is_alone:
-            return Load(source, pattern)
+            return Loaded(source, pattern)
         if isinstance(inner, Product) and self._fits(inner):
             self._product, self._width = inner, inner.shape[-1]
             return Made()
         if isinstance(inner, Pointwise) and self._takes(inner):
             return self._operated(inner)
-        return Load(source, pattern)
+        return Loaded(source, pattern)
 
     def _fits(self, product: Product) -> bool:
         return self._product is None and self._width in (0, product.shape[-1])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from arkml.policies.kernel.assembler import V128, Function
+from arkml.policies.kernel.assembler import V128, FunctionCode
 
-Write: TypeAlias = Callable[[Function], None]
+Write: TypeAlias = Callable[[FunctionCode], None]
 """Adds what replaces the sources on the stack, in their order, by the result."""
 
 
@@ -16,14 +16,14 @@ def _plain(*names: str) -> Write:
 
 
 def _with_number(number: float, *names: str) -> Write:
-    def write(f: Function) -> None:
+    def write(f: FunctionCode) -> None:
         f.floats(number)
         f.op(*names)
 
     return write
 
 
-def _square(f: Function) -> None:
+def _square(f: FunctionCode) -> None:
     x = f.local(V128)
     f.tee(x)
     f.get(x)
@@ -31,7 +31,7 @@ def _square(f: Function) -> None:
     f.release(x)
 
 
-def _cube(f: Function) -> None:
+def _cube(f: FunctionCode) -> None:
     x = f.local(V128)
     f.tee(x)
     f.get(x)
@@ -41,7 +41,7 @@ def _cube(f: Function) -> None:
     f.release(x)
 
 
-def _reciprocal(f: Function) -> None:
+def _reciprocal(f: FunctionCode) -> None:
     x = f.local(V128)
     f.set(x)
     f.floats(1.0)
@@ -50,7 +50,7 @@ def _reciprocal(f: Function) -> None:
     f.release(x)
 
 
-def _sign(f: Function) -> None:
+def _sign(f: FunctionCode) -> None:
     x = f.local(V128)
     f.set(x)
     f.floats(1.0)
@@ -64,7 +64,7 @@ def _sign(f: Function) -> None:
     f.release(x)
 
 
-def _where(f: Function) -> None:
+def _where(f: FunctionCode) -> None:
     mask, yes, no = f.local(V128), f.local(V128), f.local(V128)
     f.set(no)
     f.set(yes)
@@ -74,7 +74,7 @@ def _where(f: Function) -> None:
     f.release(mask, yes, no)
 
 
-def _settled(f: Function) -> None:
+def _settled(f: FunctionCode) -> None:
     """Give NaN one form, because machines differ in its bits."""
     x = f.local(V128)
     f.tee(x)
@@ -85,14 +85,14 @@ def _settled(f: Function) -> None:
 
 
 def _masked(bits: int) -> Write:
-    def write(f: Function) -> None:
+    def write(f: FunctionCode) -> None:
         f.integers(bits)
         f.op("v128.and")
 
     return write
 
 
-def _whole_is_true(f: Function) -> None:
+def _whole_is_true(f: FunctionCode) -> None:
     f.integers(0)
     f.op("i32x4.ne")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arkml.errors import ModelRejected
-from arkml.policies.kernel.graph import Constant, Given, Kind, Shape, Value, constant
+from arkml.policies.kernel.graph import Constant, Given, NumberKind, Shape, Value, constant
 from arkml.policies.kernel.translation import TRANSLATIONS, Node
 from arkml.policies.operators.call import ROWS, Call, Tensor, grows
 from arkml.policies.ports import Port
@@ -48,7 +48,7 @@ def outputs_of_row(vetted: Vetted, inputs: Sequence[Port], outputs: Sequence[Por
     values = _weights(vetted)
     for port in inputs:
         shape = _of_one_row(vetted.tensors[port.name].shape)
-        values[port.name] = Given(shape, Kind.FLOAT, port.name)
+        values[port.name] = Given(shape, NumberKind.FLOAT, port.name)
     version = opset(vetted.model)
     for node in nodes:
         try:

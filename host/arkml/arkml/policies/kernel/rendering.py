@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from arkml.policies.kernel.assembler import Function, Module
-from arkml.policies.kernel.emission import Emission, Memory
+from arkml.policies.kernel.assembler import FunctionCode, Module
+from arkml.policies.kernel.emission import Emission, KernelMemory
 from arkml.policies.kernel.functions import Functions
-from arkml.policies.kernel.graph import Given, Kind, Value, pointwise
+from arkml.policies.kernel.graph import Given, NumberKind, Value, pointwise
 from arkml.policies.kernel.normal import NoiseCode
 from arkml.policies.kernel.plan import ordered, plan
 from arkml.policies.kernel.reading import outputs_of_row
@@ -46,11 +46,11 @@ class Kernel:
     def __init__(self, vetted: Vetted, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         found = outputs_of_row(vetted, inputs, outputs)
         self._module = Module()
-        self._memory = Memory(self._module)
+        self._memory = KernelMemory(self._module)
         given = {value.name: value for value in _given(found)}
         for port in inputs:
             shape = (1, *port.shape)
-            given.setdefault(port.name, Given(shape, Kind.FLOAT, port.name))
+            given.setdefault(port.name, Given(shape, NumberKind.FLOAT, port.name))
         self.inputs: dict[str, int] = {
             port.name: self._memory.address(given[port.name]) for port in inputs
         }
@@ -63,8 +63,8 @@ class Kernel:
         """Where each output lies."""
         functions = Functions(self._module)
         emission = Emission(self._module, self._memory, functions)
-        run = Function()
-        for index in [emission.add(step) for step in plan(settled)]:
+        run = FunctionCode()
+        for index in [emission.add(stage) for stage in plan(settled)]:
             run.call(index)
         self._module.add(run, "run")
         epsilon = by_stem(inputs).get(NOISE)

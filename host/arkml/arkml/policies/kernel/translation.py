@@ -14,7 +14,7 @@ from arkml.errors import ModelRejected
 from arkml.policies.kernel.graph import (
     ZERO,
     Constant,
-    Kind,
+    NumberKind,
     Picked,
     Places,
     Value,
@@ -39,8 +39,8 @@ Translate: TypeAlias = "Callable[[Node], Sequence[Value]]"
 
 _COMPARED = {"Equal": "eq", "Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt",
              "LessOrEqual": "le"}  # fmt: skip
-_CAST = {1: Kind.FLOAT, 6: Kind.INTEGER, 7: Kind.INTEGER, 9: Kind.BOOLEAN}
-_WORDS = {Kind.FLOAT: "float", Kind.INTEGER: "whole", Kind.BOOLEAN: "bool"}
+_CAST = {1: NumberKind.FLOAT, 6: NumberKind.INTEGER, 7: NumberKind.INTEGER, 9: NumberKind.BOOLEAN}
+_WORDS = {NumberKind.FLOAT: "float", NumberKind.INTEGER: "whole", NumberKind.BOOLEAN: "bool"}
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
 _MOST_STEPS = 64  # of a recurrent operator, which are written one after another
 
@@ -74,7 +74,7 @@ class Node:
     def floats(self) -> list[Value]:
         """Return the inputs that there are. Raises ModelRejected unless they are floats."""
         for one in self.inputs:
-            if one.kind is not Kind.FLOAT:
+            if one.kind is not NumberKind.FLOAT:
                 raise ModelRejected(f"it computes with {one.kind.value} numbers")
         return self.inputs
 
@@ -110,13 +110,13 @@ def _mean(node: Node) -> list[Value]:
 def _compared(node: Node) -> list[Value]:
     left, right = node.input(0), node.input(1)
     operation = _COMPARED[node.call.op]
-    if left.kind is not Kind.FLOAT:
+    if left.kind is not NumberKind.FLOAT:
         operation = f"whole {operation}"
-    return [pointwise(operation, left, right, kind=Kind.BOOLEAN)]
+    return [pointwise(operation, left, right, kind=NumberKind.BOOLEAN)]
 
 
 def _logic(operation: str, node: Node) -> list[Value]:
-    return [pointwise(operation, *node.inputs, kind=Kind.BOOLEAN)]
+    return [pointwise(operation, *node.inputs, kind=NumberKind.BOOLEAN)]
 
 
 def _where(node: Node) -> list[Value]:
@@ -127,7 +127,7 @@ def _cast(node: Node) -> list[Value]:
     source, kind = node.input(0), _CAST.get(node.call.integer("to", 0))
     if kind is source.kind:
         return [source]
-    if kind is None or (kind is Kind.INTEGER and source.kind is Kind.FLOAT):
+    if kind is None or (kind is NumberKind.INTEGER and source.kind is NumberKind.FLOAT):
         raise ModelRejected("it casts to whole numbers, or to float16 or float64")
     return [pointwise(f"{_WORDS[kind]} of {_WORDS[source.kind]}", source, kind=kind)]
 
@@ -157,7 +157,7 @@ def _power(node: Node) -> list[Value]:
 
 def _by_sign(source: Value, negative: Value) -> Value:
     """Return a source where it is not negative, else another value."""
-    return pointwise("where", pointwise("ge", source, number(0.0), kind=Kind.BOOLEAN), source,
+    return pointwise("where", pointwise("ge", source, number(0.0), kind=NumberKind.BOOLEAN), source,
                      negative)  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def _axes_of(node: Node) -> tuple[int, ...]:
 
 def _reduce(operation: str, before: str, after: str, node: Node) -> list[Value]:
     source, axes = node.input(0), _axes_of(node)
-    if source.kind is not Kind.FLOAT:
+    if source.kind is not NumberKind.FLOAT:
         raise ModelRejected(f"it computes with {source.kind.value} numbers")
     if before:
         source = pointwise(before, source)
