@@ -36,6 +36,7 @@ def _engine() -> wasmtime.Engine:
     """
     config = wasmtime.Config()
     config.memory_may_move = False  # the address of a memory is kept
+    config.parallel_compilation = False  # its threads would not survive a fork
     return wasmtime.Engine(config)
 
 
