@@ -75,6 +75,18 @@ class KernelMemory:
             return self.address(value), _FLOAT * columns
         return self._padded(value, padding), _FLOAT * (columns + padding)
 
+    def tiles(self, value: Constant, vectors: int) -> int:
+        """
+        Return the address of one matrix, [1, rows, columns], cut into columns of `vectors` vectors.
+
+        Each is stored by itself, row by row, and the last one may have fewer vectors.
+        """
+        columns = value.shape[2]
+        padded = np.pad(value.numbers[0], [(0, 0), (0, -columns % _FLOAT)]).astype("<f4")
+        width = _FLOAT * vectors
+        parts = [padded[:, start : start + width] for start in range(0, columns, width)]
+        return self.stored(b"".join(part.tobytes() for part in parts))
+
     def stored(self, content: bytes) -> int:
         """Return the address of bytes that the memory begins with."""
         address = self.room(len(content))
@@ -367,9 +379,13 @@ class _ProductLoops:
         self._columns = product.right.shape[2]
         self._is_shared = product.right.shape[0] == 1
         self._left = memory.address(product.left)
-        self._right, self._stride = memory.matrix(product.right)
+        self._is_tiled = self._batch * self._rows == 1 and isinstance(product.right, Constant)
+        if self._is_tiled and isinstance(product.right, Constant):
+            self._right, self._stride = memory.tiles(product.right, _TOGETHER), 0
+        else:
+            self._right, self._stride = memory.matrix(product.right)
         self._out = memory.address(stage.value)
-        self._left_row, self._right_batch = f.local(I32), f.local(I32)
+        self._left_row, self._right_batch, self._right_tile = (f.local(I32) for _ in range(3))
         self._place, self._first, self._column, self._row = (f.local(I32) for _ in range(4))
         self._at = _Places(memory, self._place, self._column, self._row)
 
@@ -399,11 +415,15 @@ class _ProductLoops:
         with f.loop(turns, *steps):
             f.i32(0)
             f.set(self._column)
+            f.get(self._right_batch)
+            f.set(self._right_tile)
             f.get(self._first)
             f.set(self._place)
             if tiles:
                 size = _VECTOR * vectors
-                with f.loop(tiles, (self._column, size), (self._place, size)):
+                apart = size * self._inner if self._is_tiled else size
+                moves = (self._column, size), (self._place, size), (self._right_tile, apart)
+                with f.loop(tiles, *moves):
                     self._tile(rows, vectors)
             if rest:
                 self._tile(rows, rest, self._columns % _FLOAT)
@@ -422,14 +442,14 @@ class _ProductLoops:
             f.set(one)
         f.get(self._left_row)
         f.set(left)
-        f.get(self._right_batch, self._column)
-        f.op("i32.add")
+        f.get(self._right_tile)
         f.set(right)
+        stride = _VECTOR * vectors if self._is_tiled else self._stride
 
         def add(index: int) -> None:
             for number, local in enumerate(weights):
                 f.get(right)
-                f.memory("v128.load", self._right + index * self._stride + _VECTOR * number)
+                f.memory("v128.load", self._right + index * stride + _VECTOR * number)
                 f.set(local)
             for number, row in enumerate(sums):
                 f.get(left)
@@ -442,7 +462,7 @@ class _ProductLoops:
 
         turns, rest = divmod(self._inner, _UNROLLED)
         if turns:
-            steps = (left, _FLOAT * _UNROLLED), (right, self._stride * _UNROLLED)
+            steps = (left, _FLOAT * _UNROLLED), (right, stride * _UNROLLED)
             with f.loop(turns, *steps):
                 for index in range(_UNROLLED):
                     add(index)
