@@ -1,0 +1,58 @@
+// The policy of a training that a guest starts: irregular rows are answered with zeros.
+
+import { isEnd } from "./ark_sessions.js";
+
+const INITIAL = 3;
+const MOST_ENDED = 65_536; // agents that are remembered after their episodes
+
+/** Acts by a policy, as an evaluation does. */
+export class RunPolicy {
+  #policy;
+  #agents = new Map(); // by key and id: {steps, ended}
+  #ended = 0;
+
+  constructor(policy) {
+    this.#policy = policy;
+  }
+
+  act(batch) {
+    const { ids, key, features, rewards, states, actions, values } = batch;
+    const count = ids.length;
+    const widths = [features.length / count, actions.length / count];
+    const irregular = [];
+    for (let row = 0; row < count; row += 1) {
+      const agent = this.#agent(key, ids[row]);
+      const isFinite = features.subarray(row * widths[0], (row + 1) * widths[0]).every(Number.isFinite);
+      const isInitial = states[row] === INITIAL;
+      if (agent.ended || (agent.steps === 0) !== isInitial || !isFinite || !Number.isFinite(rewards[row])) irregular.push(row);
+      agent.steps += 1;
+      if (!agent.ended && isEnd(states[row])) {
+        agent.ended = true;
+        this.#ended += 1;
+      }
+    }
+    this.#policy.act(batch);
+    for (const row of irregular) {
+      actions.fill(0, row * widths[1], (row + 1) * widths[1]);
+      values[row] = 0;
+    }
+    if (this.#ended > MOST_ENDED) this.#dropEnded();
+  }
+
+  forget(key) {
+    for (const name of this.#agents.keys()) if (name.startsWith(`${key}:`)) this.#agents.delete(name);
+    this.#policy.forget(key);
+  }
+
+  #agent(key, id) {
+    const name = `${key}:${id}`;
+    let agent = this.#agents.get(name);
+    if (!agent) this.#agents.set(name, (agent = { steps: 0, ended: false }));
+    return agent;
+  }
+
+  #dropEnded() {
+    for (const [name, { ended }] of this.#agents) if (ended) this.#agents.delete(name);
+    this.#ended = 0;
+  }
+}

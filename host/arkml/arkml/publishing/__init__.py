@@ -1,0 +1,1 @@
+"""Folders that play a guest in any browser, without a server."""
