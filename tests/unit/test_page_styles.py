@@ -16,7 +16,6 @@ TRIAL = ROOT / "host/play/arkml/guest_trials/page"
 STYLES = [
     *(path for path in page_scripts.FOLDER.glob("*.css") if path != PALETTE),
     HIVE / "page.css",
-    TRIAL / "page.css",
 ]
 
 

@@ -1,11 +1,12 @@
 // The page: it begins with its link and the dialog, and then shows one trial after another.
 
-import { Controls } from "./controls.js";
+import { Controls } from "./shared/controls.js";
 import { byId, setShown, setText, short } from "./shared/dom.js";
-import { Inputs } from "./inputs.js";
 import { endpointOf, takeLink } from "./link.js";
+import { Inputs } from "./shared/inputs.js";
 import { Plane } from "./shared/plane.js";
-import { Roster } from "./roster.js";
+import { isTaken, playerText } from "./player_text.js";
+import { Roster } from "./shared/roster.js";
 import { Service } from "./service.js";
 import { Visit } from "./visit.js";
 import { ValuePanel } from "./shared/values.js";
@@ -31,6 +32,8 @@ class Page {
     this.#roster = new Roster(byId("actors"), {
       look: (name) => this.#look(name),
       take: (name) => this.#visit.take(name),
+      who: (actor) => playerText(actor.player),
+      isTaken: (actor) => isTaken(actor.player),
     });
     this.#visit = new Visit(service, description, user, {
       opened: (scene) => this.#open(scene),

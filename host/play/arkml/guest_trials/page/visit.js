@@ -1,7 +1,7 @@
 // One visit: it watches a trial, plays an actor of it, and goes over to the next trial.
 
-import { mappingOf } from "./mapping.js";
-import { Scene } from "./scene.js";
+import { mappingOf } from "./shared/mapping.js";
+import { Scene } from "./shared/scene.js";
 import { Backoff, pause, Seat } from "./seat.js";
 
 const PATIENCE = 1_000; // milliseconds between two looks for the next trial

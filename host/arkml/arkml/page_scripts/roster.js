@@ -1,24 +1,12 @@
-// The table of a trial's actors: who plays each of them, its returns, and what may be done there.
+// The table of actors: who plays each of them, its returns, and what may be done there.
 
-import { element, setShown, setText, short } from "./shared/dom.js";
-import { PlayerKind } from "./js/players.js";
-
-const KINDS = { [PlayerKind.CLIENT]: "client", [PlayerKind.PERSON]: "person" };
-
-/** Return who plays an actor in words, "" if that is not known yet. */
-export function playerText(player) {
-  if (!player) return "";
-  const isStandIn = player.kind === PlayerKind.STAND_IN;
-  const kind = isStandIn ? (player.name ? "policy" : "default action") : KINDS[player.kind];
-  const marks = [player.isHeld ? "held" : "", player.isAway ? "away" : ""].filter(Boolean);
-  const about = marks.length > 0 ? ` (${marks.join(", ")})` : "";
-  return `${kind ?? "player"}${player.name ? `: ${player.name}` : ""}${about}`;
-}
+import { element, setShown, setText, short } from "./dom.js";
 
 /** One row of the table. */
 class Row {
   constructor(actor, chosen) {
     this.actor = actor;
+    this.chosen = chosen;
     this.mark = element("span", { className: "mark" }, "you");
     this.name = element("button", { type: "button", className: "name" });
     this.dot = element("span", { className: "dot" });
@@ -42,21 +30,16 @@ class Row {
     this.root.classList.toggle("mine", isMine);
     this.root.classList.toggle("looked", actor.name === looked);
     this.name.setAttribute("aria-pressed", String(actor.name === looked));
-    setText(this.who, playerText(actor.player));
+    setText(this.who, this.chosen.who(actor));
     setText(this.value, short(actor.return));
     const last = actor.ended.at(-1);
     setText(this.last, last ? short(last.return) : "–");
-    setShown(this.take, !isMine && !isTaken(actor.player));
+    setShown(this.take, !isMine && !this.chosen.isTaken(actor));
   }
 }
 
-/** Return true if a person or a client that is present plays an actor. */
-export function isTaken(player) {
-  if (!player || player.kind === PlayerKind.STAND_IN) return false;
-  return player.kind === PlayerKind.PERSON || !player.isAway;
-}
-
-/** Shows the actors of one scene at a time; `chosen` has `look(name)` and `take(name)`. */
+/** Shows the actors of one scene at a time; `chosen` has `look(name)`, `take(name)`,
+ * `who(actor)`, a text, and `isTaken(actor)`. */
 export class Roster {
   #body;
   #chosen;

@@ -1,6 +1,6 @@
 // The controls of my actor: a slider for each continuous action, buttons for each branch, and keys.
 
-import { element, setText, short } from "./shared/dom.js";
+import { element, setText, short } from "./dom.js";
 import { actionOf, isAllowed, keyName } from "./mapping.js";
 
 function keysOf(codes) {
