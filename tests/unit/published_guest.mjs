@@ -15,10 +15,19 @@ const hash = (...parts) => {
   return made.digest("hex");
 };
 
+/** Have a choice exist, and be allowed, as policies of hosts do. */
+function held(choice, allowed, size) {
+  const near = choice - Math.floor(choice) === 0.5 ? 2 * Math.round(choice / 2) : Math.round(choice);
+  const settled = near === choice ? choice : near >= 0 && near < size ? Math.abs(near) : 0;
+  const real = settled >= 0 && settled < size ? settled : 0;
+  if (!Number.isFinite(choice)) return choice;
+  return allowed && !allowed[real] && allowed.indexOf(1) >= 0 ? allowed.indexOf(1) : real;
+}
+
 /** Each action is a feature of its row, halved: the same in any arithmetic. */
 class Halves {
-  constructor(numFeatures, numActions) {
-    Object.assign(this, { numFeatures, numActions });
+  constructor(numFeatures, numActions, branches) {
+    Object.assign(this, { numFeatures, numActions, branches });
   }
 
   act({ ids, states, rewards, features, masks, actions, values }) {
@@ -26,6 +35,12 @@ class Halves {
     for (let row = 0; row < ids.length; row += 1) {
       for (let at = 0; at < count; at += 1) actions[row * count + at] = 0.5 * features[row * width + (at % width)];
       values[row] = features[row * width];
+      let start = row * this.branches.reduce((sum, size) => sum + size, 0);
+      this.branches.forEach((size, branch) => {
+        const place = (row + 1) * count - this.branches.length + branch;
+        actions[place] = held(actions[place], masks?.subarray(start, start + size), size);
+        start += size;
+      });
     }
     heard.push(hash(ids, Uint32Array.from(states), rewards, features, masks ?? new Uint8Array(0)));
   }
@@ -40,7 +55,8 @@ const guest = await ArkGuest.make(await WebAssembly.compile(readFileSync(given.w
   policies: (name, features, actions) => {
     const asked = [features ?? given.widths[0], actions ?? given.widths[1]];
     if (given.widths !== null && String(asked) !== String(given.widths)) throw invalid(`widths ${asked}`);
-    return { policy: new Halves(...asked), branches: given.branches[String(asked)] ?? [] };
+    const branches = given.branches[String(asked)] ?? given.branches[`*,${asked[1]}`] ?? [];
+    return { policy: new Halves(...asked, branches), branches };
   },
   answered: () => {},
   write: (level, text) => lines.push([level, text]),

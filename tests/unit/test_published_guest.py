@@ -159,7 +159,7 @@ def compared(path, frames, monkeypatch, folder, calls=(), widths=None):
     branches = {}
     for one in behaviors_in(module.info.spec).values():
         actions = (one.actions.continuous or 0) + len(one.actions.discrete)
-        branches[f"{one.num_features},{actions}"] = list(one.actions.discrete)
+        branches[f"{one.num_features or '*'},{actions}"] = list(one.actions.discrete)
     every = 1 if path.stat().st_size < EACH and frames <= 200 else 50
     played = run_module(
         PROGRAM,

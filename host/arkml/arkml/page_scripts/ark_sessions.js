@@ -75,7 +75,6 @@ export class Session {
       actions,
       values,
     });
-    this.#masks?.hold(count, actions, numActions, masks);
   }
 
   /** Have an action be taken in place of the policy's: floats, [numActions], of a row. */
