@@ -60,7 +60,7 @@ const guest = await ArkGuest.make(await WebAssembly.compile(readFileSync(given.w
   },
   answered: () => {},
   write: (level, text) => lines.push([level, text]),
-  game: {},
+  game: () => ({}),
 });
 let failure = "";
 let places = [];

@@ -22,7 +22,7 @@ export class GuestFailure extends Error {
 class GuestStop extends Error {}
 
 /** Return the places in the module that a stack names, as "name at 0x1a4". */
-function placesOf(stack) {
+function stackPlaces(stack) {
   return stack
     .split("\n")
     .map((line) => /(?:at )?([^\s@(]*)[@ (]*\S*wasm-function\[(\d+)\]:0x([0-9a-f]+)/.exec(line))
@@ -43,7 +43,8 @@ export class ArkGuest {
    *
    * `plan` is what was published of the module: its `imports`, `memory`, `initializers`, `frame`,
    * `frameNanoseconds`, `limits` and `trains`. `options` are {seed, a BigInt; policies, answered:
-   * see ArkServices; write(level, text) for its log; game: its functions by module and name}.
+   * see ArkServices; write(level, text) for its log; game(memory), its functions by
+   * module and name}.
    */
   static async make(module, plan, options) {
     const guest = new ArkGuest(plan, options.seed);
@@ -103,7 +104,7 @@ export class ArkGuest {
     const exit = (status) => stop(`the guest exited with status ${status}`);
     const modules = { ...new ArkImports(imports, memory, this.#services).modules, [WASI]: wasiFunctions({ memory, world, print, exit }) };
     if (place.imported) modules[place.imported[0]] = { ...modules[place.imported[0]], [place.imported[1]]: made };
-    for (const [name, functions] of Object.entries(game)) modules[name] = { ...modules[name], ...functions(memory) };
+    for (const [name, functions] of Object.entries(game(memory))) modules[name] = { ...modules[name], ...functions };
     this.#exports = (await WebAssembly.instantiate(module, modules)).exports;
     held.memory ??= this.#exports[place.exported] ?? null;
   }
@@ -112,6 +113,6 @@ export class ArkGuest {
     const { panic, refusal } = this.#services;
     const text = panic ?? (error instanceof GuestStop ? error.message : `${name}: ${error.message}`);
     const about = refusal ? ` (the last refused call: ${refusal})` : "";
-    return new GuestFailure(`${text}${about}`, placesOf(error.stack ?? ""), error);
+    return new GuestFailure(`${text}${about}`, stackPlaces(error.stack ?? ""), error);
   }
 }

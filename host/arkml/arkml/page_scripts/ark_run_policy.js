@@ -2,7 +2,7 @@
 
 import { isEnd } from "./ark_sessions.js";
 
-const INITIAL = 3;
+const FIRST_STATE = 3; // of the first row of an agent
 const MOST_ENDED = 65_536; // agents that are remembered after their episodes
 
 /** Acts by a policy, as an evaluation does. */
@@ -23,7 +23,7 @@ export class RunPolicy {
     for (let row = 0; row < count; row += 1) {
       const agent = this.#agent(key, ids[row]);
       const isFinite = features.subarray(row * widths[0], (row + 1) * widths[0]).every(Number.isFinite);
-      const isInitial = states[row] === INITIAL;
+      const isInitial = states[row] === FIRST_STATE;
       if (agent.ended || (agent.steps === 0) !== isInitial || !isFinite || !Number.isFinite(rewards[row])) irregular.push(row);
       agent.steps += 1;
       if (!agent.ended && isEnd(states[row])) {

@@ -3,13 +3,12 @@
 import { ChoiceMasks } from "./ark_masks.js";
 import { invalid, unavailable } from "./ark_memory.js";
 
-const TERMINAL = 1;
-const INTERRUPTED = 2;
+const ENDS = [1, 2]; // states of rows: terminal, interrupted
 const ROW_BYTES = 17; // beside features and actions: id, state, reward, value
 
 /** Return whether a row of a state ends its episode. */
 export function isEnd(state) {
-  return state === TERMINAL || state === INTERRUPTED;
+  return ENDS.includes(state);
 }
 
 /**

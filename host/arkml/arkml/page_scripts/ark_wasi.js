@@ -6,9 +6,9 @@ const FAULT = 21;
 const INVAL = 28;
 const SPIPE = 70;
 const PIECE = 1 << 20; // bytes of one draw of random numbers
-const MOST = 1_024; // subscriptions, and buffers of a call
+const MOST_ITEMS = 1_024; // subscriptions, and buffers of a call
 const MOST_BYTES = 1 << 20; // of one write
-const LAST = (1n << 63n) - 1n;
+const LAST_TIME = (1n << 63n) - 1n;
 
 /** Return the functions of `wasi_snapshot_preview1`; `print(fd, bytes)` takes what is written. */
 export function wasiFunctions({ memory, world, print, exit }) {
@@ -49,7 +49,7 @@ export function wasiFunctions({ memory, world, print, exit }) {
     environ_sizes_get: none,
     environ_get: () => SUCCESS,
     clock_res_get: (clock, to) => (clock > 1 ? BADF : write64(to, 1n)),
-    clock_time_get: (clock, _, to) => (clock > 1 ? BADF : write64(to, world.now > LAST ? LAST : world.now)),
+    clock_time_get: (clock, _, to) => (clock > 1 ? BADF : write64(to, world.now > LAST_TIME ? LAST_TIME : world.now)),
     random_get: (to, size) => {
       memory.check(to, size);
       for (let at = 0; at === 0 || at < size; at += PIECE) {
@@ -61,7 +61,7 @@ export function wasiFunctions({ memory, world, print, exit }) {
     proc_exit: (status) => exit(status),
     fd_write: (fd, list, count, to) => {
       if (fd !== 1 && fd !== 2) return BADF;
-      if (count > MOST) return FAULT;
+      if (count > MOST_ITEMS) return FAULT;
       const parts = buffers(list, count).map(([start, size]) => memory.read(start, size));
       const data = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
       parts.reduce((at, part) => (data.set(part, at), at + part.length), 0);
@@ -71,7 +71,7 @@ export function wasiFunctions({ memory, world, print, exit }) {
     },
     fd_read: (fd, list, count, to) => {
       if (fd !== 0) return BADF;
-      if (count > MOST) return FAULT;
+      if (count > MOST_ITEMS) return FAULT;
       buffers(list, count);
       memory.writeU32(to, 0); // the end of an empty input
       return SUCCESS;
@@ -96,7 +96,7 @@ export function wasiFunctions({ memory, world, print, exit }) {
 
 /** Wait until one of the subscriptions has an event, which is at once: a clock jumps. */
 function poll({ memory, world }, subscriptions, events, count, to) {
-  if (count === 0 || count > MOST) return INVAL;
+  if (count === 0 || count > MOST_ITEMS) return INVAL;
   memory.check(subscriptions, 48 * count);
   memory.check(events, 32 * count);
   memory.check(to, 4);

@@ -10,6 +10,8 @@ from arkml.page_scripts import FOLDER
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:class|const|function) )", re.MULTILINE)
 
+_COMMENT = re.compile(r"^[ \t]*(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
+
 
 def bundled(name: str) -> str:
     """
@@ -21,6 +23,16 @@ def bundled(name: str) -> str:
     texts: dict[str, str] = {}
     _add(FOLDER / name, texts)
     return "\n".join(texts.values())
+
+
+def bundled_script(name: str) -> str:
+    """
+    Return the same as a script that is no module, for pages that are opened from a disk.
+
+    There browsers load scripts, and no modules. None of the modules waits at its top. Comments on
+    lines of their own are left out.
+    """
+    return f'(() => {{\n"use strict";\n{_COMMENT.sub("", bundled(name))}}})();\n'
 
 
 def _add(path: Path, texts: dict[str, str]) -> None:

@@ -21,3 +21,12 @@ export class Range {
     return Math.min(Math.max((value - this.low) / (this.high - this.low || 1), 0), 1);
   }
 }
+
+/** Return a part of values with its bounds as numbers; documents have null for those without. */
+export function boundedPart({ low, high, ...part }) {
+  return {
+    ...part,
+    low: low.map((bound) => bound ?? -Infinity),
+    high: high.map((bound) => bound ?? Infinity),
+  };
+}

@@ -1,13 +1,6 @@
 // What a document of a replay shows at one of its frames, as the plane and the panels take it.
 
-/** Return a part of values with its bounds as numbers; documents have null for those without. */
-function boundedPart({ low, high, ...part }) {
-  return {
-    ...part,
-    low: low.map((bound) => bound ?? -Infinity),
-    high: high.map((bound) => bound ?? Infinity),
-  };
-}
+import { boundedPart } from "./ranges.js";
 
 /** Return what `ValuePanel` takes as a class, for the actions of a behavior. */
 function actionsOf({ low, high, branches }) {

@@ -67,6 +67,14 @@ export class Scene {
     this.arrived = null; // the time of the newest observation
   }
 
+  /** Add an actor, and return it. */
+  add({ name, actorClass }) {
+    const actor = new SceneActor(name, actorClass, this.actors.length);
+    this.actors.push(actor);
+    this.#byName.set(name, actor);
+    return actor;
+  }
+
   /** Return an actor by its name, undefined if there is none. */
   actor(name) {
     return this.#byName.get(name);
@@ -76,10 +84,7 @@ export class Scene {
   view(now, { tickId: tick, observations, players, rewards, actions }) {
     const isNew = tick > this.tick;
     if (isNew && this.tick >= 0) this.missed += tick - this.tick - 1;
-    this.tick = tick;
-    this.arrived = now;
-    this.#ticks.push([now, tick]);
-    while (this.#ticks.length > 2 && now - this.#ticks[0][0] > WINDOW) this.#ticks.shift();
+    this.#begin(now, tick);
     for (const actor of this.actors) {
       const observation = observations[actor.index];
       actor.player = players[actor.index] ?? actor.player;
@@ -88,6 +93,22 @@ export class Scene {
       if (isNew) actor.reward(rewards[actor.index] ?? 0, observation);
       actor.observe(tick, observation);
     }
+  }
+
+  /** Take in what some actors observe in a tick: [actor, observation, reward] of each. */
+  answered(now, tick, observed) {
+    this.#begin(now, tick);
+    for (const [actor, observation, reward] of observed) {
+      actor.reward(reward, observation);
+      actor.observe(tick, observation);
+    }
+  }
+
+  #begin(now, tick) {
+    this.tick = tick;
+    this.arrived = now;
+    this.#ticks.push([now, tick]);
+    while (this.#ticks.length > 2 && now - this.#ticks[0][0] > WINDOW) this.#ticks.shift();
   }
 
   /** Take in an observation of my own actor, which arrives before the view of its tick. */

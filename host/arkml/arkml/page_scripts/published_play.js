@@ -1,0 +1,65 @@
+// One play of a published guest: an instance with its policy, frame by frame.
+
+import { ArkGuest } from "./ark_guest.js";
+import { invalid } from "./ark_memory.js";
+import { Stage } from "./published_stage.js";
+
+/** The policy of agents that are left alone: zeros. */
+class Zeros {
+  act({ actions, values }) {
+    actions.fill(0);
+    values.fill(0);
+  }
+
+  forget() {}
+}
+
+/** A guest that is played from its beginning; `site` is the document of the page. */
+export class Play {
+  #guest;
+  #first = null; // the name of the run that the policy plays
+
+  /**
+   * Begin a play.
+   *
+   * `parts` are {module; load(), which returns the policy anew; game: see ArkGuest; action: see
+   * Stage; write(level, text)}.
+   */
+  static async begin(site, parts) {
+    const play = new Play(site, parts);
+    const { module, game, write } = parts;
+    const policy = await parts.load(); // without what it knows of agents of another play
+    play.#guest = await ArkGuest.make(module, site.plan, {
+      seed: BigInt(site.seed),
+      policies: (...asked) => play.#policyFor(site, policy, ...asked),
+      answered: (session) => play.stage.take(session, performance.now(), play.frames),
+      write,
+      game,
+    });
+    play.#guest.initialize();
+    for (const [name, numbers] of site.calls) play.#guest.call(name, ...numbers.map(Number));
+    return play;
+  }
+
+  constructor(site, { action }) {
+    this.frames = 0;
+    this.stage = new Stage(site.behaviors, action);
+  }
+
+  /** Run a frame. Throws GuestFailure. */
+  frame() {
+    this.frames += 1;
+    this.#guest.frame();
+  }
+
+  #policyFor({ behavior, branches }, policy, name, numFeatures = policy.numFeatures, numActions = policy.numActions) {
+    if (name !== null) {
+      this.#first ??= behavior ?? name;
+      if (name !== this.#first) return { policy: new Zeros(), branches: [] };
+    }
+    if (numFeatures !== policy.numFeatures || numActions !== policy.numActions) {
+      throw invalid(`the policy takes ${policy.numFeatures} features and gives ${policy.numActions} actions, the session has ${numFeatures} and ${numActions}`);
+    }
+    return { policy, branches };
+  }
+}
