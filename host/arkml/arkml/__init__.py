@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
+    from arkml.publishing.site import PublishedSite, publish
     from arkml.replays.replay import Replay, ReplayedFrame
     from arkml.runs.hive_access import HiveGrant
     from arkml.runs.learner_settings import LearnerSettings
@@ -118,6 +119,7 @@ __all__ = [
     "PolicyFailed",
     "PolicyKind",
     "ProgressFunction",
+    "PublishedSite",
     "Recording",
     "ReloadUndone",
     "Reloaded",
@@ -141,6 +143,7 @@ __all__ = [
     "WorkerProgress",
     "evaluate",
     "game_function",
+    "publish",
     "record",
     "train",
 ]
@@ -190,6 +193,7 @@ _HOMES = {
     "PolicyFailed": "arkml.errors",
     "PolicyKind": "arkml.training.results",
     "ProgressFunction": "arkml.training.results",
+    "PublishedSite": "arkml.publishing.site",
     "Recording": "arkml.training.recording",
     "ReloadUndone": "arkml.errors",
     "Reloaded": "arkml.guests.reloading",
@@ -213,6 +217,7 @@ _HOMES = {
     "WorkerProgress": "arkml.training.results",
     "evaluate": "arkml.training.evaluation",
     "game_function": "arkml.runtime.game_functions",
+    "publish": "arkml.publishing.site",
     "record": "arkml.training.recording",
     "train": "arkml.training.guest_trainer",
 }

@@ -45,6 +45,7 @@ _COMMANDS = {
     "train": "train_command",
     "sweep": "sweep_command",
     "record": "record_command",
+    "publish": "publish_command",
     "replay": "replay_command",
     "state": "state_command",
     "smoke": "smoke",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from arkml.base.release import RELEASE
 from arkml.base.terminal import harmless
-from arkml.hive.protocol.replay_messages import ReplayDocument, ShownBehavior, ShownPart
-from arkml.publishing.picture import picture_of
+from arkml.hive.protocol.replay_messages import ShownBehavior, ShownPart
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.training.results import EvaluationResult
 
@@ -27,20 +26,20 @@ class Card(NamedTuple):
 def card_files(
     card: Card,
     module: CompiledModule,
-    shown: ReplayDocument,
+    behaviors: Sequence[ShownBehavior],
+    picture: bytes | None,
     scores: EvaluationResult | None,
     seed: int,
     *,
     deterministic: bool,
 ) -> dict[str, bytes]:
-    """Return the card and its picture, by name."""
+    """Return the card and its picture, if there is one, by name."""
     noise = "without" if deterministic else "with"
     lines = [
         *_front_matter(card, scores),
         f"# {_plain(card.title)}",
         "",
-        f"![{_plain(card.title)}]({PICTURE})",
-        "",
+        *([] if picture is None else [f"![{_plain(card.title)}]({PICTURE})", ""]),
         "A guest and its policy, published by [arkml](https://pypi.org/project/arkml/)"
         f" {RELEASE}. Any static host serves this folder: open `index.html` to watch and to play.",
         "",
@@ -53,7 +52,7 @@ def card_files(
         "",
         "## Observations and actions",
         "",
-        *(line for one in shown.behaviors for line in _behavior(one)),
+        *(line for one in behaviors for line in _behavior(one)),
         "## Training",
         "",
         _plain(card.trained) or "The author does not say how the policy was trained.",
@@ -71,7 +70,8 @@ def card_files(
         "```",
         "",
     ]
-    return {CARD: "\n".join(lines).encode(), PICTURE: picture_of(shown)}
+    written = {CARD: "\n".join(lines).encode()}
+    return written if picture is None else written | {PICTURE: picture}
 
 
 def _front_matter(card: Card, scores: EvaluationResult | None) -> Iterator[str]:

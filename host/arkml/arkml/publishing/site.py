@@ -5,19 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec import to_builtins
 
+from arkml.base.files import read_file
+from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr, short_repr
-from arkml.errors import InvalidArguments, LinkError, ModelRejected, NotFound, UsageError
-from arkml.hive.protocol.replay_messages import ReplayDocument, ShownBehavior
+from arkml.errors import InvalidArguments, ModelRejected, UsageError
+from arkml.hive.protocol.replay_messages import ShownBehavior
 from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, real_number, require_seed, require_whole
 from arkml.page_scripts.bundle import bundled_script
@@ -28,19 +28,23 @@ from arkml.publishing.card import Card, card_files
 from arkml.publishing.folder import MARK, require_own, write_folder
 from arkml.publishing.guest_plan import GuestPlan, plan_of
 from arkml.publishing.page import SCRIPT, page_of
-from arkml.replays.documents import document_of
-from arkml.runtime.compiled_module import CompiledModule
+from arkml.publishing.picture import picture_of
+from arkml.publishing.rehearsal import Cast, rehearsed, scored
+from arkml.replays.documents import document_of, shown_behaviors
+from arkml.replays.page import page_of as replay_page
+from arkml.runtime.compiled_module import CompiledModule, to_binary
+from arkml.runtime.module.description import describe
+from arkml.runtime.module.imports import may_be_of_a_game
+from arkml.runtime.module.parsing import parse
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.branches import DeclaredBranches
-from arkml.training.evaluation import evaluate
+from arkml.sessions.declarations import behaviors_in
 from arkml.training.results import EvaluationResult
 
 POLICY = "policy.wasm"
+IMPORTS = "imports.js"
 PACKED = "files.js"
 """The guest and the policy as text, for pages that are opened from a disk."""
-
-FRAMES = 600
-"""Frames that are played to learn what the guest observes, and for the picture."""
 
 EPISODES = 20
 """Episodes of the evaluation."""
@@ -58,8 +62,6 @@ class PublishedSite:
         folder: The folder.
         files: Sizes of its files in bytes, by name.
         digest: SHA-256 of the guest's module.
-        features: Number of features that the policy takes.
-        actions: Number of actions that it gives.
         scores: The evaluation, None for a guest that starts no training or ends no episode.
         trains: Whether the policy answers the trainings that the guest starts, since the guest acts
             in no other way; else they are Unavailable in the page.
@@ -73,8 +75,6 @@ class PublishedSite:
     folder: Path
     files: Mapping[str, int]
     digest: str
-    features: int
-    actions: int
     scores: EvaluationResult | None
     trains: bool
     is_changed: bool
@@ -82,7 +82,7 @@ class PublishedSite:
 
 def publish(
     module: Source,
-    policy: str | os.PathLike[str] | bytes,
+    policy: str | os.PathLike[str] | bytes | None,
     folder: str | os.PathLike[str],
     *,
     outputs: str | Sequence[str] = (),
@@ -95,6 +95,8 @@ def publish(
     license: str = "",
     trained: str = "",
     episodes: int = EPISODES,
+    imports: str | os.PathLike[str] | None = None,
+    replay: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
 ) -> PublishedSite:
     """
@@ -102,10 +104,11 @@ def publish(
 
     People watch it, take an agent over and hand it back. The guest and the policy do there what
     they do here, for the same seed. The folder also has a card, `README.md`, with an evaluation.
+    A trace becomes a page to scroll through: `replay.html`, or `index.html` without a policy.
 
     Args:
         module: The path or the bytes of a guest with frames, an applet.
-        policy: The path or the bytes of an ONNX or Cervo file.
+        policy: The path or the bytes of an ONNX or Cervo file, None for a replay alone.
         folder: The folder, which is new, empty, or was published before.
         outputs: The names of the outputs of the policy that hold its actions, as for `Host`.
         behavior: Name of the run whose agents the policy plays, for a guest that starts several.
@@ -117,6 +120,11 @@ def publish(
         license: Identifier of a license for the card, such as "MIT".
         trained: A sentence for the card on how the policy was trained.
         episodes: Number of episodes of the evaluation; 0 makes none.
+        imports: The path of a JavaScript module with the functions of a game that the guest
+            imports. Its default export takes the guest's memory, with `read(pointer, size)` and
+            `write(pointer, bytes)`, and returns them, as `(memory) => ({env: {raycast}})`. Nothing
+            of the guest runs here then: its section `arkml.spec` says what it observes.
+        replay: The path of a trace of the guest, as `Host(trace=...)` writes it.
         limits: Limits of the guest; None takes the defaults of `Limits`.
 
     Returns:
@@ -133,201 +141,156 @@ def publish(
         arkml.publish("walker.wasm", "training/walker/walker.onnx", "site", license="MIT")
 
     """
-    made = _Maker(module, policy, Path(folder), limits or Limits(), output_names(outputs), behavior)
     real = real_number(fps)
     if real is None or not 0 < real <= _MOST_FPS:
         raise UsageError(f"fps is {cut_repr(fps)}: a number of frames a second up to {_MOST_FPS}")
-    return made.publish(
-        _numbers(configure),
+    if policy is None and replay is None:
+        raise UsageError("there is nothing to publish: name a policy, a replay, or both")
+    numbers = _numbers(configure)
+    episodes = 0 if episodes == 0 else require_whole("episodes", episodes)
+    target, limits = path_of(folder, "folder"), limits or Limits()
+    require_own(target)
+    data, name = read_source(module)
+    contents: dict[str, bytes] = {}
+    if replay is not None:
+        place = "index.html" if policy is None else "replay.html"
+        contents[place] = replay_page(document_of(replay, data))
+    if policy is None:
+        return _written(target, contents, hashlib.sha256(data).hexdigest())
+    cast = Cast(
+        data,
+        name,
+        policy if isinstance(policy, bytes) else read_policy_file(policy, limits),
+        output_names(outputs),
+        behavior,
+        numbers,
         require_seed(seed),
-        real,
-        0 if episodes == 0 else require_whole("episodes", episodes),
-        Card(title or "", license, trained),
-        deterministic=deterministic,
+        deterministic,
+        limits,
+    )
+    code = None if imports is None else _contents(path_of(imports, "imports"))
+    compiled, plan = _compiled(cast, real, has_game=code is not None)
+    shown = None if code is not None else rehearsed(cast, trains=plan.trains)
+    declared = _declared(compiled) if shown is None else shown.behaviors
+    kernel, branches = _kernel(cast, declared, DeclaredBranches(compiled.info.spec))
+    is_scored = episodes > 0 and shown is not None and _starts_trainings(compiled)
+    scores = scored(cast, episodes) if is_scored else None
+    stem = Path(name).stem or "guest"
+    card = Card(title or stem, license, trained)
+    loaded = {f"{stem}.wasm": plan.wasm, POLICY: kernel}
+    site = {
+        "plan": plan.document,
+        "guest": _file(f"{stem}.wasm", plan.wasm),
+        "policy": {
+            **_file(POLICY, kernel),
+            "title": "policy" if isinstance(policy, bytes) else Path(policy).stem,
+        },
+        "behaviors": [to_builtins(one) for one in declared],
+        "behavior": behavior,
+        "branches": branches,
+        "seed": str(cast.seed),
+        "deterministic": deterministic,
+        "calls": [["configure", [str(number) for number in numbers]]] if numbers else [],
+        "imports": None if code is None else IMPORTS,
+    }
+    picture = None if shown is None else picture_of(shown)
+    contents |= {
+        "index.html": page_of(site, card.title),
+        SCRIPT: bundled_script("published_page.js").encode(),
+        **loaded,
+        PACKED: _packed(loaded),
+        **({} if code is None else {IMPORTS: code}),
+        **card_files(
+            card, compiled, declared, picture, scores, cast.seed, deterministic=deterministic
+        ),
+    }
+    return _written(
+        target,
+        contents,
+        compiled.digest,
+        scores=scores,
+        trains=plan.trains,
+        is_changed=plan.is_changed,
     )
 
 
-class _Maker:
-    """Publishes one guest with one policy."""
+def _written(
+    folder: Path,
+    contents: dict[str, bytes],
+    digest: str,
+    *,
+    scores: EvaluationResult | None = None,
+    trains: bool = False,
+    is_changed: bool = False,
+) -> PublishedSite:
+    """Write the folder, with the file that says what was published."""
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
+    mark = {"version": 1, "guest": digest, "files": hashes}
+    contents[MARK] = json.dumps(mark, indent=1).encode()
+    write_folder(folder, contents)
+    sizes = {name: len(data) for name, data in contents.items()}
+    return PublishedSite(folder, sizes, digest, scores, trains, is_changed)
 
-    def __init__(
-        self,
-        module: Source,
-        policy: str | os.PathLike[str] | bytes,
-        folder: Path,
-        limits: Limits,
-        outputs: tuple[str, ...],
-        behavior: str | None,
-    ) -> None:
-        require_own(folder)
-        self._folder, self._limits = folder, limits
-        self._outputs, self._behavior = outputs, behavior
-        self._data, self._name = read_source(module)
-        self._policy = policy if isinstance(policy, bytes) else read_policy_file(policy, limits)
-        self._policy_title = "policy" if isinstance(policy, bytes) else Path(policy).stem
 
-    def publish(
-        self,
-        numbers: Sequence[int],
-        seed: int,
-        fps: float,
-        episodes: int,
-        card: Card,
-        *,
-        deterministic: bool,
-    ) -> PublishedSite:
-        grant = WasiGrant(stdout=_drop, stderr=_drop)
-        with Host(limits=self._limits, wasi=grant) as host:
-            compiled = host.compile(self._data, name=self._name)
-            plan = plan_of(compiled, fps)
-        shown = self._played(plan, numbers, seed, deterministic=deterministic)
-        declared = DeclaredBranches(compiled.info.spec)
-        kernel, notes, branches = self._kernel(shown.behaviors, declared, deterministic)
-        scores = self._scores(seed, episodes, deterministic=deterministic) if episodes else None
-        stem = Path(self._name).stem or "guest"
-        card = card._replace(title=card.title or stem)
-        guest_file = f"{stem}.wasm"
-        loaded = {guest_file: plan.wasm, POLICY: kernel}
-        site = {
-            "plan": plan.document,
-            "guest": _file(guest_file, plan.wasm),
-            "policy": {**_file(POLICY, kernel), "title": self._policy_title},
-            "behaviors": [to_builtins(one) for one in shown.behaviors],
-            "behavior": self._behavior,
-            "branches": branches,
-            "seed": str(seed),
-            "deterministic": deterministic,
-            "calls": [["configure", [str(number) for number in numbers]]] if numbers else [],
-            "imports": None,
-        }
-        contents = {
-            "index.html": page_of(site, card.title),
-            SCRIPT: bundled_script("published_page.js").encode(),
-            **loaded,
-            PACKED: _packed(loaded),
-            **card_files(card, compiled, shown, scores, seed, deterministic=deterministic),
-        }
-        contents[MARK] = _mark(compiled, contents)
-        write_folder(self._folder, contents)
-        return PublishedSite(
-            self._folder,
-            {name: len(data) for name, data in contents.items()},
-            compiled.digest,
-            notes["features"],
-            notes["actions"],
-            scores,
-            plan.trains,
-            plan.is_changed,
+def _compiled(cast: Cast, fps: float, *, has_game: bool) -> tuple[CompiledModule, GuestPlan]:
+    """Return the module and its plan; with `has_game` a page has the imports that no table has."""
+    every = describe(parse(to_binary(cast.data, cast.name))).imports if has_game else ()
+    wanted = [one for one in every if may_be_of_a_game(one)]
+    game = {(one.module, one.name): _of_a_page for one in wanted}
+    with Host(limits=cast.limits, wasi=WasiGrant(), imports=game or None) as host:
+        compiled = host.compile(cast.data, name=cast.name)
+        return compiled, plan_of(compiled, fps)
+
+
+def _starts_trainings(module: CompiledModule) -> bool:
+    """Return whether a module may start trainings, whose episodes an evaluation counts."""
+    return any(one.name.startswith("ml__start_training") for one in module.info.imports)
+
+
+def _of_a_page(*numbers: float) -> float:
+    """Stand for a function of a game, which a page alone has: no guest is run with it."""
+    raise UsageError(f"a function of the page is called here, with {numbers}")
+
+
+def _declared(module: CompiledModule) -> list[ShownBehavior]:
+    """Return the behaviors that a module declares. Raises UsageError for one without features."""
+    widths = [
+        (one.num_features, (one.actions.continuous or 0) + len(one.actions.discrete))
+        for one in behaviors_in(module.info.spec).values()
+        if one.num_features is not None
+    ]
+    if not widths:
+        raise UsageError(
+            f"{module.name} imports functions of a game, and declares no observations: nothing of"
+            " it runs here, so its custom section arkml.spec has to say what it observes"
         )
+    return shown_behaviors(module.info.spec, widths)
 
-    def _played(
-        self, plan: GuestPlan, numbers: Sequence[int], seed: int, *, deterministic: bool
-    ) -> ReplayDocument:
-        """Return the frames of a play in this process. Raises InvalidArguments if none acted."""
-        with tempfile.TemporaryDirectory() as scratch:
-            trace = Path(scratch, "play.trace")
-            refusals = self._play(plan, trace, numbers, seed, deterministic=deterministic)
-            shown = document_of(trace.read_bytes(), self._data)
-        if not any(submit.rows for frame in shown.frames for submit in frame.submits):
-            reason = f": {refusals[0]}" if refusals else ""
-            raise InvalidArguments(
-                f"the agents of {self._name} did not act in {FRAMES} frames{reason}; see by `arkml"
-                " run --policy` what the guest does with this policy"
-            )
-        return shown
 
-    def _play(
-        self,
-        plan: GuestPlan,
-        trace: Path,
-        numbers: Sequence[int],
-        seed: int,
-        *,
-        deterministic: bool,
-    ) -> list[str]:
-        """Play and record frames; return sentences on calls that were refused."""
-        if plan.trains:
-            with suppress(NotFound):  # no episode has ended: the frames are recorded all the same
-                self._evaluated(seed, 1, deterministic=deterministic, frames=FRAMES, trace=trace)
-            return []
-        grant = WasiGrant(stdout=_drop, stderr=_drop)
-        with Host(
-            policy=self._policy,
-            outputs=self._outputs,
-            seed=seed,
-            deterministic=deterministic,
-            limits=self._limits,
-            wasi=grant,
-            trace=trace,
-        ) as host:
-            guest = host.load(self._data, name=self._name)
-            guest.initialize()
-            if numbers:
-                guest.call("configure", *numbers)
-            for _ in range(FRAMES):
-                guest.update()
-            return list(guest.statistics.refusals)
-
-    def _kernel(
-        self, behaviors: Sequence[ShownBehavior], declared: DeclaredBranches, deterministic: bool
-    ) -> tuple[bytes, dict[str, Any], list[int]]:
-        """Return the policy as a module, what it says of itself, and the branches of its agents."""
-        faults: list[str] = []
-        for features, actions in dict.fromkeys(map(_widths, behaviors)):
-            branches = declared.of_rows(features, actions, None)
-            parts = declared.parts_of(features, actions)
+def _kernel(
+    cast: Cast, behaviors: Sequence[ShownBehavior], declared: DeclaredBranches
+) -> tuple[bytes, list[int]]:
+    """Return the policy as a module, and the branches of its agents. Raises InvalidArguments."""
+    faults: list[str] = []
+    for features, actions in dict.fromkeys(map(_widths, behaviors)):
+        branches = declared.of_rows(features, actions, None)
+        parts = declared.parts_of(features, actions)
+        try:
             wanted = Wanted(
-                features, actions, branches, self._outputs, deterministic=deterministic, parts=parts
+                features, actions, branches, cast.outputs, cast.deterministic, parts=parts
             )
-            try:
-                kernel = render(self._policy, wanted, limits=self._limits)
-            except ModelRejected:
-                raise
-            except InvalidArguments as error:
-                faults.append(str(error))
-                continue
-            return kernel, {"features": features, "actions": actions}, list(branches)
-        raise InvalidArguments(f"the policy does not fit {self._name}: {'; '.join(faults)}")
-
-    def _scores(self, seed: int, episodes: int, *, deterministic: bool) -> EvaluationResult | None:
-        with suppress(NotFound, LinkError):  # no training, no end of an episode, or WASI
-            return self._evaluated(seed, episodes, deterministic=deterministic)
-        return None
-
-    def _evaluated(
-        self,
-        seed: int,
-        episodes: int,
-        *,
-        deterministic: bool,
-        frames: int | None = None,
-        trace: Path | None = None,
-    ) -> EvaluationResult:
-        return evaluate(
-            self._data,
-            self._policy,
-            outputs=self._outputs,
-            behavior=self._behavior,
-            episodes=episodes,
-            frames=frames,
-            deterministic=deterministic,
-            seed=seed,
-            limits=self._limits,
-            trace=trace,
-        )
+            return render(cast.policy, wanted, limits=cast.limits), list(branches)
+        except ModelRejected:
+            raise
+        except InvalidArguments as error:
+            faults.append(str(error))
+    raise InvalidArguments(f"the policy does not fit {cast.name}: {'; '.join(faults)}")
 
 
 def _widths(behavior: ShownBehavior) -> tuple[int, int]:
     """Return the numbers of features and actions of a behavior."""
-    sizes = [_product(part.shape) for part in behavior.observations]
-    return sum(sizes), len(behavior.low) + len(behavior.branches)
-
-
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for side in shape:
-        product *= side
-    return product
+    features = sum(math.prod(part.shape) for part in behavior.observations)
+    return features, len(behavior.low) + len(behavior.branches)
 
 
 def _numbers(configure: Sequence[int] | None) -> tuple[int, ...]:
@@ -348,12 +311,9 @@ def _packed(files: Mapping[str, bytes]) -> bytes:
     return f"globalThis.arkmlFiles = {json.dumps(texts)};\n".encode()
 
 
-def _mark(module: CompiledModule, contents: Mapping[str, bytes]) -> bytes:
-    """Return the file that says what was published, with the SHA-256 of each other file."""
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
-    return json.dumps({"version": 1, "guest": module.digest, "files": hashes}, indent=1).encode()
-
-
-def _drop(data: bytes) -> None:
-    """Drop the output of a guest: to publish it says nothing."""
-    del data
+def _contents(path: Path) -> bytes:
+    """Return the bytes of a file that the user names. Raises UsageError."""
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple, TypeAlias
 
@@ -116,6 +116,20 @@ def document_of(
         except ReplayDiffers as error:
             differs = error
         return shown.document(differs)
+
+
+def shown_behaviors(
+    section: bytes | None, widths: Iterable[tuple[int, int]]
+) -> list[ShownBehavior]:
+    """
+    Return the meanings of rows by their numbers of features and actions.
+
+    `section` is the section `arkml.spec` of a module, if it has one.
+    """
+    meanings = _Meanings({}, section)
+    for num_features, num_actions in widths:
+        meanings.of(num_features, num_actions, training=False)
+    return meanings.behaviors
 
 
 class _Collected:

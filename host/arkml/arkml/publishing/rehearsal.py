@@ -1,0 +1,128 @@
+"""Plays of a guest in this process before it is published: what it observes, and its scores."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from arkml.errors import InvalidArguments, LinkError, NotFound
+from arkml.hive.protocol.replay_messages import ReplayDocument
+from arkml.host import Host
+from arkml.limits import Limits
+from arkml.replays.documents import document_of
+from arkml.runtime.wasi.linking import WasiGrant
+from arkml.training.evaluation import evaluate
+from arkml.training.results import EvaluationResult
+
+FRAMES = 600
+"""Frames that are played to learn what the guest observes, and for the picture."""
+
+
+class Cast(NamedTuple):
+    """
+    A guest and its policy.
+
+    Attributes:
+        data: The module.
+        name: Its name.
+        policy: An ONNX or Cervo file.
+        outputs: Names of the outputs that act, empty to find them.
+        behavior: Name of the run whose agents the policy plays, None for the first.
+        numbers: Arguments of the export `configure`, none to leave it.
+        seed: Seed of the noise.
+        deterministic: Whether there is no noise.
+        limits: Limits of the guest.
+
+    """
+
+    data: bytes
+    name: str
+    policy: bytes
+    outputs: tuple[str, ...]
+    behavior: str | None
+    numbers: Sequence[int]
+    seed: int
+    deterministic: bool
+    limits: Limits
+
+
+def rehearsed(cast: Cast, *, trains: bool) -> ReplayDocument:
+    """
+    Play a guest with its policy, and return the frames.
+
+    `trains` has the policy answer the trainings that the guest starts. Raises InvalidArguments if
+    no agent acted, and the errors of the guest.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        trace = Path(scratch, "play.trace")
+        refusals: list[str] = []
+        if trains:
+            with suppress(NotFound):  # no episode has ended: the frames are recorded all the same
+                _evaluated(cast, 1, frames=FRAMES, trace=trace)
+        else:
+            refusals = _played(cast, trace)
+        shown = document_of(trace, cast.data)
+    if not any(submit.rows for frame in shown.frames for submit in frame.submits):
+        reason = f" ({refusals[0]})" if refusals else ""
+        raise InvalidArguments(
+            f"the agents of {cast.name} did not act in {FRAMES} frames{reason}: the policy does not"
+            " fit the guest, as the log tells, or the guest waits for `configure`"
+        )
+    return shown
+
+
+def scored(cast: Cast, episodes: int) -> EvaluationResult | None:
+    """
+    Return the evaluation of a policy.
+
+    Returns None for a guest that starts no training, ends no episode, or imports WASI, which an
+    evaluation does not grant. Raises the errors of the guest.
+    """
+    with suppress(NotFound, LinkError):
+        return _evaluated(cast, episodes)
+    return None
+
+
+def _played(cast: Cast, trace: Path) -> list[str]:
+    """Play and record frames; return sentences on calls that were refused."""
+    with Host(
+        policy=cast.policy,
+        outputs=cast.outputs,
+        seed=cast.seed,
+        deterministic=cast.deterministic,
+        limits=cast.limits,
+        wasi=WasiGrant(stdout=_drop, stderr=_drop),
+        trace=trace,
+    ) as host:
+        guest = host.load(cast.data, name=cast.name)
+        guest.initialize()
+        if cast.numbers:
+            guest.call("configure", *cast.numbers)
+        for _ in range(FRAMES):
+            guest.update()
+        return list(guest.statistics.refusals)
+
+
+def _evaluated(
+    cast: Cast, episodes: int, *, frames: int | None = None, trace: Path | None = None
+) -> EvaluationResult:
+    return evaluate(
+        cast.data,
+        cast.policy,
+        outputs=cast.outputs,
+        behavior=cast.behavior,
+        episodes=episodes,
+        frames=frames,
+        deterministic=cast.deterministic,
+        seed=cast.seed,
+        limits=cast.limits,
+        trace=trace,
+    )
+
+
+def _drop(data: bytes) -> None:
+    """Drop the output of a guest: a rehearsal says nothing."""
+    del data
