@@ -52,6 +52,11 @@ export class Play {
     this.#guest.frame();
   }
 
+  /** The bytes of the guest's memory. */
+  get memory() {
+    return this.#guest.memory;
+  }
+
   #policyFor({ behavior, branches }, policy, name, numFeatures = policy.numFeatures, numActions = policy.numActions) {
     if (name !== null) {
       this.#first ??= behavior ?? name;
