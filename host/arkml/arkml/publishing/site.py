@@ -280,8 +280,8 @@ def _kernel(
                 features, actions, branches, cast.outputs, cast.deterministic, parts=parts
             )
             return render(cast.policy, wanted, limits=cast.limits), list(branches)
-        except ModelRejected:
-            raise
+        except ModelRejected as error:
+            raise ModelRejected(f"a page cannot act by this policy: {error}") from error
         except InvalidArguments as error:
             faults.append(str(error))
     raise InvalidArguments(f"the policy does not fit {cast.name}: {'; '.join(faults)}")

@@ -1,0 +1,256 @@
+"""The folders that `arkml publish` writes, without a browser; `make test-browser` has the rest."""
+
+import base64
+import collections
+import gzip
+import hashlib
+import html
+import json
+import re
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.node import run_module
+from tests.published_host import played_in_wasmtime
+from tests.unit.test_published_guest import GUESTS
+
+import arkml
+from arkml import page_scripts
+from arkml.errors import InvalidArguments, ModelRejected, UsageError
+from arkml.page_scripts.bundle import bundled, bundled_script
+from arkml.publishing.folder import MARK, write_folder
+
+ROOT = GUESTS.parents[1]
+POINTMASS = GUESTS / "policies/pointmass.onnx"
+PROGRAM = ROOT / "tests/published_frames.mjs"
+APPLET = GUESTS / "c_applet.wasm"
+
+
+def published(tmp_path, guest=APPLET, policy=POINTMASS, **options):
+    return arkml.publish(guest, policy, tmp_path / "site", **{"episodes": 0, **options})
+
+
+def document_in(site):
+    page = (site.folder / "index.html").read_text()
+    return json.loads(
+        re.search(r'<script id="site" type="application/json">(.*)</script>', page)[1]
+    )
+
+
+def model(nodes, weights, inputs, outputs):
+    graph = helper.make_graph(
+        [helper.make_node(*node) for node in nodes],
+        "policy",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", w]) for n, w in inputs.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", w]) for n, w in outputs.items()],
+        [numpy_helper.from_array(value.astype(np.float32), n) for n, value in weights.items()],
+    )
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+
+
+def drawn(*shape, seed):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def scoring(features, actions):
+    nodes = [("MatMul", ["obs", "w"], ["h"]), ("Tanh", ["h"], ["actions"])]
+    weights = {"w": drawn(features, actions, seed=1)}
+    return model(nodes, weights, {"obs": features}, {"actions": actions})
+
+
+def noisy(features, actions):
+    nodes = [
+        ("MatMul", ["obs", "w"], ["h"]),
+        ("Add", ["h", "epsilon"], ["s"]),
+        ("Tanh", ["s"], ["actions"]),
+    ]
+    weights = {"w": drawn(features, actions, seed=2)}
+    inputs = {"obs": features, "epsilon": actions}
+    return model(nodes, weights, inputs, {"actions": actions})
+
+
+def remembering(features, actions, width=8):
+    nodes = [
+        ("MatMul", ["obs", "w"], ["x"]),
+        ("MatMul", ["memory", "u"], ["y"]),
+        ("Add", ["x", "y"], ["z"]),
+        ("Tanh", ["z"], ["memory_out"]),
+        ("MatMul", ["memory_out", "v"], ["actions"]),
+    ]
+    weights = {
+        "w": drawn(features, width, seed=3),
+        "u": 0.5 * drawn(width, width, seed=4),
+        "v": drawn(width, actions, seed=5),
+    }
+    inputs = {"obs": features, "memory": width}
+    return model(nodes, weights, inputs, {"actions": actions, "memory_out": width})
+
+
+@pytest.mark.parametrize(
+    ("guest", "policy"),
+    [
+        ("c_applet", POINTMASS.read_bytes()),
+        ("c_maze", scoring(2, 3)),  # a branch, with masks
+        ("c_reach_seeded", noisy(4, 2)),
+        ("c_echo", remembering(4, 3)),
+        ("c_drift", scoring(2, 1)),  # WASI
+    ],
+)
+def test_a_site_plays_as_the_host_does_with_the_kernel(guest, policy, tmp_path):
+    path = GUESTS / f"{guest}.wasm"
+    site = published(tmp_path, path, policy, seed=5)
+    asked = {"folder": str(site.folder), "scripts": f"{page_scripts.FOLDER.as_uri()}/"}
+    played = run_module(PROGRAM, {**asked, "frames": 120, "every": 20})
+
+    wanted = played_in_wasmtime(path, policy, 120, 20, seed=5, trains=site.trains)
+    assert played["hashes"] == wanted["hashes"]
+    assert len(set(played["hashes"])) > 1
+
+
+@pytest.mark.parametrize("name", ["published_page.js", "replay_page.js"])
+def test_names_at_the_top_of_joined_modules_differ(name):
+    names = re.findall(
+        r"^(?:async )?(?:class|const|let|function) (\w+)", bundled(name), re.MULTILINE
+    )
+
+    assert [one for one, count in collections.Counter(names).items() if count > 1] == []
+
+
+def test_what_answers_the_imports_and_what_is_beside_the_guest_are_small(tmp_path):
+    site = published(tmp_path)
+    sizes = {
+        name: len(gzip.compress((site.folder / name).read_bytes()))
+        for name in site.files
+        if name not in ("c_applet.wasm", "policy.wasm", "files.js")
+    }
+
+    assert len(gzip.compress(bundled("ark_guest.js").encode())) <= 20_000
+    assert sum(sizes.values()) <= 100_000
+
+
+def test_the_script_says_what_its_modules_say_and_has_no_comment_lines():
+    script = bundled_script("published_page.js")
+
+    assert not re.search(r"^\s*//", script, re.MULTILINE)
+    assert "class ArkGuest" in script
+    assert "eval(" not in script
+
+
+def test_the_page_permits_files_of_its_folder_alone(tmp_path):
+    page = (published(tmp_path).folder / "index.html").read_text()
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)[1].encode()
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == "'self' 'wasm-unsafe-eval'"
+    assert rules["connect-src"] == "'self'"
+    digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
+    assert rules["style-src"] == f"'sha256-{digest}'"
+
+
+def test_a_hostile_title_stays_text(tmp_path):
+    page = (published(tmp_path, title="</title><script>x").folder / "index.html").read_text()
+
+    assert "<script>x" not in page
+
+
+def test_the_guest_is_published_as_it_is(tmp_path):
+    site = published(tmp_path)
+
+    assert (site.folder / "c_applet.wasm").read_bytes() == APPLET.read_bytes()
+    assert not site.is_changed
+
+
+def test_a_guest_without_agents_is_refused(tmp_path):
+    with pytest.raises(InvalidArguments, match="did not act in 600 frames"):
+        published(tmp_path, GUESTS / "cpp_command.wasm")
+
+
+def test_the_card_has_what_hubs_read_and_what_people_ask(tmp_path):
+    options = {"license": "MIT", "trained": "By hand.", "title": "Masses", "episodes": 3, "seed": 4}
+    guest = GUESTS / "c_reach.wasm"
+    site = published(tmp_path, guest, scoring(4, 2), **options)
+    card = (site.folder / "README.md").read_text()
+    _, front, text = card.split("---\n", 2)
+
+    assert 'license: "mit"' in front
+    assert "library_name: arkml" in front
+    assert f"{site.scores.mean_return:.2f} +/- {site.scores.standard_deviation:.2f}" in front
+    assert hashlib.sha256(guest.read_bytes()).hexdigest() in text
+    assert f"| 3 | 4 | {site.scores.mean_return:.2f} |" in text
+    assert "By hand." in text
+    assert "| action 1 | 1 |" in text
+    assert (site.folder / "card.svg").read_text().startswith("<svg ")
+
+
+def test_a_policy_of_other_widths_is_refused(tmp_path):
+    with pytest.raises(InvalidArguments, match="did not act in 600 frames"):
+        published(tmp_path, policy=scoring(3, 1))
+
+    assert not (tmp_path / "site").exists()
+
+
+def test_operators_that_cannot_be_compiled_are_named(tmp_path):
+    nodes = [("MatMul", ["obs", "w"], ["h"]), ("CumSum", ["h", "axis"], ["actions"])]
+    loaded = onnx.load_from_string(
+        model(nodes, {"w": drawn(2, 1, seed=1)}, {"obs": 2}, {"actions": 1})
+    )
+    loaded.graph.initializer.append(numpy_helper.from_array(np.array(1, np.int64), "axis"))
+
+    with pytest.raises(ModelRejected, match=r"a page cannot act by this policy: .*CumSum"):
+        published(tmp_path, policy=loaded.SerializeToString())
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_folder_with_other_things_in_it_stays(tmp_path):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("mine")
+
+    with pytest.raises(UsageError, match=r"has other things in it, such as thesis\.tex"):
+        published(tmp_path)
+    assert (folder / "thesis.tex").read_text() == "mine"
+
+
+def test_a_published_folder_is_written_anew(tmp_path):
+    published(tmp_path, title="First")
+    site = published(tmp_path, title="Second")
+
+    assert "Second" in (site.folder / "index.html").read_text()
+    assert {path.name for path in site.folder.iterdir()} == {*site.files}
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def test_a_folder_that_cannot_be_written_whole_is_not_written(tmp_path):
+    write_folder(tmp_path / "site", {MARK: b"{}", "old": b"1"})
+
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_folder(tmp_path / "site", {MARK: b"{}", "no/such/folder": b"2"})
+    assert (tmp_path / "site/old").read_bytes() == b"1"
+
+
+def test_nothing_to_publish_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="name a policy, a replay, or both"):
+        arkml.publish(APPLET, None, tmp_path / "site")
+
+
+def test_a_game_needs_a_declaration_of_what_is_observed(tmp_path):
+    game = tmp_path / "my.js"
+    game.write_text("export default () => ({});")
+
+    with pytest.raises(UsageError, match="declares no observations"):
+        published(tmp_path, imports=game)
+
+
+def test_the_document_has_seed_and_branches_of_the_play(tmp_path):
+    site = published(tmp_path, GUESTS / "c_maze.wasm", scoring(2, 3), seed=7, fps=30)
+    document = document_in(site)
+
+    assert document["seed"] == "7"
+    assert document["branches"] == [3]
+    assert document["plan"]["frameNanoseconds"] == round(1e9 / 30)
+    assert document["plan"]["trains"] is False
