@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
-    from arkml.publishing.site import PublishedSite, publish
+    from arkml.publishing.publication import PublishedSite, publish
     from arkml.replays.replay import Replay, ReplayedFrame
     from arkml.runs.hive_access import HiveGrant
     from arkml.runs.learner_settings import LearnerSettings
@@ -193,7 +193,7 @@ _HOMES = {
     "PolicyFailed": "arkml.errors",
     "PolicyKind": "arkml.training.results",
     "ProgressFunction": "arkml.training.results",
-    "PublishedSite": "arkml.publishing.site",
+    "PublishedSite": "arkml.publishing.publication",
     "Recording": "arkml.training.recording",
     "ReloadUndone": "arkml.errors",
     "Reloaded": "arkml.guests.reloading",
@@ -217,7 +217,7 @@ _HOMES = {
     "WorkerProgress": "arkml.training.results",
     "evaluate": "arkml.training.evaluation",
     "game_function": "arkml.runtime.game_functions",
-    "publish": "arkml.publishing.site",
+    "publish": "arkml.publishing.publication",
     "record": "arkml.training.recording",
     "train": "arkml.training.guest_trainer",
 }

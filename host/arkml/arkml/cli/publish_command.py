@@ -16,7 +16,7 @@ from arkml.cli.user_files import read_module
 from arkml.cli.values import read_configuration, read_limits, whole_number
 
 if TYPE_CHECKING:
-    from arkml.publishing.site import PublishedSite
+    from arkml.publishing.publication import PublishedSite
 
 _EPILOG = options.epilog(
     "arkml publish game.wasm --policy walk.onnx -o site/ --license MIT",
@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
 
 def publish_guest(options: PublishOptions) -> int:
     """Write a folder that plays a guest with its policy in any browser, without a server."""
-    from arkml.publishing.site import publish
+    from arkml.publishing.publication import publish
 
     options.output.start_logs("warning")
     limits, outputs = read_limits(options.limit or ()), tuple(options.policy_output or ())

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import to_builtins
-
 from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr, short_repr
@@ -185,7 +183,7 @@ def publish(
             **_file(POLICY, kernel),
             "title": "policy" if isinstance(policy, bytes) else Path(policy).stem,
         },
-        "behaviors": [to_builtins(one) for one in declared],
+        "behaviors": [one.as_json() for one in declared],
         "behavior": behavior,
         "branches": branches,
         "seed": str(cast.seed),
