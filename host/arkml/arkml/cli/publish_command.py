@@ -62,6 +62,7 @@ class PublishOptions:
             show_default=False,
         ),
     ] = None
+    declaration: options.Declaration = None
     seed: options.Seed = 0
     deterministic: options.Deterministic = False
     fps: Annotated[float, typer.Option(metavar="N", help="Frames of the guest in a second.")] = 60.0
@@ -121,6 +122,7 @@ def publish_guest(options: PublishOptions) -> int:
         episodes=options.episodes,
         imports=options.imports,
         replay=options.replay,
+        spec=options.declaration,
         limits=limits,
     )
     if options.policy is not None and not options.license:

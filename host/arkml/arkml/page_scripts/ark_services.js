@@ -65,12 +65,16 @@ export class ArkServices {
     return this.#generic(name) ?? ((args) => this[name](args));
   }
 
-  /** Note a call that is refused with a code; the first one of a function is logged. */
+  /**
+   * Note a call that is refused with a code; the first one of a function is logged.
+   *
+   * What is unavailable in a page is no fault of the guest.
+   */
   refused(name, code, reason) {
     this.refusal = `${name} answered ${code}: ${reason}`;
     if (this.#refused.has(`${name} ${code}`)) return;
     this.#refused.add(`${name} ${code}`);
-    this.#log.say("warning", this.refusal);
+    this.#log.say(code === "UNAVAILABLE" ? "debug" : "warning", this.refusal);
   }
 
   /** Keep the bytes that the guest takes next. */

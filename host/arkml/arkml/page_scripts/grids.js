@@ -1,13 +1,12 @@
 // Parts of an observation that are grids: colored cells with a legend.
 
 import { element } from "./dom.js";
-import { inkOf } from "./plane.js";
+import { INK_COUNT, inkOf } from "./plane.js";
 
 const GRID_SIDE = 256; // pixels of the longer side, about
 const LEAST_LINED = 6; // pixels of a cell that has a line around it
 const NAMED = 48; // colors in a legend
 const FAINTEST = 0.2; // of a color, for the smallest number that is not 0
-const INK_COUNT = 8; // colors of actors in the style sheet
 const TURN = 137.5; // degrees of hue from one further color to the next
 
 /** Return the color of a channel or a category; `ink` makes one of a variable of the style sheet. */

@@ -2,6 +2,10 @@
 
 const MARGIN = 0.07; // of the canvas, beyond the bounds
 const RADIUS = 7; // pixels
+const CROWD = 64; // agents, of which more have no trails, and no names but those of chosen ones
+
+/** The number of colors of actors in the style sheet. */
+export const INK_COUNT = 8;
 
 /** The number of places of an agent that its trail has. */
 export const TRAIL = 24;
@@ -96,15 +100,21 @@ export class Plane {
     const left = (width - inner) / 2;
     const top = (height - inner) / 2;
     const at = ({ x, y }) => [left + across.place(x) * inner, top + (1 - up.place(y)) * inner];
-    this.#places = [];
     places.sort((one, other) => (one.actor.name === mine) - (other.actor.name === mine));
-    for (const { actor, x, y } of places) {
-      this.#trail(context, actor, at, ink);
-      const [px, py] = at({ x, y });
-      this.#places.push([px, py, actor.name]);
-      const isMine = actor.name === mine;
-      this.#dot(context, px, py, actor, { isMine, isLooked: actor.name === looked, ink });
-    }
+    const isCrowd = places.length > CROWD;
+    const inks = [...Array(INK_COUNT).keys()].map((index) => ink(`--actor-${index}`));
+    const inkFor = ({ index }) => inks[index % INK_COUNT];
+    this.#places = places.map((place) => [...at(place), place.actor.name]);
+    if (isCrowd) this.#crowd(context, inks, places);
+    places.forEach(({ actor }, index) => {
+      const [x, y, name] = this.#places[index];
+      const [isMine, isLooked] = [name === mine, name === looked];
+      if (isCrowd && !isMine && !isLooked) return;
+      if (!isCrowd) this.#trail(context, actor, at, inkFor(actor));
+      this.#dots(context, inkFor(actor), [[x, y]]);
+      if (isMine || isLooked) this.#ring(context, x, y, isMine, ink);
+      this.#label(context, x, y, name, isMine, ink);
+    });
   }
 
   #placeOf(actor) {
@@ -158,9 +168,9 @@ export class Plane {
     this.#trails.set(actor.name, trail);
   }
 
-  #trail(context, actor, at, ink) {
+  #trail(context, actor, at, color) {
     const trail = this.#trails.get(actor.name);
-    context.strokeStyle = ink(`--actor-${actor.index % 8}`);
+    context.strokeStyle = color;
     context.lineWidth = 2;
     for (let index = 1; index < trail.length; index += 1) {
       context.globalAlpha = (0.5 * index) / trail.length;
@@ -172,23 +182,38 @@ export class Plane {
     context.globalAlpha = 1;
   }
 
-  #dot(context, x, y, actor, { isMine, isLooked, ink }) {
-    context.fillStyle = ink(`--actor-${actor.index % 8}`);
+  /** Draw all dots of a color at once, which takes a part of the time. */
+  #crowd(context, inks, places) {
+    inks.forEach((color, index) => {
+      const own = this.#places.filter((_, place) => places[place].actor.index % INK_COUNT === index);
+      this.#dots(context, color, own);
+    });
+  }
+
+  #dots(context, color, points) {
+    context.fillStyle = color;
     context.beginPath();
-    context.arc(x, y, RADIUS, 0, 2 * Math.PI);
-    context.fill();
-    if (isMine || isLooked) {
-      context.strokeStyle = ink("--text");
-      context.lineWidth = isMine ? 2.5 : 1;
-      context.beginPath();
-      context.arc(x, y, RADIUS + 4, 0, 2 * Math.PI);
-      context.stroke();
+    for (const [x, y] of points) {
+      context.moveTo(x + RADIUS, y);
+      context.arc(x, y, RADIUS, 0, 2 * Math.PI);
     }
+    context.fill();
+  }
+
+  #ring(context, x, y, isMine, ink) {
+    context.strokeStyle = ink("--text");
+    context.lineWidth = isMine ? 2.5 : 1;
+    context.beginPath();
+    context.arc(x, y, RADIUS + 4, 0, 2 * Math.PI);
+    context.stroke();
+  }
+
+  #label(context, x, y, name, isMine, ink) {
     context.fillStyle = ink(isMine ? "--text" : "--quiet");
     context.font = `${isMine ? "600 " : ""}12px system-ui, sans-serif`;
     context.textAlign = "center";
     const above = y - RADIUS - 9;
-    const label = isMine ? `${actor.name} (you)` : actor.name;
+    const label = isMine ? `${name} (you)` : name;
     context.strokeStyle = ink("--card");
     context.lineWidth = 4;
     context.lineJoin = "round";

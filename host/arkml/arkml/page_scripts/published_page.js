@@ -11,7 +11,7 @@ import { Roster } from "./roster.js";
 import { ValuePanel } from "./values.js";
 
 const MOST_LATE = 4; // frames that are made up for at once
-const LISTED_ACTORS = 64; // actors in the table
+const LISTED_ACTORS = 32; // actors in the table
 const LOG_LINES = 60; // of the log
 const PANEL_PERIOD = 100; // milliseconds between two changes of table and values
 

@@ -36,7 +36,7 @@ from arkml.runtime.module.imports import may_be_of_a_game
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.branches import DeclaredBranches
-from arkml.sessions.declarations import behaviors_in
+from arkml.sessions.declarations import SpecLike, behaviors_in
 from arkml.training.results import EvaluationResult
 
 POLICY = "policy.wasm"
@@ -95,6 +95,7 @@ def publish(
     episodes: int = EPISODES,
     imports: str | os.PathLike[str] | None = None,
     replay: str | os.PathLike[str] | None = None,
+    spec: SpecLike = None,
     limits: Limits | None = None,
 ) -> PublishedSite:
     """
@@ -123,6 +124,8 @@ def publish(
             `write(pointer, bytes)`, and returns them, as `(memory) => ({env: {raycast}})`. Nothing
             of the guest runs here then: its section `arkml.spec` says what it observes.
         replay: The path of a trace of the guest, as `Host(trace=...)` writes it.
+        spec: The meaning of the rows that people see, as in `GuestEnv`; None for that of the
+            module, which tells the branches and masks of the policy in any case.
         limits: Limits of the guest; None takes the defaults of `Limits`.
 
     Returns:
@@ -152,7 +155,7 @@ def publish(
     contents: dict[str, bytes] = {}
     if replay is not None:
         place = "index.html" if policy is None else "replay.html"
-        contents[place] = replay_page(document_of(replay, data))
+        contents[place] = replay_page(document_of(replay, data, spec=spec))
     if policy is None:
         return _written(target, contents, hashlib.sha256(data).hexdigest())
     cast = Cast(
@@ -165,6 +168,7 @@ def publish(
         require_seed(seed),
         deterministic,
         limits,
+        spec,
     )
     code = None if imports is None else _contents(path_of(imports, "imports"))
     compiled, plan = _compiled(cast, real, has_game=code is not None)

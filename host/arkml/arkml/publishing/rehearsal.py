@@ -14,6 +14,7 @@ from arkml.host import Host
 from arkml.limits import Limits
 from arkml.replays.documents import document_of
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.declarations import SpecLike
 from arkml.training.evaluation import evaluate
 from arkml.training.results import EvaluationResult
 
@@ -35,6 +36,7 @@ class Cast(NamedTuple):
         seed: Seed of the noise.
         deterministic: Whether there is no noise.
         limits: Limits of the guest.
+        spec: The meaning of its rows, None for that of the module.
 
     """
 
@@ -47,6 +49,7 @@ class Cast(NamedTuple):
     seed: int
     deterministic: bool
     limits: Limits
+    spec: SpecLike
 
 
 def rehearsed(cast: Cast, *, trains: bool) -> ReplayDocument:
@@ -64,7 +67,7 @@ def rehearsed(cast: Cast, *, trains: bool) -> ReplayDocument:
                 _evaluated(cast, 1, frames=FRAMES, trace=trace)
         else:
             refusals = _played(cast, trace)
-        shown = document_of(trace, cast.data)
+        shown = document_of(trace, cast.data, spec=cast.spec)
     if not any(submit.rows for frame in shown.frames for submit in frame.submits):
         reason = f" ({refusals[0]})" if refusals else ""
         raise InvalidArguments(
