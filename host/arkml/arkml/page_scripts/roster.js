@@ -29,7 +29,8 @@ class Row {
     setShown(this.mark, isMine);
     this.root.classList.toggle("mine", isMine);
     this.root.classList.toggle("looked", actor.name === looked);
-    this.name.setAttribute("aria-pressed", String(actor.name === looked));
+    const pressed = String(actor.name === looked);
+    if (this.name.getAttribute("aria-pressed") !== pressed) this.name.setAttribute("aria-pressed", pressed);
     setText(this.who, this.chosen.who(actor));
     setText(this.value, short(actor.return));
     const last = actor.ended.at(-1);
