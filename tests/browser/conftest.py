@@ -1,7 +1,10 @@
 """Chromium, driven by Playwright, and real processes of `arkml trials play` for its tests."""
 
+import functools
+import http.server
 import itertools
 import shutil
+import threading
 
 import pytest
 from playwright.sync_api import sync_playwright
@@ -57,3 +60,21 @@ def walkers(tmp_path):
         return playing(GUESTS / "c_walkers.wasm", tmp_path / "trials", *given, **environment)
 
     return start
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Serves the folder of a test, of which the sites are parts."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Quiet, directory=tmp_path)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -1,9 +1,6 @@
 """The page of a published guest: people watch, take over and hand back, and nothing leaves it."""
 
-import functools
-import http.server
 import re
-import threading
 
 import pytest
 from playwright.sync_api import expect
@@ -17,24 +14,6 @@ from arkml.policies.constant import zeros
 
 pytestmark = pytest.mark.browser
 POINTMASS = GUESTS / "policies/pointmass.onnx"
-
-
-@pytest.fixture
-def served(tmp_path):
-    """Serves the folder of a test, of which the sites are parts."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    handler = functools.partial(Quiet, directory=tmp_path)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.fixture
