@@ -4,7 +4,7 @@ import numpy as np
 
 WAYS = np.array([-0.15, -0.05, 0.0, 0.05, 0.15])
 """The ways of a step of the sorter, in each direction."""
-CLEARANCE = 0.11  # kept from tiles whose turn has not come
+CLEARANCE = 0.14  # kept from tiles whose turn has not come
 DETOUR = 0.45  # the radius on which a tile is approached from within the circle
 
 CEILING, FLOOR, EXIT = (48, 52, 64), (96, 88, 80), (40, 255, 80)

@@ -6,10 +6,11 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 import arkml
-from arkml.errors import InvalidArguments, RunAborted
+from arkml.errors import InvalidArguments, NotFound, RunAborted
 from arkml.learning.checkpoint_files import read_checkpoint
 
 SORTER, FLAT = GUESTS / "c_sorter.wasm", GUESTS / "c_sorter_flat.wasm"
+PICK = GUESTS / "c_pick.wasm"
 BREAKOUT, GALLERY = GUESTS / "c_minatar_breakout.wasm", GUESTS / "c_gallery.wasm"
 FEW = {"rollout_rows": 64, "epochs": 1, "hidden": 16, "pace": "efficient", "batch_size": 32}
 INPUTS = {
@@ -50,6 +51,41 @@ def test_a_guest_is_trained_by_its_kinds_and_its_policy_plays(tmp_path, module, 
     assert ("h_in" in inputs) == bool(memory)
     assert np.isfinite(played.returns).all()
     assert again.updates > result.updates
+
+
+@pytest.mark.parametrize("module", [BREAKOUT, GALLERY], ids=["grid", "image"])
+def test_a_policy_with_residual_blocks_plays(tmp_path, module):
+    result = trained(tmp_path, module, settings={"encoder": "impala"})
+    kinds = {node.op_type for node in onnx.load(result.files["onnx"]).graph.node}
+    played = arkml.evaluate(module, result.files["onnx"], episodes=2, frames=300)
+
+    assert "MaxPool" in kinds
+    assert result.updates > 0
+    assert np.isfinite(played.returns).all()
+
+
+def test_images_are_shifted_in_a_training(tmp_path):
+    result = trained(tmp_path, GALLERY, settings={"shifts": 4})
+
+    assert result.updates > 0
+
+
+def test_shifts_are_refused_for_a_guest_without_images(tmp_path):
+    with pytest.raises(NotFound, match="shifts is 4: only images are shifted"):
+        trained(tmp_path, BREAKOUT, settings={"shifts": 4})
+
+
+def test_entities_are_learned_by_sac(tmp_path):
+    settings = {"algorithm": "sac", "hidden": 16, "batch_size": 32, "memory_min_size": 200}
+    options = {"frames": 60, "directory": tmp_path, "settings": settings, "eval_every": None}
+    result = arkml.train(PICK, **options)
+    inputs = inputs_of(result.files["onnx"])
+    played = arkml.evaluate(PICK, result.files["onnx"], episodes=16)
+    again = arkml.train(PICK, **options, resume=True)
+
+    assert inputs == {"me": (2,), "places_count": (1,), "places": (8, 3), "epsilon": (2,)}
+    assert np.isfinite(played.returns).all()
+    assert again.updates > result.updates > 0
 
 
 def test_a_policy_for_other_parts_is_refused_by_the_name_of_the_part(tmp_path):

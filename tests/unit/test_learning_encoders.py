@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from arkml.hive.protocol.parts import Part, fields_of
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.encoder_graph import sample_rows
-from arkml.learning.encoders import NUMPY, Views, columns_of, count_numbers, encoded, encoded_width
+from arkml.learning.encoders import Views, columns_of, count_numbers, encoded, encoded_width
 from arkml.learning.feature_moments import FeatureMoments
+from arkml.learning.jax_maps import JAX
+from arkml.learning.maps import NUMPY
 from arkml.learning.networks import mapped
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import run
 from arkml.learning.ppo import Ppo
 from arkml.learning.ppo_state import RowForm, first_state
-from arkml.learning.ppo_update import _JAX, heads
+from arkml.learning.ppo_update import heads
+from arkml.learning.residual_encoder import block_filters
 
 ME, TILES = Part("me", (4,)), Part("tiles", (6, 3), "entities")
 ROWS = {
@@ -62,7 +65,7 @@ def ppo_of(of):
     return made
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", "large", "impala"])
 @pytest.mark.parametrize("parts", ROWS.values(), ids=ROWS)
 def test_numpy_and_jax_see_the_same(parts, size):
     of = settings_of(parts, encoder=size)
@@ -71,7 +74,7 @@ def test_numpy_and_jax_see_the_same(parts, size):
     features = np.clip(numbers / 50, -1, 1)
     ours = encoded(NUMPY, form.views, weights.encoders, features, images)
     bytes_ = jnp.asarray(images.astype(np.uint8))
-    theirs = encoded(_JAX, form.views, weights.encoders, jnp.asarray(features), bytes_)
+    theirs = encoded(JAX, form.views, weights.encoders, jnp.asarray(features), bytes_)
 
     assert ours.shape == (len(features), encoded_width(of))
     np.testing.assert_allclose(ours, np.asarray(theirs), rtol=1e-4, atol=1e-5)
@@ -79,10 +82,11 @@ def test_numpy_and_jax_see_the_same(parts, size):
     assert count == count_numbers(of)
 
 
+@pytest.mark.parametrize("size", ["small", "impala"])
 @pytest.mark.parametrize("memory", [0, 4])
 @pytest.mark.parametrize("parts", ROWS.values(), ids=ROWS)
-def test_an_export_has_an_input_for_each_part_and_answers_as_the_learner(parts, memory):
-    of = settings_of(parts, memory=memory)
+def test_an_export_has_an_input_for_each_part_and_answers_as_the_learner(parts, memory, size):
+    of = settings_of(parts, memory=memory, encoder=size)
     made = ppo_of(of)
     model = made.policy().model  # it compares the answers itself
     rows = rows_of(of, 7, seed=5)
@@ -112,7 +116,7 @@ _images = st.builds(
 @given(
     part=st.one_of(_entities, _grids, _cells, _images),
     beside=st.integers(0, 3),
-    size=st.sampled_from(["small", "large"]),
+    size=st.sampled_from(["small", "large", "impala"]),
     hidden=st.integers(1, 20),
 )
 def test_a_part_of_any_shape_is_exported(part, beside, size, hidden):
@@ -156,10 +160,11 @@ def test_no_entities_at_all_are_zeros():
     np.testing.assert_array_equal(seen_of(rows)[:, 5:], 0.0)
 
 
+@pytest.mark.parametrize("size", ["small", "impala"])
 @pytest.mark.parametrize("parts", ROWS.values(), ids=ROWS)
-def test_gradients_are_differences(parts):
+def test_gradients_are_differences(parts, size):
     """Along a random direction of the weights of the encoders, in 64 bits."""
-    of = settings_of(parts)
+    of = settings_of(parts, encoder=size)
     state, form = first_state(of), RowForm.of(of)
     with jax.enable_x64():
         numbers, images = columns_of(form.views, rows_of(of, 5))
@@ -167,13 +172,14 @@ def test_gradients_are_differences(parts):
         way = np.random.default_rng(2)
         # Off the kinks of a ReLU: biases are zeros at first.
         weights = mapped(
-            lambda leaf: jnp.asarray(leaf + 0.1 * way.random(leaf.shape)), state.weights
+            lambda leaf: jnp.asarray(leaf + (leaf.ndim == 1) * 0.1 * way.random(leaf.shape)),
+            state.weights,
         )
         direction = mapped(lambda leaf: jnp.asarray(way.standard_normal(leaf.shape)), weights)
 
         def loss(length):
             moved = jax.tree.map(lambda one, other: one + length * other, weights, direction)
-            seen = encoded(_JAX, form.views, moved.encoders, features, images)
+            seen = encoded(JAX, form.views, moved.encoders, features, images)
             outputs, values = heads(moved, seen, lambda _: ())
             return jnp.sin(outputs).sum() + jnp.sin(values).sum()
 
@@ -181,6 +187,20 @@ def test_gradients_are_differences(parts):
         expected = (loss(step) - loss(-step)) / (2 * step)
 
     assert float(found) == pytest.approx(float(expected), rel=2e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sides", "filters"),
+    [
+        ((64, 64), [16, 32, 32]),
+        ((84, 84), [16, 32, 32]),
+        ((10, 10), [16, 32]),
+        ((3, 40), [16]),
+        ((1, 1), [16]),
+    ],
+)
+def test_residual_blocks_are_as_many_as_have_cells_to_halve(sides, filters):
+    assert block_filters(*sides) == filters
 
 
 def test_statistics_of_entities_are_those_of_all_that_are_there():

@@ -492,7 +492,7 @@ def test_more_rows_than_there_are_addresses_are_refused_at_once():
 
 
 def test_the_batches_of_a_block_fit_the_bytes_given_or_are_one():
-    some, one = most_batches(256, 64, 2, 16 << 20), most_batches(256, 7_056, 1, 1 << 20)
+    some, one = most_batches(256, 64, 2, limit=16 << 20), most_batches(256, 7_056, 1, limit=1 << 20)
     sizes = [sum(column.nbytes for column in empty_block(n, 256, 64, 2)) for n in (some, some + 1)]
 
     assert sizes[0] <= 16 << 20 < sizes[1]

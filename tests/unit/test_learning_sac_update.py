@@ -41,9 +41,11 @@ def batch(seed):
     normal = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
     discounts = np.where(random.random(BATCH) < 0.2, 0.0, 0.9).astype(np.float32)
     actions = np.tanh(normal(BATCH, ACTIONS))
+    images = np.zeros((BATCH, 0), np.uint8)
     rows = BatchBlock(
-        normal(BATCH, FEATURES), actions, normal(BATCH, FEATURES), normal(BATCH), discounts
-    )
+        normal(BATCH, FEATURES), actions, normal(BATCH, FEATURES), normal(BATCH), discounts,
+        images, images,
+    )  # fmt: skip
     return rows, Noise(normal(BATCH, ACTIONS), normal(BATCH, ACTIONS))
 
 

@@ -49,9 +49,13 @@ def test_parts_that_make_no_row_are_refused(parts, features, sentence):
         Settings(features, 2, parts=parts)
 
 
-def test_sac_is_refused_by_the_name_of_the_part():
-    with pytest.raises(InvalidSettings, match='declares tiles as entities: use "ppo"'):
-        Settings(125, 2, parts=(ME, TILES), algorithm="sac")
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_each_algorithm_takes_parts(algorithm):
+    assert Settings(125, 2, parts=(ME, TILES), algorithm=algorithm).learner == algorithm
+
+
+def test_parts_are_learned_by_ppo_unless_told_otherwise():
+    assert Settings(125, 2, parts=(ME, TILES)).learner == "ppo"
 
 
 def test_parts_are_the_guests_to_decide():

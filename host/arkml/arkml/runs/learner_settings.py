@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 from arkml.base.short_reprs import cut_repr
+from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.settings import DECIDED_BY_GUEST, Settings
 
 _LARGEST = 1 << 32
@@ -22,7 +23,8 @@ class LearnerSettings(TypedDict, total=False):
     pace: Literal["auto", "efficient", "throughput"]
     hidden: int
     layers: int
-    encoder: Literal["small", "large"]
+    encoder: Literal["small", "large", "impala"]
+    shifts: int
     memory: int
     alpha: float | Literal["auto"]
     target_entropy: float
@@ -120,6 +122,7 @@ def differences(asked: LearnerSettings, own: Settings) -> list[str]:
 
 def require_valid(settings: LearnerSettings) -> None:
     """Raise InvalidSettings for values that no run can have, whatever its guest asks for."""
-    widest = Settings(1, 1, memory_min_size=1, memory_max_size=_LARGEST)
+    image = Part("image", (1, 1, 1), "image")
+    widest = Settings(1, 1, memory_min_size=1, memory_max_size=_LARGEST, parts=(image,))
     asked = {n: value for n, value in settings.items() if n not in DECIDED_BY_GUEST}
     widest.changed(asked)  # the others are compared with the guest's when a run starts

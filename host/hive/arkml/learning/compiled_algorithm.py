@@ -12,7 +12,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, PolicyModel, State
 from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.jax_engine import CompiledAhead, find_device, nothing
-from arkml.learning.networks import learning_rate
+from arkml.learning.networks import learning_rate, random_key
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights
 from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
@@ -144,12 +144,14 @@ class ReplayAlgorithm(CompiledAlgorithm):
             settings.features,
             settings.actions,
             gamma=settings.gamma,
+            images=settings.images,
             masking=settings.use_terminal_masking,
         )
         self.pace = RateLimiter(settings)
-        self._key = np.random.SeedSequence(settings.seed).generate_state(2, np.uint32)
+        self._key = random_key(settings)
         self._figures: Any = None
-        shape = (settings.batch_size, settings.features, settings.actions)
+        widths = settings.features, settings.actions, settings.images
+        shape = (settings.batch_size, *widths)
         self._block = empty_block(min(MOST_UPDATES, most_batches(*shape)), *shape)
         self._make_updates = self.compiled(
             load, first, self._block, np.int32(0), self._key, self._rates()

@@ -9,7 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.hive.protocol.parts import WHITE, RowField, fields_of, images_of, numbers_of
+from arkml.hive.protocol.parts import (
+    PARTS,
+    WHITE,
+    RowField,
+    fields_of,
+    images_of,
+    numbers_of,
+    parts_as_text,
+)
+from arkml.learning.algorithm import Layer
 from arkml.learning.encoders import (
     ABSENT,
     EntityEncoder,
@@ -20,10 +29,35 @@ from arkml.learning.encoders import (
     middles,
 )
 from arkml.learning.normalizer import CLIP, Scaling
-from arkml.learning.policy_graph import PolicyGraph, layer_tensors
+from arkml.learning.policy_graph import PolicyGraph, Shapes, layer_tensors
+from arkml.learning.residual_encoder import WINDOW, ResidualEncoder
 from arkml.learning.tensors import Tensors
 
 _IMAGE_FIRST, _IMAGE_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
+
+
+def seen_row(
+    graph: PolicyGraph, views: Views, encoders: Sequence[object], features: int
+) -> tuple[str, Shapes]:
+    """
+    Add what networks take of a row: its normalized features, or what encoders see of its parts.
+
+    Args:
+        graph: The graph.
+        views: The parts of a row.
+        encoders: Their encoders.
+        features: The number of features of a row.
+
+    Returns:
+        The name of what they take, and the shapes of inputs by name: `observations`, or the fields
+        of the parts, which the metadata names, too.
+
+    """
+    if not views.parts:
+        return graph.normalized("observations"), {"observations": features}
+    graph.note(PARTS, parts_as_text(views.parts))
+    shapes = {field.name: field.shape for field in fields_of(views.parts)}
+    return add_encoders(graph, views, encoders), shapes
 
 
 def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -> str:
@@ -44,7 +78,7 @@ def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -
             count = plain[field.start - 1]
             seen.append(_attended(graph, field, encoder, count, beside))
         else:
-            seen.append(_mapped(graph, views, field))
+            seen.append(_mapped(graph, views, field, encoder))
     return _joined(graph, seen)
 
 
@@ -66,14 +100,23 @@ def encoder_tensors(views: Views, encoders: Sequence[object], scaling: Scaling) 
             tensors[f"{name}_seen_bias"] = encoder.seen.bias
             for part in EntityEncoder._fields[1:]:
                 tensors |= layer_tensors(f"{name}_{part}", getattr(encoder, part))
+        elif isinstance(encoder, ResidualEncoder):
+            for number, block in enumerate(encoder.blocks):
+                for part, layer in zip(block._fields, block, strict=True):
+                    tensors |= _convolution_tensors(f"{name}_{number}_{part}", layer, WINDOW)
+            tensors |= layer_tensors(f"{name}_last", encoder.last)
         elif isinstance(encoder, MapEncoder):
             layers = zip(convolutions(views, field.part), encoder.convolutions, strict=True)
-            for number, ((window, _, filters), layer) in enumerate(layers):
-                by_place = layer.weight.reshape(window, window, -1, filters)
-                tensors[f"{name}_{number}_weight"] = by_place.transpose(3, 2, 0, 1)
-                tensors[f"{name}_{number}_bias"] = layer.bias
+            for number, ((window, *_), layer) in enumerate(layers):
+                tensors |= _convolution_tensors(f"{name}_{number}", layer, window)
             tensors |= layer_tensors(f"{name}_last", encoder.last)
     return tensors
+
+
+def _convolution_tensors(name: str, layer: Layer, window: int) -> Tensors:
+    """Return the weights of a convolution as ONNX has them."""
+    by_place = layer.weight.reshape(window, window, -1, len(layer.bias))
+    return {f"{name}_weight": by_place.transpose(3, 2, 0, 1), f"{name}_bias": layer.bias}
 
 
 def split_rows(views: Views, observations: Floats) -> dict[str, Floats]:
@@ -196,7 +239,7 @@ def _attended(
     return graph.node("Div", [total, graph.node("Max", [number, graph.constant("one", 1.0)])])
 
 
-def _mapped(graph: PolicyGraph, views: Views, field: RowField) -> str:
+def _mapped(graph: PolicyGraph, views: Views, field: RowField, encoder: object) -> str:
     name, part = _name(field), field.part
     if part.categories:
         numbers = graph.constant(f"{name}_numbers", np.arange(part.categories, dtype=np.float32))
@@ -206,11 +249,53 @@ def _mapped(graph: PolicyGraph, views: Views, field: RowField) -> str:
     else:
         values = _normalized(graph, field, field.name)
     values = graph.node("Transpose", [values], perm=_IMAGE_FIRST)
-    for number, (window, step, _) in enumerate(convolutions(views, part)):
-        weights = [graph.weight(f"{name}_{number}_{kind}") for kind in ("weight", "bias")]
-        values = graph.node(
-            "Conv", [values, *weights], kernel_shape=[window] * 2, strides=[step] * 2
-        )
-        values = graph.node("Relu", [values])
+    if isinstance(encoder, ResidualEncoder):
+        values = _blocks_seen(graph, name, encoder, values)
+    else:
+        for number, (window, step, _) in enumerate(convolutions(views, part)):
+            values = _convolved(graph, f"{name}_{number}", values, window, step=step)
+            values = graph.node("Relu", [values])
     values = graph.node("Transpose", [values], perm=_IMAGE_LAST)
     return graph.node("Relu", [graph.linear(graph.node("Flatten", [values]), f"{name}_last")])
+
+
+def _blocks_seen(graph: PolicyGraph, name: str, encoder: ResidualEncoder, maps: str) -> str:
+    """Add what `residual_encoder.blocks_seen` computes, with the channels first."""
+    for number in range(len(encoder.blocks)):
+        first = f"{name}_{number}"
+        maps = _convolved(graph, f"{first}_entry", maps, WINDOW, around=1)
+        maps = graph.node(
+            "MaxPool", [maps], kernel_shape=[WINDOW] * 2, strides=[2] * 2, pads=[1] * 4
+        )
+        for unit in ("", "next_"):
+            added = maps
+            for part in ("inner", "outer"):
+                added = graph.node("Relu", [added])
+                added = _convolved(graph, f"{first}_{unit}{part}", added, WINDOW, around=1)
+            maps = graph.node("Add", [maps, added])
+    return graph.node("Relu", [maps])
+
+
+def _convolved(
+    graph: PolicyGraph, name: str, maps: str, window: int, *, step: int = 1, around: int = 0
+) -> str:
+    """
+    Add a convolution, by the weights of `_convolution_tensors`.
+
+    Args:
+        graph: The graph.
+        name: The name of the weights.
+        maps: The name of the maps, with the channels first.
+        window: The sides of what a number sees.
+        step: The step from one to the next.
+        around: How many zeros there are around the maps.
+
+    """
+    weights = [graph.weight(f"{name}_{kind}") for kind in ("weight", "bias")]
+    return graph.node(
+        "Conv",
+        [maps, *weights],
+        kernel_shape=[window] * 2,
+        strides=[step] * 2,
+        pads=[around] * 4,
+    )

@@ -8,7 +8,7 @@ same ones. Arrays are those of numpy or of JAX, with which the same is computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,16 @@ from arkml.hive.protocol.parts import WHITE, Part, RowField, fields_of, images_o
 from arkml.hive.protocol.row_split import RowSplit
 from arkml.hive.protocol.settings import EncoderSize, Settings
 from arkml.learning.algorithm import Layer
+from arkml.learning.maps import Arrays
 from arkml.learning.networks import HIDDEN_GAIN, orthogonal_network
+from arkml.learning.residual_encoder import (
+    WINDOW,
+    ResidualEncoder,
+    block_filters,
+    blocks_seen,
+    halved,
+    residual_encoder,
+)
 
 _HEADS = 4  # of attention, or as many as share its numbers evenly
 
@@ -26,22 +35,8 @@ ABSENT = -1e9
 """Score of an entity that is not there: its share of attention is exactly 0 in float32."""
 
 _SCORE_GAIN = 1.0
-_ADDED_GAIN = 0.1  # what is added to an entity at first, beside itself
-
-
-class Arrays(NamedTuple):
-    """
-    A library of arrays.
-
-    Attributes:
-        xp: numpy or jax.numpy.
-        convolve: Returns maps, [n, height', width', filters], of others, [n, height, width,
-            channels], by a weight, [window * window * channels, filters], a window and a step.
-
-    """
-
-    xp: Any
-    convolve: Callable[[Any, Any, int, int], Any]
+_ADDED_GAIN = 0.1  # what is added to an entity or a map at first, beside itself
+_PASSED_GAIN = 1.0  # of a convolution without a ReLU
 
 
 class Convolution(NamedTuple):
@@ -140,6 +135,8 @@ def make_encoders(random: np.random.Generator, settings: Settings) -> list[Any]:
         ]
         if field.part.kind == "entities":
             made.append(EntityEncoder(*layers))
+        elif settings.encoder == "impala":
+            made.append(residual_encoder(layers))
         else:
             made.append(MapEncoder(layers[:-1], layers[-1]))
     return made
@@ -234,6 +231,16 @@ def _forms(views: Views, field: RowField, plain: int, hidden: int) -> list[_Form
         return [first, *(_Form(width, width, gain) for gain in gains)]
     forms, channels = [], field.part.categories or field.shape[2]
     height, width = field.shape[:2]
+    if views.size == "impala":
+        for filters in block_filters(height, width):
+            forms.append(_Form(WINDOW * WINDOW * channels, filters, _PASSED_GAIN))
+            forms += [
+                _Form(WINDOW * WINDOW * filters, filters, gain)
+                for gain in (HIDDEN_GAIN, _ADDED_GAIN) * 2
+            ]
+            height, width = halved(height, width)
+            channels = filters
+        return [*forms, _Form(height * width * channels, hidden, HIDDEN_GAIN)]
     for one in convolutions(views, field.part):
         forms.append(_Form(one.window * one.window * channels, one.filters, HIDDEN_GAIN))
         height, width = one.over(height, width)
@@ -282,7 +289,7 @@ def middles(most: int) -> Floats:
     return (np.arange(most, dtype=np.float32) + np.float32(0.5)) / np.float32(most)
 
 
-def _mapped(arrays: Arrays, views: Views, part: Part, encoder: MapEncoder, values: Any) -> Any:
+def _mapped(arrays: Arrays, views: Views, part: Part, encoder: Any, values: Any) -> Any:
     """Return what is seen of a grid or an image, [n, hidden]. values: [n, height, width, ...]."""
     xp = arrays.xp
     if part.categories:
@@ -291,27 +298,16 @@ def _mapped(arrays: Arrays, views: Views, part: Part, encoder: MapEncoder, value
         values = (cells[..., None] == numbers).astype(values.dtype)
     elif part.kind == "image":
         values = xp.clip(values.astype(np.float32) * np.float32(1.0 / WHITE), 0.0, 1.0)
-    for (window, step, _), layer in zip(
-        convolutions(views, part), encoder.convolutions, strict=True
-    ):
-        values = arrays.convolve(values, layer.weight, window, step) + layer.bias
-        values = xp.maximum(values, 0.0)
-    return xp.maximum(_linear(encoder.last, values.reshape(len(values), -1)), 0.0)
-
-
-def _convolved(maps: Floats, weight: Floats, window: int, step: int) -> Floats:
-    """Return a convolution in numpy, as a product with all windows; see `Arrays.convolve`."""
-    height, width = ((length - window) // step * step + 1 for length in maps.shape[1:3])
-    shifted = [
-        maps[:, down : down + height : step, across : across + width : step]
-        for down in range(window)
-        for across in range(window)
-    ]
-    made: Floats = np.concatenate(shifted, -1) @ weight
-    return made
-
-
-NUMPY = Arrays(np, _convolved)
+    if isinstance(encoder, ResidualEncoder):
+        seen = arrays.by_few(lambda few: blocks_seen(arrays, encoder, few), values)
+    else:
+        for (window, step, _), layer in zip(
+            convolutions(views, part), encoder.convolutions, strict=True
+        ):
+            values = arrays.convolve(values, layer.weight, window, step) + layer.bias
+            values = xp.maximum(values, 0.0)
+        seen = values.reshape(len(values), -1)
+    return xp.maximum(_linear(encoder.last, seen), 0.0)
 
 
 def _linear(layer: Layer, inputs: Floats) -> Any:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
@@ -33,6 +34,11 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
+def doubled(tree: Any) -> Any:
+    """Return a tree in float64, for answers without the rounding errors of float32."""
+    return mapped(lambda leaf: np.asarray(leaf, np.float64), tree)
+
+
 class AdamMoments(NamedTuple):
     """First and second moments of Adam, each shaped as the parameters."""
 
@@ -43,6 +49,11 @@ class AdamMoments(NamedTuple):
 def no_moments(parameters: Any) -> AdamMoments:
     """Return the moments before the first update."""
     return AdamMoments(mapped(np.zeros_like, parameters), mapped(np.zeros_like, parameters))
+
+
+def random_key(settings: Settings) -> npt.NDArray[np.uint32]:
+    """Return the random key of the updates of a run: uint32, [2]."""
+    return np.random.SeedSequence(settings.seed).generate_state(2).astype(np.uint32)
 
 
 def learning_rate(settings: Settings, n_opts: int) -> float:

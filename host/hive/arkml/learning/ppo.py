@@ -14,14 +14,14 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
-from arkml.hive.protocol.parts import PARTS, fields_of, parts_as_text
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
-from arkml.learning.encoder_graph import add_encoders, encoder_tensors, sample_rows, split_rows
-from arkml.learning.encoders import NUMPY, PLAIN, Views, columns_of, encoded
-from arkml.learning.networks import RecurrentUnit, answer, magnitude, mapped, remembered
+from arkml.learning.encoder_graph import encoder_tensors, sample_rows, seen_row, split_rows
+from arkml.learning.encoders import PLAIN, Views, columns_of, encoded
+from arkml.learning.maps import NUMPY
+from arkml.learning.networks import RecurrentUnit, answer, doubled, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import (
     PolicyGraph,
@@ -175,12 +175,7 @@ class PpoWeights:
         choices have a probability; a branch without an allowed choice allows all of them.
         """
         continuous, branches = len(self.log_std), self.branches
-        views = self.views
-        if views.parts:
-            graph.note(PARTS, parts_as_text(views.parts))
-            inputs = add_encoders(graph, views, self.encoders)
-        else:
-            inputs = graph.normalized("observations")
+        inputs, row = seen_row(graph, self.views, self.encoders, len(self.scaling.mean))
         after = graph.remembered(inputs, "h_in", "h_out") if self.memory else ""
         outputs = graph.layers(inputs, "actor", beside=after)
         mean, logits = graph.columns(outputs, (continuous, sum(branches)))
@@ -197,10 +192,7 @@ class PpoWeights:
         graph.node("Concat", raw, "raw_actions", axis=1)
         graph.node("Concat", clipped, "actions", axis=1)
         graph.values(graph.layers(inputs, "critic", beside=after))
-        shapes: dict[str, int | tuple[int, ...]] = {"observations": len(self.scaling.mean)}
-        if views.parts:
-            shapes = {field.name: field.shape for field in fields_of(views.parts)}
-        shapes["epsilon"] = self.actions
+        shapes = {**row, "epsilon": self.actions}
         given = {"actions": self.actions, "raw_actions": self.actions, "values": 1}
         if branches:
             shapes["action_masks"] = sum(branches)
@@ -221,6 +213,7 @@ class PpoWeights:
         shape = (len(observations), self.memory_size)
         memories = np.asarray(np.random.default_rng(2).uniform(-1.0, 1.0, shape), np.float32)
         heads = (reference or self.heads)(observations, memories)
+        exact = self._exact(observations, memories) if self.encoders else heads
         inputs = split_rows(self.views, observations) | {"epsilon": epsilon}
         scaled = self._seen(observations)
         masks = np.ones((len(observations), sum(self.branches)), np.float32)
@@ -230,16 +223,19 @@ class PpoWeights:
         if self.memory:
             inputs["h_in"] = memories
             (after,) = run(model, inputs, ["h_out"])
-            require_close("memories", after, heads.memories, self._magnitude((), scaled))
+            largest = self._magnitude((), scaled)
+            require_close("memories", after, heads.memories, largest, exact.memories)
         actions, raw, values = run(model, inputs, ["actions", "raw_actions", "values"])
         deviation = np.exp(self.log_std)
         drawn = np.asarray(heads.mean + deviation * epsilon[:, :continuous], np.float32)
         largest = max(float(np.abs(drawn).max(initial=0.0)), self._magnitude(self.actor, scaled))
         value_scale = self._magnitude(self.critic, scaled) * float(self.scaling.reward)
-        require_close("raw actions", raw[:, :continuous], drawn, largest)
-        require_close("actions", actions[:, :continuous], drawn.clip(-1.0, 1.0), largest)
+        doubles = exact.mean + deviation * epsilon[:, :continuous]
+        require_close("raw actions", raw[:, :continuous], drawn, largest, doubles)
+        clipped = drawn.clip(-1.0, 1.0), largest, doubles.clip(-1.0, 1.0)
+        require_close("actions", actions[:, :continuous], *clipped)
         require_close("choices", actions[:, continuous:], raw[:, continuous:], 0.0)
-        require_close("values", values, heads.values, value_scale)
+        require_close("values", values, heads.values, value_scale, exact.values)
         require_choices(
             self.branches,
             raw[:, continuous:],
@@ -247,6 +243,14 @@ class PpoWeights:
             masks,
             epsilon[:, continuous:],
         )
+
+    def _exact(self, observations: Floats, memories: Floats) -> Heads:
+        """Return the outputs of the networks in float64, as `heads` does in float32."""
+        networks = [list(each) for each in (self.actor, self.critic, self.encoders)]
+        actor, critic, encoders = map(tuple, doubled(networks))
+        memory = None if self.memory is None else doubled(self.memory)
+        exact = replace(self, actor=actor, critic=critic, encoders=encoders, memory=memory)
+        return exact.heads(*doubled([observations, memories]))
 
     def _seen(self, observations: Floats) -> Floats:
         """Return what the networks take of observations, float32, [n, F]: float32, [n, inputs]."""

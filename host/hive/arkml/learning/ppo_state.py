@@ -15,6 +15,7 @@ from arkml.learning.networks import (
     make_memory,
     no_moments,
     orthogonal_network,
+    random_key,
 )
 
 _ACTOR_GAIN = 0.01  # the first policy is the same everywhere, as in stable-baselines3
@@ -43,16 +44,18 @@ class RowForm(NamedTuple):
     """
     The form of rows, an argument of compiled functions that decides what they compute.
 
-    branches: the number of choices of each branch. views: the parts of a row.
+    branches: the number of choices of each branch. views: the parts of a row. shifts: the most
+    pixels by which images are moved, 0 for none.
     """
 
     branches: tuple[int, ...] = ()
     views: Views = PLAIN
+    shifts: int = 0
 
     @classmethod
     def of(cls, settings: Settings) -> RowForm:
         """Return the form of the rows of a run."""
-        return cls(settings.branches, Views.of(settings))
+        return cls(settings.branches, Views.of(settings), settings.shifts)
 
 
 class PpoState(NamedTuple):
@@ -127,13 +130,18 @@ class Intake(NamedTuple):
 
 
 class PpoRates(NamedTuple):
-    """The numbers of the updates, arguments of their compiled code: float32 scalars."""
+    """
+    The numbers of the updates, arguments of their compiled code: float32 scalars, and a key.
+
+    key: the random key of a run or, of one update, its own: uint32, [2].
+    """
 
     learning_rate: Any
     clip_range: Any
     entropy_coefficient: Any
     value_coefficient: Any
     max_gradient_norm: Any
+    key: Any
 
 
 def first_state(settings: Settings) -> PpoState:
@@ -166,11 +174,11 @@ def rates_of(settings: Settings, n_opts: int, share: float = 1.0) -> PpoRates:
 
     `share` is that of the learning rate which is taken.
     """
-    numbers = (
-        share * learning_rate(settings, n_opts),
-        settings.clip_range,
-        settings.entropy_coefficient,
-        settings.value_coefficient,
-        settings.max_gradient_norm,
+    return PpoRates(
+        np.float32(share * learning_rate(settings, n_opts)),
+        np.float32(settings.clip_range),
+        np.float32(settings.entropy_coefficient),
+        np.float32(settings.value_coefficient),
+        np.float32(settings.max_gradient_norm),
+        random_key(settings),
     )
-    return PpoRates(*map(np.float32, numbers))

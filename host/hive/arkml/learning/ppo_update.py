@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import optax
 
 from arkml.learning.algorithm import Layer
-from arkml.learning.encoders import Arrays, encoded
+from arkml.learning.encoders import encoded
+from arkml.learning.image_shifts import shifted
+from arkml.learning.jax_maps import JAX
 from arkml.learning.networks import AdamMoments, RecurrentUnit
 from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, RowForm, Weights
 from arkml.learning.updates import Updated, forward, repeat, step
@@ -28,39 +30,8 @@ _ADAM = optax.scale_by_adam(eps=1e-5)  # as in stable-baselines3's PPO
 _NORM_EPSILON = 1e-6  # added to the norm of gradients, as in torch
 _LOG_OF_2_PI = 1.8378770664093453
 
-
-def _convolve(maps: Any, weight: Any, window: int, step: int) -> Any:
-    """
-    Return a convolution as a product; see `Arrays.convolve`.
-
-    On a processor the gradient of XLA's convolutions takes 24 times as long within a loop, such as
-    the one over minibatches. Windows that are whole steps wide are made of blocks of a step, so
-    that 8 x 8 pixels with a step of 4 are 4 pieces and not 64, which take as long to compile.
-    """
-    side = step if window % step == 0 else 1  # of a block
-    blocks = _blocks(maps, window, step, side)
-    wide, apart = window // side, step // side
-    height, width = ((length - wide) // apart * apart + 1 for length in blocks.shape[1:3])
-    shifted = [
-        blocks[:, down : down + height : apart, across : across + width : apart]
-        for down in range(wide)
-        for across in range(wide)
-    ]
-    square = weight.reshape(wide, side, wide, side, maps.shape[-1], -1)
-    products = square.transpose(0, 2, 1, 3, 4, 5).reshape(weight.shape)
-    return jnp.concatenate(shifted, -1) @ products
-
-
-def _blocks(maps: Any, window: int, step: int, side: int) -> Any:
-    """Return the part of maps that windows see, in squares of `side`: their numbers in a row."""
-    count, _, _, channels = maps.shape
-    height, width = ((length - window) // step * step + window for length in maps.shape[1:3])
-    high, wide = height // side, width // side
-    blocks = maps[:, :height, :width].reshape(count, high, side, wide, side, channels)
-    return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(count, high, wide, -1)
-
-
-_JAX = Arrays(jnp, _convolve)
+_SHIFTED_SHARE = 0.1
+"""The coefficient of what shifted images change, as in DrAC (arXiv:2006.12862)."""
 
 
 class PpoLosses(NamedTuple):
@@ -92,7 +63,7 @@ def evaluate(
     memories: Any,
 ) -> tuple[Any, Any]:
     """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
-    seen = encoded(_JAX, form.views, weights.encoders, features, images)
+    seen = encoded(JAX, form.views, weights.encoders, features, images)
     outputs, values = heads(
         weights, seen, lambda intake: intake.following(*jnp.split(memories, 2, -1))
     )
@@ -106,7 +77,7 @@ def take_in(form: RowForm, weights: Weights, features: Any, images: Any) -> Inta
 
     Rows of any version are computed beside others thus.
     """
-    return _intake(weights.memory, encoded(_JAX, form.views, weights.encoders, features, images))
+    return _intake(weights.memory, encoded(JAX, form.views, weights.encoders, features, images))
 
 
 def make_updates(
@@ -151,7 +122,8 @@ def make_updates(
 def update(
     form: RowForm, state: PpoState, rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[PpoState, PpoLosses]:
-    """Make one update from a minibatch. Arguments as in `losses_of`."""
+    """Make one update from a minibatch. Arguments as in `losses_of`, with the key of the run."""
+    rates = rates._replace(key=jax.random.fold_in(rates.key, state.n_opts))
     gradients, losses = jax.grad(losses_of, has_aux=True)(state.weights, form, rows, counts, rates)
     norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradients)))
     shrink = jnp.minimum(1.0, rates.max_gradient_norm / (norm + _NORM_EPSILON))
@@ -169,13 +141,17 @@ def losses_of(
     """
     Return the loss of a minibatch, and its parts; the norm of gradients among them is 0 here.
 
+    Policy and value are learned at the images that the agents saw. Shifted ones are to have the
+    same, as in DrAC: the ratio of probabilities would not be that of the action's if it was taken
+    at one image and rated at another.
+
     Args:
         weights: The networks.
         form: The form of the rows.
         rows: The rows of the minibatch, by the steps of sequences: of memories and beginnings the
             first two axes are steps and sequences.
         counts: False for padding: bool, [B].
-        rates: The coefficients of the parts.
+        rates: The coefficients of the parts, with the key of the update.
 
     """
     choosing = counts & rows.chooses
@@ -183,8 +159,9 @@ def losses_of(
     def mean(values: Any, of: Any = choosing) -> Any:
         return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
-    seen = encoded(_JAX, form.views, weights.encoders, rows.features, rows.images)
-    outputs, values = heads(weights, seen, partial(_in_sequences, rows))
+    remember = partial(_in_sequences, rows)
+    see = partial(encoded, JAX, form.views, weights.encoders, rows.features)
+    outputs, values = heads(weights, see(rows.images), remember)
     log_probs, entropies = score(
         form.branches, weights.log_std, outputs, rows.actions, rows.allowed
     )
@@ -195,6 +172,13 @@ def losses_of(
     value = mean(jnp.square(rows.returns - values), counts)
     entropy = -mean(entropies)
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
+    if form.shifts:
+        moved = shifted(form.views, form.shifts, rows.images, rates.key)
+        others, other_values = heads(weights, see(moved), remember)
+        wanted, wanted_values = jax.lax.stop_gradient((outputs, values))
+        apart = divergences(form.branches, weights.log_std, wanted, others, rows.allowed)
+        of_values = mean(jnp.square(wanted_values - other_values), counts)
+        total += _SHIFTED_SHARE * (mean(apart) + rates.value_coefficient * of_values)
     approx_kl = mean(ratio - 1.0 - change)
     clip_fraction = mean(jnp.abs(ratio - 1.0) > rates.clip_range)
     no_norm = jnp.zeros((), jnp.float32)
@@ -279,6 +263,30 @@ def score(
         entropies -= (jnp.exp(logs) * logs).sum(-1)
         first += choices
     return log_probs, entropies
+
+
+def divergences(
+    branches: tuple[int, ...], log_std: Any, outputs: Any, others: Any, allowed: Any
+) -> Any:
+    """
+    Return the divergence of the distributions by `others` from those by `outputs`: float32, [n].
+
+    Both have the deviations of `log_std`, which gets no gradient of it. Arguments as of `score`.
+    """
+    continuous = len(log_std)
+    inverse = jnp.exp(-jax.lax.stop_gradient(log_std))
+    apart = (outputs[:, :continuous] - others[:, :continuous]) * inverse
+    result = 0.5 * jnp.square(apart).sum(-1)
+    first = 0
+    for choices in branches:
+        span = slice(first, first + choices)
+        logs, other_logs = (
+            branch_log_probs(each[:, continuous:][:, span], allowed[:, span])
+            for each in (outputs, others)
+        )
+        result += (jnp.exp(logs) * (logs - other_logs)).sum(-1)
+        first += choices
+    return result
 
 
 def branch_log_probs(logits: Any, allowed: Any) -> Any:

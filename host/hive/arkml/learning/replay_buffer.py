@@ -38,14 +38,16 @@ _STEP = np.dtype([("next", "<i8"), ("reward", "<f4"), ("ended", "<u4")])
 
 class BatchBlock(NamedTuple):
     """
-    Transitions of K batches of B, raw, as the replay buffer gathers them; float32.
+    Transitions of K batches of B, raw, as the replay buffer gathers them; float32, images uint8.
 
     Attributes:
-        features: Features before the first step: [K, B, F].
+        features: Features, without those of images, before the first step: [K, B, F].
         actions: Actions of the first step, within [-1, 1]: [K, B, A].
         following: Features after the last step: [K, B, F].
         rewards: Discounted sums over the steps: [K, B].
         discounts: Discounts of the return that follows, 0 where the episode terminated: [K, B].
+        images: Values of images before the first step: [K, B, I].
+        following_images: Values of images after the last step: [K, B, I].
 
     """
 
@@ -54,6 +56,8 @@ class BatchBlock(NamedTuple):
     following: Any
     rewards: Any
     discounts: Any
+    images: Any
+    following_images: Any
 
 
 class ReplayBuffer:
@@ -70,9 +74,10 @@ class ReplayBuffer:
 
     Args:
         capacity: The largest number of rows.
-        features: The number of features of a row.
+        features: The number of features of a row, those of images among them.
         actions: The number of actions of a row.
         gamma: The discount of a step.
+        images: The number of values of images.
         masking: Whether a Terminal row ends the return.
         available: Returns the bytes of memory that the process can still take.
 
@@ -88,6 +93,7 @@ class ReplayBuffer:
         actions: int,
         *,
         gamma: float,
+        images: int = 0,
         masking: bool = True,
         available: Callable[[], float] = available_memory,
     ) -> None:
@@ -99,7 +105,8 @@ class ReplayBuffer:
         self._gamma = gamma
         self._masking = masking
         try:
-            self._features: Floats = lazy_zeros((capacity, features), np.float32)
+            self._features: Floats = lazy_zeros((capacity, features - images), np.float32)
+            self._images = lazy_zeros((capacity, images), np.uint8)
             self._actions: Floats = lazy_zeros((capacity, actions), np.float32)
             self._steps = lazy_zeros((capacity,), _STEP)
             self._sessions = lazy_zeros((capacity,), np.uint32)
@@ -111,7 +118,7 @@ class ReplayBuffer:
                 f"no memory for {capacity:,} rows of {features:,} features ({error}):"
                 " set a smaller memory_max_size"
             ) from error
-        row_bytes = 4 * (features + actions) + _STEP.itemsize + 4 + 8 + 8
+        row_bytes = 4 * (features - images + actions) + images + _STEP.itemsize + 4 + 8 + 8
         self._memory = RowMemory(row_bytes, available)
         self._chains = SessionChains(gamma)
         self._listed: dict[RowRegion | None, Slots] = {}
@@ -223,6 +230,8 @@ class ReplayBuffer:
             (self._features, first, block.features),
             (self._features, last, block.following),
             (self._actions, first, block.actions),
+            (self._images, first, block.images),
+            (self._images, last, block.following_images),
         ):
             # Other modes than "raise" write into `out` without a buffer.
             flat = out[:count].reshape(len(first), source.shape[1])
@@ -243,6 +252,7 @@ class ReplayBuffer:
         self._steps["reward"][slots] = columns.reward
         self._steps["ended"][slots] = (columns.state == _TERMINAL) & self._masking
         self._features[slots] = columns.features
+        self._images[slots] = columns.images
         self._actions[slots] = np.clip(columns.action, -1.0, 1.0)
         self._sessions[slots] = session
         if is_audited():
@@ -316,7 +326,9 @@ class ReplayBuffer:
         return self._listed[region]
 
 
-def empty_block(batches: int, size: int, features: int, actions: int) -> BatchBlock:
+def empty_block(
+    batches: int, size: int, features: int, actions: int, images: int = 0
+) -> BatchBlock:
     """
     Return zeros for `batches` batches of `size` transitions.
 
@@ -326,14 +338,21 @@ def empty_block(batches: int, size: int, features: int, actions: int) -> BatchBl
     Args:
         batches: The number of batches.
         size: The number of transitions of a batch.
-        features: The number of features of a row.
+        features: The number of features of a row, those of images among them.
         actions: The number of actions of a row.
+        images: The number of values of images.
 
     """
-    widths = ((features,), (actions,), (features,), (), ())
-    return BatchBlock(*(lazy_zeros((batches, size, *width), "<f4") for width in widths))
+    numbers = features - images
+    widths = ((numbers,), (actions,), (numbers,), (), ())
+    columns = [lazy_zeros((batches, size, *width), "<f4") for width in widths]
+    seen = [lazy_zeros((batches, size, images), np.uint8) for _ in range(2)]
+    return BatchBlock(*columns, *seen)
 
 
-def most_batches(size: int, features: int, actions: int, limit: int = BLOCK_BYTES) -> int:
+def most_batches(
+    size: int, features: int, actions: int, images: int = 0, *, limit: int = BLOCK_BYTES
+) -> int:
     """Return the number of batches of `size` transitions that fit `limit` bytes, at least 1."""
-    return max(1, limit // (4 * size * (2 * features + actions + 2)))
+    row = 4 * (2 * (features - images) + actions + 2) + 2 * images
+    return max(1, limit // (size * row))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,19 @@ from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.compiled_algorithm import ReplayAlgorithm
-from arkml.learning.networks import Network, answer, magnitude, mapped
+from arkml.learning.encoder_graph import encoder_tensors, sample_rows, seen_row, split_rows
+from arkml.learning.encoders import PLAIN, Views, columns_of, encoded
+from arkml.learning.maps import NUMPY
+from arkml.learning.networks import Network, answer, doubled, magnitude, mapped
 from arkml.learning.normalizer import Normalizer, Scaling
-from arkml.learning.policy_graph import PolicyGraph, require_close, run, samples, tensors_of
+from arkml.learning.policy_graph import (
+    PolicyGraph,
+    Shapes,
+    require_close,
+    run,
+    samples,
+    tensors_of,
+)
 from arkml.learning.sac_state import CRITICS, LOG_STD, SacRates, first_state, rates_of
 from arkml.learning.tensors import Tensors
 
@@ -43,12 +54,15 @@ class SacWeights:
     The weights of a policy and its scaling, copies that never change.
 
     The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
-    have the critics along their first axis; they take scaled features and actions.
+    have the critics along their first axis; they take scaled features and actions. Of a row with
+    parts, the `views`, all take what `encoders` see of it.
     """
 
     scaling: Scaling
     actor: Network
     critics: Network
+    views: Views = PLAIN
+    encoders: Sequence[Any] = ()
 
     @property
     def actions(self) -> int:
@@ -68,7 +82,9 @@ class SacWeights:
             epsilon: Standard normal numbers, or zeros: float32, [n, A].
 
         """
-        inputs = self.scaling.features(observations)
+        features, images = columns_of(self.views, observations)
+        scaled = self.scaling.features(features)
+        inputs: Floats = encoded(NUMPY, self.views, self.encoders, scaled, images)
         mean, log_std = np.split(answer(self.actor, inputs), 2, axis=1)
         raw = mean + np.exp(np.clip(log_std, *LOG_STD)) * epsilon
         pair = np.concatenate([inputs, np.tanh(mean)], axis=1)
@@ -90,18 +106,18 @@ class SacWeights:
         ):
             tensors[f"{name}_weight"] = head.weight[:, columns]
             tensors[f"{name}_bias"] = head.bias[columns]
-        return tensors
+        return tensors | encoder_tensors(self.views, self.encoders, self.scaling)
 
-    def build(self, graph: PolicyGraph) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    def build(self, graph: PolicyGraph) -> tuple[Shapes, Mapping[str, int]]:
         """
         Add the nodes of the policy, with its scaling.
 
-        Inputs, float32: `observations`, [N, F], and `epsilon`, [N, A], standard normal numbers or
-        zeros. Outputs, float32: `actions`, [N, A], tanh(mean + deviation * epsilon), and `values`,
-        [N, 1], the lower of the critics' returns for the action without epsilon, in the guest's
-        units of reward.
+        Inputs, float32: `observations`, [N, F], or one for each part of a row (`seen_row`), and
+        `epsilon`, [N, A], standard normal numbers or zeros. Outputs, float32: `actions`, [N, A],
+        tanh(mean + deviation * epsilon), and `values`, [N, 1], the lower of the critics' returns
+        for the action without epsilon, in the guest's units of reward.
         """
-        inputs = graph.normalized("observations")
+        inputs, shapes = seen_row(graph, self.views, self.encoders, len(self.scaling.mean))
         hidden = graph.layers(inputs, "actor", last=True)
         mean, log_std = graph.linear(hidden, "mean"), graph.linear(hidden, "log_std")
         bounds = [graph.constant(f"log_std_{n}", value) for n, value in enumerate(LOG_STD)]
@@ -111,8 +127,7 @@ class SacWeights:
         pair = graph.node("Concat", [inputs, graph.node("Tanh", [mean])], axis=1)
         critics = [graph.layers(pair, f"critic_{number}") for number in range(CRITICS)]
         graph.values(graph.node("Min", critics))
-        widths = {"observations": len(self.scaling.mean), "epsilon": self.actions}
-        return widths, {"actions": self.actions, "values": 1}
+        return {**shapes, "epsilon": self.actions}, {"actions": self.actions, "values": 1}
 
     def check(self, model: bytes) -> None:
         """
@@ -121,11 +136,19 @@ class SacWeights:
         Raises ExportWrong.
         """
         observations, epsilon = samples(self.scaling, self.actions)
+        observations = sample_rows(self.views, observations)
         expected = self.act(observations, epsilon)
-        inputs = {"observations": observations, "epsilon": epsilon}
+        exact = self._exact(observations, epsilon) if self.encoders else expected
+        inputs = split_rows(self.views, observations) | {"epsilon": epsilon}
         actions, values = run(model, inputs, ["actions", "values"])
-        require_close("actions", actions, expected.actions, expected.action_scale)
-        require_close("values", values, expected.values, expected.value_scale)
+        require_close("actions", actions, expected.actions, expected.action_scale, exact.actions)
+        require_close("values", values, expected.values, expected.value_scale, exact.values)
+
+    def _exact(self, observations: Floats, epsilon: Floats) -> Answer:
+        """Answer a batch in float64, as `act` does in float32."""
+        actor, critics, encoders = doubled([self.actor, self.critics, list(self.encoders)])
+        exact = replace(self, actor=actor, critics=critics, encoders=encoders)
+        return exact.act(*doubled([observations, epsilon]))
 
 
 class Sac(ReplayAlgorithm):
@@ -133,12 +156,15 @@ class Sac(ReplayAlgorithm):
 
     def __init__(self, settings: Settings, normalizer: Normalizer) -> None:
         """Build the networks. Raises InvalidSettings if there is no such device."""
-        super().__init__(settings, normalizer, first_state(settings), _load)
+        load = partial(_load, Views.of(settings), settings.shifts)
+        super().__init__(settings, normalizer, first_state(settings), load)
 
     def weights(self) -> SacWeights:
         """Return a copy of the weights of the present policy and of its critics."""
-        networks = mapped(np.array, [self._state.actor, self._state.critics])
-        return SacWeights(self._normalizer.current, *networks)
+        state = self._state
+        actor, critics, encoders = mapped(np.array, [state.actor, state.critics, state.encoders])
+        views = Views.of(self._settings)
+        return SacWeights(self._normalizer.current, actor, critics, views, encoders)
 
     def _rates(self) -> SacRates:
         return rates_of(self._settings, self._normalizer.current)
@@ -169,7 +195,7 @@ class Sac(ReplayAlgorithm):
         }
 
 
-def _load() -> Any:
+def _load(views: Views, shifts: int) -> Any:
     from arkml.learning.sac_update import make_updates
 
-    return make_updates
+    return partial(make_updates, views=views, shifts=shifts)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.encoders import encoded_width, make_encoders
 from arkml.learning.networks import AdamMoments, make_network, mapped, no_moments, stacked
 from arkml.learning.normalizer import Scaling
 
@@ -21,7 +22,9 @@ class SacState(NamedTuple):
     Networks, temperature and optimizers after `n_opts` updates; float32 except `n_opts`, int32.
 
     The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
-    and `targets` have the critics along their first axis. `log_alpha` is a scalar.
+    and `targets` have the critics along their first axis. `log_alpha` is a scalar. `encoders` are
+    those of the parts of a row, whose results actor and critics take, and `target_encoders` those
+    of the targets; none for a row of plain numbers.
     """
 
     actor: Any
@@ -32,6 +35,9 @@ class SacState(NamedTuple):
     critic_moments: AdamMoments
     alpha_moments: AdamMoments
     n_opts: Any
+    encoders: Any
+    target_encoders: Any
+    encoder_moments: AdamMoments
 
 
 class SacRates(NamedTuple):
@@ -68,11 +74,12 @@ def first_state(settings: Settings) -> SacState:
     """Return the state before the first update, in numpy; the seed determines it."""
     random = np.random.default_rng(settings.seed)
     hidden = [settings.hidden] * settings.layers
-    features, actions = settings.features, settings.actions
+    features, actions = encoded_width(settings), settings.actions
     actor = make_network(random, [features, *hidden, 2 * actions])
     critics = stacked(
         [make_network(random, [features + actions, *hidden, 1]) for _ in range(CRITICS)]
     )
+    encoders = make_encoders(random, settings)
     learns_alpha = isinstance(settings.alpha, str)
     log_alpha = np.float32(0.0 if learns_alpha or not settings.alpha else np.log(settings.alpha))
     return SacState(
@@ -84,6 +91,9 @@ def first_state(settings: Settings) -> SacState:
         no_moments(critics),
         AdamMoments(np.float32(0.0), np.float32(0.0)),
         np.int32(0),
+        encoders,
+        mapped(np.copy, encoders),
+        no_moments(encoders),
     )
 
 

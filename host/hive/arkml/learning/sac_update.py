@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from arkml.learning.encoders import PLAIN, Views, encoded
+from arkml.learning.image_shifts import shifted
+from arkml.learning.jax_maps import JAX
 from arkml.learning.networks import AdamMoments
 from arkml.learning.normalizer import CLIP
 from arkml.learning.replay_buffer import BatchBlock
@@ -77,7 +80,14 @@ class Noise(NamedTuple):
 
 
 def make_updates(
-    state: SacState, block: BatchBlock, count: Any, key: Any, rates: SacRates
+    state: SacState,
+    block: BatchBlock,
+    count: Any,
+    key: Any,
+    rates: SacRates,
+    *,
+    views: Views = PLAIN,
+    shifts: int = 0,
 ) -> Updated:
     """
     Make the updates on the first `count` batches of a block.
@@ -89,15 +99,22 @@ def make_updates(
         key: The run's random key: uint32, [2]. With the number of updates so far it determines the
             noise of each update, so a restarted learner draws equal noise.
         rates: The rates of this call, such as learning rates and the scaling.
+        views: The parts of a row.
+        shifts: The most pixels by which images are moved, 0 for none.
 
     """
 
     def make_update(number: Any, state: SacState) -> tuple[SacState, SacLosses, SacReturns]:
         batch = BatchBlock(*(column[number] for column in block))
-        here, following = jax.random.normal(
-            jax.random.fold_in(key, state.n_opts), (2, *batch.actions.shape), jnp.float32
-        )
-        return update(state, batch, Noise(here, following), rates)
+        own = jax.random.fold_in(key, state.n_opts)
+        here, following = jax.random.normal(own, (2, *batch.actions.shape), jnp.float32)
+        if shifts:
+            moved = (
+                shifted(views, shifts, images, jax.random.fold_in(own, turn))
+                for turn, images in enumerate((batch.images, batch.following_images))
+            )
+            batch = batch._replace(**dict(zip(("images", "following_images"), moved, strict=True)))
+        return update(state, batch, Noise(here, following), rates, views)
 
     wanted = jnp.zeros_like(block.rewards[0])
     nothing = SacReturns(jnp.zeros((CRITICS, *wanted.shape), jnp.float32), wanted)
@@ -106,18 +123,21 @@ def make_updates(
 
 
 def update(
-    state: SacState, batch: BatchBlock, noise: Noise, rates: SacRates
+    state: SacState, batch: BatchBlock, noise: Noise, rates: SacRates, views: Views = PLAIN
 ) -> tuple[SacState, SacLosses, SacReturns]:
     """
     Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
 
-    All steps use the temperature from before the update.
+    All steps use the temperature from before the update. The loss of the critics moves the encoders
+    of the parts of rows, and that of the actor does not, as in SAC+AE (arXiv:1910.01741) and DrQ;
+    the actor takes what they saw before the update.
 
     Args:
         state: The state before.
         batch: One batch, with columns of [B, ...].
         noise: The noise of the actions.
         rates: The rates.
+        views: The parts of a row.
 
     Returns:
         The state after the update, its losses, and the returns of the batch.
@@ -134,16 +154,27 @@ def update(
     rewards = jnp.clip(batch.rewards / rates.reward, -bound, bound)
     alpha = jnp.where(jnp.isnan(rates.alpha), jnp.exp(state.log_alpha), rates.alpha)
 
-    next_actions, next_log_prob = sample(state.actor, following, noise.following)
-    future = returns(state.targets, following, next_actions).min(0) - alpha * next_log_prob
-    wanted = jax.lax.stop_gradient(rewards + batch.discounts * future)
-    (critic_loss, expected), critic_gradients = jax.value_and_grad(critic_loss_of, has_aux=True)(
-        state.critics, features, batch.actions, wanted
+    next_seen, next_target = (
+        encoded(JAX, views, each, following, batch.following_images)
+        for each in (state.encoders, state.target_encoders)
     )
+    next_actions, next_log_prob = sample(state.actor, next_seen, noise.following)
+    future = returns(state.targets, next_target, next_actions).min(0) - alpha * next_log_prob
+    wanted = jax.lax.stop_gradient(rewards + batch.discounts * future)
+
+    def loss_of_both(critics: Any, encoders: Any) -> tuple[Any, tuple[Any, Any]]:
+        seen = encoded(JAX, views, encoders, features, batch.images)
+        loss, expected = critic_loss_of(critics, seen, batch.actions, wanted)
+        return loss, (expected, seen)
+
+    (critic_loss, (expected, seen)), (critic_gradients, encoder_gradients) = jax.value_and_grad(
+        loss_of_both, (0, 1), has_aux=True
+    )(state.critics, state.encoders)
     critics, critic_moments = move(state.critics, critic_gradients, state.critic_moments)
+    encoders, encoder_moments = move(state.encoders, encoder_gradients, state.encoder_moments)
 
     (actor_loss, log_prob), actor_gradients = jax.value_and_grad(actor_loss_of, has_aux=True)(
-        state.actor, critics, features, noise.here, alpha
+        state.actor, critics, seen, noise.here, alpha
     )
     actor, actor_moments = move(state.actor, actor_gradients, state.actor_moments)
 
@@ -153,9 +184,24 @@ def update(
     log_alpha, alpha_moments = move(state.log_alpha, -surplus, state.alpha_moments)
     log_alpha = jnp.clip(log_alpha, *LOG_ALPHA)
 
-    targets = jax.tree.map(lambda old, new: old + rates.tau * (new - old), state.targets, critics)
-    moments = actor_moments, critic_moments, alpha_moments
-    after = SacState(actor, critics, targets, log_alpha, *moments, state.n_opts + 1)
+    targets, target_encoders = jax.tree.map(
+        lambda old, new: old + rates.tau * (new - old),
+        (state.targets, state.target_encoders),
+        (critics, encoders),
+    )
+    after = SacState(
+        actor,
+        critics,
+        targets,
+        log_alpha,
+        actor_moments,
+        critic_moments,
+        alpha_moments,
+        state.n_opts + 1,
+        encoders,
+        target_encoders,
+        encoder_moments,
+    )
     losses = SacLosses(actor_loss, critic_loss, temperature_loss, alpha, -log_likelihood)
     return after, losses, SacReturns(expected, wanted)
 

@@ -21,7 +21,7 @@ DEVICES: tuple[str, ...] = get_args(Device)
 
 Pace = Literal["auto", "efficient", "throughput"]
 
-EncoderSize = Literal["small", "large"]
+EncoderSize = Literal["small", "large", "impala"]
 
 MAX_SETTINGS_BYTES = 64 << 10
 """The most bytes that the settings of a run may take as JSON."""
@@ -54,7 +54,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
             and "sac" without.
         pace: What PPO learns for: from few rows ("efficient"), or from many in little time
             ("throughput"); "auto" decides by the number of agents.
-        encoder: The size of the networks by which PPO sees entities, grids and images.
+        encoder: The networks by which entities, grids and images are seen.
+        shifts: The most pixels by which updates move images, each by chance; 0 for none.
         memory: Numbers that each agent remembers, by PPO.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
@@ -83,6 +84,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     encoder: EncoderSize = "small"
+    shifts: Annotated[int, Meta(ge=0, le=64)] = 0
     memory: Annotated[int, Meta(ge=0, le=1_024, multiple_of=2)] = 0
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     target_entropy: Annotated[float, Meta(ge=-20.0, le=0.6)] = 0.0
@@ -122,7 +124,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         Raise InvalidSettings for values that do not go together.
 
         The replay buffer has to hold the rows that learning begins with, the actions have to
-        contain the branches, the parts have to make up a row, and SAC takes none of both.
+        contain the branches, which SAC does not take, and the parts have to make up a row.
         """
         if self.memory_min_size > self.memory_max_size:
             raise InvalidSettings(
@@ -151,6 +153,12 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
         self._check_parts()
 
+        if self.shifts and not any(part.kind == "image" for part in self.parts):
+            raise InvalidSettings(
+                f"shifts is {self.shifts}: only images are shifted, and the guest declares none;"
+                " leave it at 0"
+            )
+
     def _check_parts(self) -> None:
         if not self.parts:
             return
@@ -161,12 +169,6 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
             fault = "all of them are vectors, which needs no parts"
         if fault:
             raise InvalidSettings(f"parts: {fault}")
-        if self.learner == "sac":
-            part = next(part for part in self.parts if part.kind != "vector")
-            raise InvalidSettings(
-                f'algorithm is "sac", which takes plain numbers, and the guest declares {part.name}'
-                f' as {part.kind}: use "ppo"'
-            )
 
     @property
     def learner(self) -> str:
