@@ -42,6 +42,19 @@ def rows_of(of, count=BATCH, seed=0):
     return sample_rows(Views.of(of), spread.astype(np.float32))
 
 
+def test_a_batch_has_the_bytes_of_images_before_and_after():
+    of = settings_of((VIEW,))
+    made = sac_of(of)
+    _, images, _ = split_of(of, rows_of(of, 200))
+    made._gather(1)
+    batch = made._block
+    before, after = batch.images[0], batch.following_images[0]
+
+    assert (before.dtype, batch.features.shape[-1]) == (np.uint8, 0)
+    places = [int(np.flatnonzero((images == row).all(1))[0]) for row in before]
+    np.testing.assert_array_equal(after, images[np.array(places) + 1])
+
+
 def split_of(of, rows):
     return RowSplit(of.features, of.parts).split(rows)
 
