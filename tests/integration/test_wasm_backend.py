@@ -94,7 +94,9 @@ def test_a_change_of_policy_goes_on_with_what_agents_remember(make_host):
 
 
 def test_a_policy_that_cannot_be_compiled_is_refused_with_its_operators(make_host):
-    with pytest.raises(ModelRejected, match='no CumSum; backend="onnxruntime" runs the model'):
+    with pytest.raises(
+        ModelRejected, match='no CumSum; hosts run the model by backend="onnxruntime"'
+    ):
         make_host(backend="wasm", policy=CUMULATIVE)
 
     make_host(policy=CUMULATIVE)

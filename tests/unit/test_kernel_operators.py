@@ -281,7 +281,9 @@ def test_operators_that_cannot_be_compiled_are_named_with_the_way_out():
     made = [node("TopK", "x k", "v i"), node("CumSum", "v one", "y")]
     data = model(made, {"x": (5,)}, ["y"], {"k": np.int64([3]), "one": np.int64(1)})
 
-    with pytest.raises(ModelRejected, match='it has no CumSum, TopK; backend="onnxruntime" runs'):
+    with pytest.raises(
+        ModelRejected, match='it has no CumSum, TopK; hosts run the model by backend="onnxruntime"'
+    ):
         render(data)
 
 
@@ -304,7 +306,7 @@ def test_what_cannot_be_compiled_is_said_with_its_node(made, weights, text):
     with pytest.raises(ModelRejected, match=text) as caught:
         render(model(made, {"x": (5,)}, ["y"], weights))
 
-    assert 'backend="onnxruntime" runs the model' in str(caught.value)
+    assert 'hosts run the model by backend="onnxruntime"' in str(caught.value)
 
 
 def test_each_translated_operator_passes_vetting_too():

@@ -23,7 +23,7 @@ MOST_WORK = 1 << 24
 
 NOT_ONNX = (
     "not compiled to WebAssembly: the model is of NNEF, and only models of ONNX are;"
-    ' backend="onnxruntime" runs it'
+    ' hosts run it by backend="onnxruntime"'
 )
 """The refusal of other models."""
 
@@ -69,7 +69,7 @@ def _value(name: str, values: Mapping[str, Value]) -> Value:
 
 
 def _with_fallback(text: str) -> str:
-    return f'not compiled to WebAssembly: {text}; backend="onnxruntime" runs the model'
+    return f'not compiled to WebAssembly: {text}; hosts run the model by backend="onnxruntime"'
 
 
 def _weights(vetted: Vetted) -> dict[str, Value]:
