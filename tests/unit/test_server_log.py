@@ -9,11 +9,14 @@ import pytest
 
 from arkml.base.files import lock_file
 from arkml.errors import HiveError
+from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
+from arkml.hive.protocol.settings import Settings
 from arkml.server.hive_files import inside
 from arkml.server.log import SessionCounts
 from arkml.server.recovery import open_log
+from arkml.server.run_log import ON_POLICY_BYTES, kept_rows
 
 SEGMENT = 1 << 16
 
@@ -449,3 +452,16 @@ def test_a_directory_is_locked_by_one_only(tmp_path):
 def test_a_file_outside_its_directory_is_refused(tmp_path, name):
     with pytest.raises(HiveError):
         inside(tmp_path, name)
+
+
+def test_a_run_by_rollouts_keeps_a_gibibyte_of_large_rows_and_a_replay_buffer_all_of_its_rows():
+    view = Part("view", (84, 84, 3), "image")
+    width = view.width
+    by_rollouts, by_replay = (
+        Settings(width, 1, parts=(view,), algorithm=n) for n in ("ppo", "sac")
+    )
+
+    assert 0.9 < kept_rows(by_rollouts) * width / ON_POLICY_BYTES <= 1.0
+    assert kept_rows(by_replay) == 1_000_000
+    assert kept_rows(Settings(8, 1, algorithm="ppo")) == 1_000_000, "small rows all stay"
+    assert kept_rows(Settings(65_536, 1, algorithm="ppo", rollout_rows=1_024)) == 16 * 1_024

@@ -18,7 +18,7 @@ from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.log_lines import begin_run
 from arkml.server.policy_versions import PolicyVersions
-from arkml.server.run_log import RunLog
+from arkml.server.run_log import RunLog, kept_rows
 from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 from arkml.server.supervisor import Supervisor
@@ -94,7 +94,7 @@ class Lifecycle:
             directory / "rows",
             parts.disk,
             rows=document.rows,
-            keep=document.request.settings.memory_max_size,
+            keep=kept_rows(document.request.settings),
             segment_bytes=options.segment_bytes,
         )
         self.supervisor = Supervisor(

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from arkml.base.loggers import SafeLogger
-from arkml.hive.protocol.rows import Header
+from arkml.hive.protocol.rows import Header, payload_size
 from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.session_messages import ON_POLICY
+from arkml.hive.protocol.settings import Settings
 from arkml.server.log import LogWriter, SessionCounts
 from arkml.server.recovery import open_log
 from arkml.server.usage import DiskUse
@@ -16,6 +18,26 @@ from arkml.server.usage import DiskUse
 _log = SafeLogger(__name__)
 
 _NO_COUNTS: Mapping[int, SessionCounts] = {}
+
+
+ON_POLICY_BYTES = 1 << 30
+"""Bytes of the rows that the log of a run keeps whose learner has no replay buffer."""
+
+_ROLLOUTS = 16  # that it keeps at least
+
+
+def kept_rows(settings: Settings) -> int:
+    """
+    Return the newest rows that the log of a run keeps.
+
+    A replay buffer is filled from them again. A learner by rollouts takes those since its last
+    checkpoint, so that not as many of large rows have to stay as a replay buffer would hold.
+    """
+    if settings.learner not in ON_POLICY:
+        return settings.memory_max_size
+    row = payload_size(1, settings.features, settings.actions, 0, settings.images)
+    fitting = max(ON_POLICY_BYTES // row, _ROLLOUTS * settings.rollout_rows)
+    return min(settings.memory_max_size, fitting)
 
 
 class RunLog:
