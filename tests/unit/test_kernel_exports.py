@@ -11,7 +11,7 @@ from tests.unit.test_learning_encoders import ROWS as SEEN
 from arkml.hive.protocol.parts import Part, fields_of
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.encoder_graph import sample_rows
-from arkml.learning.encoders import Views
+from arkml.learning.encoders import Views, columns_of
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
 from arkml.learning.sac import Sac
@@ -35,7 +35,8 @@ PLAIN = {
 def exported(algorithm, of, seed=0):
     """The file of a policy with the statistics of some rows."""
     normalizer = Normalizer(of.features, of.parts, active=True)
-    normalizer.observe(rows_of(of, 600, seed), np.zeros(600))
+    numbers, _ = columns_of(Views.of(of), rows_of(of, 600, seed))
+    normalizer.observe(numbers, np.zeros(600))
     normalizer.adopt()
     return algorithm(of, normalizer).policy().model
 

@@ -68,15 +68,19 @@ def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
         allowed[np.arange(count), first + chosen] = True
         actions[:, of.continuous + branch] = chosen
         first += choices
-    features = normal(count, FEATURES)
+    features, images = normal(count, FEATURES), np.zeros((count, 0), np.uint8)
     memories = normal(count, of.memory)
     begins = random.random(count) < 0.2
     begins[::STEPS] = True
-    log_probs, _ = EVALUATE(RowForm.of(of), state.weights, features, actions, allowed, memories)
+    log_probs, _ = EVALUATE(
+        RowForm.of(of), state.weights, features, images, actions, allowed, memories
+    )
     log_probs = np.asarray(log_probs) + moved * normal(count)
     targets = 2 + 3 * normal(count), normal(count)
     chooses = has_choice(of, allowed)
-    return RolloutRows(features, actions, allowed, chooses, log_probs, *targets, memories, begins)
+    return RolloutRows(
+        features, images, actions, allowed, chooses, log_probs, *targets, memories, begins
+    )
 
 
 def in_sequences(rows):

@@ -172,8 +172,8 @@ def test_values_outside_of_their_bounds_are_told():
     one = replace(RESULT, metrics={"features/outside": 1_234.0})
 
     assert one.health == (
-        "1,234 of the values that were sampled of images, categories and numbers of entities were"
-        " outside of their bounds, and were clipped",
+        "1,234 values of images, or of the categories and numbers of entities that were sampled,"
+        " were outside of their bounds, and were clipped",
     )
 
 
