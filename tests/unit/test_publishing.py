@@ -145,6 +145,13 @@ def test_a_policy_of_other_widths_is_refused(tmp_path):
     assert not (tmp_path / "site").exists()
 
 
+def test_a_policy_of_other_widths_than_a_guest_declares_is_refused_with_both(tmp_path):
+    with pytest.raises(InvalidArguments, match="the model takes 2 features .*, 125 are given"):
+        published(tmp_path, GUESTS / "c_sorter.wasm")
+
+    assert not (tmp_path / "site").exists()
+
+
 def test_operators_that_cannot_be_compiled_are_named(tmp_path):
     nodes = [("MatMul", ["obs", "w"], ["h"]), ("CumSum", ["h", "axis"], ["actions"])]
     loaded = onnx.load_from_string(

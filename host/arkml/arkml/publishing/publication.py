@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,9 +172,22 @@ def publish(
     )
     code = None if imports is None else _contents(path_of(imports, "imports"))
     compiled, plan = _compiled(cast, real, has_game=code is not None)
-    shown = None if code is not None else rehearsed(cast, trains=plan.trains)
-    declared = _declared(compiled) if shown is None else shown.behaviors
-    kernel, branches = _kernel(cast, declared, DeclaredBranches(compiled.info.spec))
+    widths, choices = _widths_in(compiled), DeclaredBranches(compiled.info.spec)
+    if widths:  # a policy that does not fit is refused before anything is played
+        kernel, branches = _kernel(cast, widths, choices)
+    if code is None:
+        shown = rehearsed(cast, trains=plan.trains)
+        declared = shown.behaviors
+        kernel, branches = _kernel(cast, map(_widths, declared), choices)
+    elif widths:
+        shown = None
+        counts = [(one, len(branches) if two is None else two) for one, two in widths]
+        declared = shown_behaviors(compiled.info.spec, counts)
+    else:
+        raise UsageError(
+            f"{compiled.name} imports functions of a game, and declares no observations: nothing of"
+            " it runs here, so its custom section arkml.spec has to say what it observes"
+        )
     is_scored = episodes > 0 and shown is not None and _starts_trainings(compiled)
     scores = scored(cast, episodes) if is_scored else None
     stem = Path(name).stem or "guest"
@@ -254,27 +267,23 @@ def _of_a_page(*numbers: float) -> float:
     raise UsageError(f"a function of the page is called here, with {numbers}")
 
 
-def _declared(module: CompiledModule) -> list[ShownBehavior]:
-    """Return the behaviors that a module declares. Raises UsageError for one without features."""
-    widths = [
-        (one.num_features, (one.actions.continuous or 0) + len(one.actions.discrete))
-        for one in behaviors_in(module.info.spec).values()
-        if one.num_features is not None
-    ]
-    if not widths:
-        raise UsageError(
-            f"{module.name} imports functions of a game, and declares no observations: nothing of"
-            " it runs here, so its custom section arkml.spec has to say what it observes"
-        )
-    return shown_behaviors(module.info.spec, widths)
+def _widths_in(module: CompiledModule) -> list[tuple[int, int | None]]:
+    """Return the numbers of features and actions that a module declares, None for any number."""
+    widths = []
+    for one in behaviors_in(module.info.spec).values():
+        continuous, discrete = one.actions.continuous, len(one.actions.discrete)
+        if one.num_features is not None:
+            told = continuous is not None
+            widths.append((one.num_features, (continuous or 0) + discrete if told else None))
+    return widths
 
 
 def _kernel(
-    cast: Cast, behaviors: Sequence[ShownBehavior], declared: DeclaredBranches
+    cast: Cast, widths: Iterable[tuple[int, int | None]], declared: DeclaredBranches
 ) -> tuple[bytes, list[int]]:
     """Return the policy as a module, and the branches of its agents. Raises InvalidArguments."""
     faults: list[str] = []
-    for features, actions in dict.fromkeys(map(_widths, behaviors)):
+    for features, actions in dict.fromkeys(widths):
         branches = declared.of_rows(features, actions, None)
         parts = declared.parts_of(features, actions)
         try:
