@@ -146,7 +146,7 @@ def test_a_policy_of_other_widths_is_refused(tmp_path):
 
 
 def test_a_policy_of_other_widths_than_a_guest_declares_is_refused_with_both(tmp_path):
-    with pytest.raises(InvalidArguments, match="the model takes 2 features .*, 125 are given"):
+    with pytest.raises(InvalidArguments, match=r"the model takes 2 features .*, 125 are given"):
         published(tmp_path, GUESTS / "c_sorter.wasm")
 
     assert not (tmp_path / "site").exists()
