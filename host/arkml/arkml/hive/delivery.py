@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 import numpy as np
@@ -62,6 +62,14 @@ class Ledger:
     renewed: int = 0
 
 
+class _Lost(NamedTuple):
+    """What a body says of rows before it: dropped ones, not finite ones, and clipped values."""
+
+    dropped: int
+    non_finite: int
+    outside: int
+
+
 @dataclass(slots=True)
 class _Body:
     """Rows that are sent under one number; the columns are views of the data."""
@@ -70,8 +78,7 @@ class _Body:
     kind: RowKind
     columns: RowColumns
     data: bytes
-    lost: tuple[int, int, int]
-    """Rows that were dropped before, those that were not finite, and values that were clipped."""
+    lost: _Lost
 
 
 class RowSender(Protocol):
@@ -125,7 +132,7 @@ class Delivery:
         columns.meta = await self._meta()
         self.seq += 1
         outbox = self._outbox
-        lost = outbox.take_dropped(), outbox.take_non_finite(), outbox.take_outside()
+        lost = _Lost(outbox.take_dropped(), outbox.take_non_finite(), outbox.take_outside())
         data = self._encoded(kind, columns, lost)
         # Views of the copy: the outbox reuses its columns after the next `trim`.
         sent = decode(parse_header(data), memoryview(data)[HEADER_SIZE:], check=False)
@@ -141,16 +148,15 @@ class Delivery:
         if self._is_sending:  # otherwise rows that were taken may not be copied yet
             self._outbox.trim()
 
-    def _encoded(self, kind: RowKind, columns: RowColumns, lost: tuple[int, int, int]) -> bytes:
-        dropped, non_finite, outside = lost
+    def _encoded(self, kind: RowKind, columns: RowColumns, lost: _Lost) -> bytes:
         return encode(
             columns,
             seq=self.seq,
             kind=kind,
-            dropped=dropped,
+            dropped=lost.dropped,
             sent_ns=time.monotonic_ns(),
-            non_finite=non_finite,
-            outside=outside,
+            non_finite=lost.non_finite,
+            outside=lost.outside,
         )
 
     async def _meta(self) -> npt.NDArray[Any]:

@@ -717,7 +717,7 @@ def _load(name: str, form: RowForm) -> Any:
 def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
     zeros = partial(np.zeros, dtype=np.float32)
     return RolloutRows(
-        zeros((rows, settings.features - settings.images)),
+        zeros((rows, settings.numbers)),
         np.zeros((rows, settings.images), np.uint8),
         zeros((rows, settings.actions)),
         np.zeros((rows, sum(settings.branches)), bool),

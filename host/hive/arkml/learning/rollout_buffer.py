@@ -397,7 +397,7 @@ def _row(settings: Settings) -> np.dtype[Any]:
             ("session", np.uint32),
             ("version", np.uint32),
             ("reward", np.float32),
-            ("features", np.float32, (settings.features - settings.images,)),
+            ("features", np.float32, (settings.numbers,)),
             ("images", np.uint8, (settings.images,)),
             ("action", np.float32, (settings.actions,)),
             ("allowed", np.bool_, (sum(settings.branches),)),

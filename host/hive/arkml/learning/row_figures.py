@@ -12,6 +12,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, bins_of
 from arkml.hive.protocol.parts import bound_of, fields_of, numbers_of
+from arkml.hive.protocol.row_split import RowSplit
 from arkml.hive.protocol.rows import NO_ROW, RowColumns
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import CLIP, Scaling
@@ -53,7 +54,7 @@ class RowFigures:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        features = settings.features - settings.images
+        features = settings.numbers
         width = features + settings.actions
         self._most = min(_SAMPLE_ROWS, max(_LEAST_ROWS, _SAMPLE_NUMBERS // width))
         self._choices = sum(settings.branches)
@@ -68,7 +69,8 @@ class RowFigures:
         for field in fields:
             self._means_own[field.columns] = field.part.kind == "vector"
         self._outside = 0
-        self._numbers = _numbers(settings)
+        split = RowSplit(settings.features, settings.parts)
+        self._numbers = split.numbers_of(np.arange(settings.features)[None])[0].tolist()
         self._clear()
 
     @property
@@ -190,11 +192,3 @@ class RowFigures:
             share = float(clipped[number])
             name = f"features/{self._numbers[number]}"
             yield Histogram(name, bins_of(values), low, high, share)
-
-
-def _numbers(settings: Settings) -> list[int]:
-    """Return the place in a row of each feature that is no value of an image."""
-    places = np.ones(settings.features, bool)
-    for field in fields_of(settings.parts):
-        places[field.columns] = field.part.kind != "image"
-    return np.flatnonzero(places).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,12 +72,12 @@ class RowSplit:
             np.copyto(images[:, of_column], np.rint(values), casting="unsafe")
         return outside
 
-    def numbers_of(self, rows: Floats) -> Floats:
-        """Return the numbers of rows: float32, [n, numbers]. rows: float32, [n, features]."""
+    def numbers_of(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the numbers of rows: [n, numbers]. rows: of any type, [n, features]."""
         return _joined(rows, self._numbers)
 
-    def images_of(self, rows: Floats) -> Floats:
-        """Return the values of images as they are: float32, [n, images]."""
+    def images_of(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of images as they are: [n, images]. rows: as in `numbers_of`."""
         return _joined(rows, self._images)
 
     def split(self, rows: Floats) -> tuple[Floats, Bytes, int]:
@@ -86,6 +87,6 @@ class RowSplit:
         return numbers, images, self.write(rows, numbers, images)
 
 
-def _joined(rows: Floats, places: Sequence[tuple[slice, slice]]) -> Floats:
+def _joined(rows: npt.NDArray[Any], places: Sequence[tuple[slice, slice]]) -> npt.NDArray[Any]:
     columns = [rows[:, of_row] for of_row, _ in places]
     return columns[0] if len(columns) == 1 else np.concatenate([rows[:, :0], *columns], axis=1)

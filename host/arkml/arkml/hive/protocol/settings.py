@@ -187,6 +187,11 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         """Number of features that are values of images, and come as bytes."""
         return sum(part.width for part in images_of(self.parts))
 
+    @property
+    def numbers(self) -> int:
+        """Number of the other features."""
+        return self.features - self.images
+
     def changed(self, values: Mapping[str, Any]) -> Settings:
         """
         Return settings with other values, as a person or a guest wrote them.
