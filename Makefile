@@ -139,8 +139,8 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	  --no-deps -r tests/mlagents/originals.txt
 	@touch $@
 
-test-browser: $(READY) $(BROWSER)/.ready ## People play guests in Debian's Chromium, driven by Playwright
-	@$(BROWSER)/bin/python -m pytest -m browser tests/browser
+test-browser: $(READY) $(BROWSER)/.ready $(ONNXRUNTIME_WEB)/.ready ## People play guests in Debian's Chromium, driven by Playwright
+	@ARKML_ONNXRUNTIME_WEB=$(abspath $(ONNXRUNTIME_WEB)) $(BROWSER)/bin/python -m pytest -m browser tests/browser
 
 $(BROWSER)/.ready: pyproject.toml constraints.txt tests/browser/requirements.txt
 	@echo "Setting up $(BROWSER) (once, two minutes) ..." >&2

@@ -19,7 +19,7 @@ export async function played({ scripts, site, read, frames, every }) {
   });
   const hashes = [];
   for (let frame = 1; frame <= frames; frame += 1) {
-    play.frame();
+    await play.frame();
     if (frame % every > 0) continue;
     const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", play.memory));
     hashes.push([...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join(""));

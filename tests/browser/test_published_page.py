@@ -4,7 +4,6 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.people import REPORT
 from tests.browser.served import GUESTS
 from tests.integration.guest_text import function, i32, module
 from wasmtime import wat2wasm
@@ -14,35 +13,6 @@ from arkml.policies.constant import zeros
 
 pytestmark = pytest.mark.browser
 POINTMASS = GUESTS / "policies/pointmass.onnx"
-
-
-@pytest.fixture
-def visited(chromium):
-    """Opens pages, which must not complain, nor ask for anything outside of their folders."""
-    complaints, contexts = [], []
-
-    def visit(address, **options):
-        context = chromium.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(30_000)
-        page.add_init_script(REPORT)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        root = address.rsplit("/", 1)[0]
-
-        def require_within(request):
-            if not request.url.startswith((root, "data:")):
-                complaints.append(request.url)
-
-        page.on("request", require_within)
-        page.goto(address)
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert complaints == []
 
 
 @pytest.fixture

@@ -66,14 +66,14 @@ let failure = "";
 let places = [];
 const begun = performance.now();
 try {
-  guest.initialize();
+  await guest.initialize();
   for (const [name, ...numbers] of given.calls) {
     const kinds = { i64: BigInt, i32: Number, f32: Number, f64: Number };
-    const result = guest.call(name, ...numbers.map(([kind, text]) => kinds[kind](text)));
+    const result = await guest.call(name, ...numbers.map(([kind, text]) => kinds[kind](text)));
     results.push([String(result ?? null), hash(guest.memory)]);
   }
   for (let frame = 0; frame < given.frames; frame += 1) {
-    guest.frame();
+    await guest.frame();
     const isHashed = frame % given.every === 0 || frame === given.frames - 1;
     frames.push([hash(...heard.splice(0).map((one) => Buffer.from(one))), isHashed ? hash(guest.memory) : ""]);
   }

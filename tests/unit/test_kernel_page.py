@@ -25,7 +25,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.ppo import Ppo
 from arkml.learning.sac import Sac
 from arkml.page_scripts import FOLDER
-from arkml.policies.kernel import render
+from arkml.policies.kernel import hosted, render
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.signature import Wanted
 
@@ -112,12 +112,17 @@ def in_host(data, wanted, features, ids, states, masks, *, pink=False, determini
     return np.concatenate(actions), np.concatenate(values)
 
 
-def in_page(data, wanted, features, ids, states, masks, **options):
+def in_page(data, wanted, features, ids, states, masks, runtime=None, **options):
     def text(array):
         return base64.b64encode(array.tobytes()).decode()
 
+    kernel = render(data, wanted)
+    if runtime:
+        kernel, model, rows = hosted(data, wanted)
+        runtime = {"modules": str(runtime), "model": text(np.frombuffer(model, "u1")), "rows": rows}
     answer = run_module(PROGRAM, {
-        "folder": FOLDER.as_uri() + "/", "module": text(np.frombuffer(render(data, wanted), "u1")),
+        "folder": FOLDER.as_uri() + "/", "module": text(np.frombuffer(kernel, "u1")),
+        "runtime": runtime,
         "options": {"seed": str(SEED), **options}, "key": str(KEY), "agents": AGENTS,
         "ids": text(ids), "features": text(features), "states": text(states),
         "masks": text(masks) if wanted.branches else None,
@@ -127,10 +132,14 @@ def in_page(data, wanted, features, ids, states, masks, **options):
     return found[0].reshape(shape), found[1]
 
 
+def width_of(data):
+    """The number of features that a model takes."""
+    first = WASM.onnx(data).layout.inputs[0]
+    return {"me": 18}.get(first.name, first.width)
+
+
 def assert_equal(data, wanted, frames, **options):
-    layout = WASM.onnx(data).layout
-    features = {"me": 18}.get(layout.inputs[0].name, layout.inputs[0].width)
-    made = rows(features, sum(wanted.branches), frames)
+    made = rows(width_of(data), sum(wanted.branches), frames)
     ours = in_host(data, wanted, *made, **options)
     theirs = in_page(data, wanted, *made, **options)
 

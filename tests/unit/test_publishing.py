@@ -22,6 +22,7 @@ from arkml import page_scripts
 from arkml.errors import InvalidArguments, ModelRejected, UsageError
 from arkml.page_scripts.bundle import bundled, bundled_script
 from arkml.publishing.folder import MARK, write_folder
+from arkml.publishing.web_runtime import RUNTIME_FILES
 
 ROOT = GUESTS.parents[1]
 POINTMASS = GUESTS / "policies/pointmass.onnx"
@@ -159,8 +160,56 @@ def test_operators_that_cannot_be_compiled_are_named(tmp_path):
     )
     loaded.graph.initializer.append(numpy_helper.from_array(np.array(1, np.int64), "axis"))
 
-    with pytest.raises(ModelRejected, match=r"a page cannot act by this policy: .*CumSum"):
+    with pytest.raises(ModelRejected, match=r"by this policy: .*CumSum.* --runtime node_modules"):
         published(tmp_path, policy=loaded.SerializeToString())
+    assert not (tmp_path / "site").exists()
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A folder as npm makes it, with files that no test loads."""
+    folder = tmp_path / "onnxruntime-web"
+    (folder / "dist").mkdir(parents=True)
+    about = {"name": "onnxruntime-web", "version": "1.30.0", "license": "MIT"}
+    (folder / "package.json").write_text(json.dumps(about))
+    for name in RUNTIME_FILES:
+        (folder / "dist" / name).write_text(name)
+    return folder
+
+
+def test_a_policy_that_is_compiled_brings_no_runtime(tmp_path, package):
+    site = published(tmp_path, runtime=package)
+
+    assert site.runtime_bytes == 0
+    assert "ort.wasm.min.mjs" not in site.files
+
+
+def test_a_policy_of_no_runtime_is_refused_by_its_own_fault(tmp_path, package):
+    with pytest.raises(ModelRejected) as raised:
+        published(tmp_path, policy=b"no model", runtime=package)
+    assert "--runtime" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda folder: (folder / "package.json").unlink(), "cannot be read"),
+        (lambda folder: (folder / "dist" / RUNTIME_FILES[2]).unlink(), "cannot be read"),
+        (lambda folder: (folder / "package.json").write_text("[]"), "not the description"),
+        (lambda folder: (folder / "package.json").write_text("{"), "not the description"),
+        (
+            lambda folder: (folder / "package.json").write_text(
+                '{"name": "left-pad", "version": "1", "license": "MIT"}'
+            ),
+            "is the package 'left-pad', not onnxruntime-web",
+        ),
+    ],
+)
+def test_a_folder_without_the_runtime_is_refused(tmp_path, package, spoil, reason):
+    spoil(package)
+
+    with pytest.raises(UsageError, match=reason):
+        published(tmp_path, runtime=package)
     assert not (tmp_path / "site").exists()
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _EPILOG = options.epilog(
     "arkml publish game.wasm --policy walk.onnx -o site/ --license MIT",
     "arkml publish game.wasm --policy walk.onnx -o site/ --imports my.js",
+    "arkml publish game.wasm --policy odd.onnx -o site/ --runtime node_modules/onnxruntime-web",
     "arkml publish game.wasm --replay episode.trace -o site/",
     notes="""
 DIR is new, empty, or was published before. Any static host serves it, and a browser opens its
@@ -59,6 +60,14 @@ class PublishOptions:
         typer.Option(
             metavar="FILE",
             help="A JavaScript module with the functions of a game that the guest imports.",
+            show_default=False,
+        ),
+    ] = None
+    runtime: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The npm package onnxruntime-web (14 MB), for operators that are not compiled.",
             show_default=False,
         ),
     ] = None
@@ -122,6 +131,7 @@ def publish_guest(options: PublishOptions) -> int:
         episodes=options.episodes,
         imports=options.imports,
         replay=options.replay,
+        runtime=options.runtime,
         spec=options.declaration,
         limits=limits,
     )
@@ -152,6 +162,7 @@ def _document(site: PublishedSite) -> dict[str, Any]:
         "episodes": 0 if scores is None else len(scores.returns),
         "trains": site.trains,
         "changed": site.is_changed,
+        "runtime": site.runtime_bytes,
     }
 
 
@@ -165,6 +176,8 @@ def _show(document: dict[str, Any]) -> None:
         rows.append(("mean return", mean))
     if document["trains"]:
         rows.append(("trainings", "answered by the policy: the guest acts in no other way"))
+    if document["runtime"]:
+        rows.append(("policy", f"run by onnxruntime-web, {size(document['runtime'])} more to load"))
     if document["changed"]:
         rows.append(("module", "as a host runs it: a page cannot start the guest's own"))
     show("Published", facts(rows))

@@ -37,6 +37,7 @@ export class ArkGuest {
   #world;
   #plan;
   #seed;
+  #isSuspending = false;
 
   /**
    * Make an instance; none of its code runs.
@@ -44,7 +45,7 @@ export class ArkGuest {
    * `plan` is what was published of the module: its `imports`, `memory`, `initializers`, `frame`,
    * `frameNanoseconds`, `limits` and `trains`. `options` are {seed, a BigInt; policies, answered:
    * see ArkServices; write(level, text) for its log; game(memory), its functions by
-   * module and name}.
+   * module and name; isSuspending, whether policies answer by promises}.
    */
   static async make(module, plan, options) {
     const guest = new ArkGuest(plan, options.seed);
@@ -59,24 +60,25 @@ export class ArkGuest {
   }
 
   /** Run what the guest begins with. Throws GuestFailure. */
-  initialize() {
+  async initialize() {
     for (const name of this.#plan.initializers) {
       const takesSeed = name === this.#plan.seedExport;
-      this.call(name, ...(takesSeed ? [this.#seed] : []));
+      await this.call(name, ...(takesSeed ? [this.#seed] : []));
     }
   }
 
   /** Run one frame. Throws GuestFailure. */
-  frame() {
-    this.call(this.#plan.frame);
+  async frame() {
+    await this.call(this.#plan.frame);
   }
 
-  /** Call an export, a frame later. Throws GuestFailure. */
-  call(name, ...args) {
+  /** Call an export, a frame later; no other call is in progress. Throws GuestFailure. */
+  async call(name, ...args) {
     this.#world.tick();
     this.#services.begin();
+    const exported = this.#exports[name];
     try {
-      return this.#exports[name](...args);
+      return await (this.#isSuspending ? WebAssembly.promising(exported) : exported)(...args);
     } catch (error) {
       throw this.#failure(error, name);
     }
@@ -87,7 +89,8 @@ export class ArkGuest {
     return this.guestMemory.bytes;
   }
 
-  async #link(module, { policies, answered, write, game }) {
+  async #link(module, { policies, answered, write, game, isSuspending = false }) {
+    this.#isSuspending = isSuspending;
     const { imports, limits, memory: place, trains } = this.#plan;
     const made = place.imported && new WebAssembly.Memory({ initial: place.minimum, maximum: place.maximum });
     const held = { memory: made || null };
@@ -102,7 +105,7 @@ export class ArkGuest {
     this.#services = new ArkServices({ world, log, limits, policies, trains, answered, env });
     const print = (fd, bytes) => write(fd === 2 ? "warning" : "output", new TextDecoder().decode(bytes).replace(/\n$/, ""));
     const exit = (status) => stop(`the guest exited with status ${status}`);
-    const modules = { ...new ArkImports(imports, memory, this.#services).modules, [WASI]: wasiFunctions({ memory, world, print, exit }) };
+    const modules = { ...new ArkImports(imports, memory, this.#services, isSuspending).modules, [WASI]: wasiFunctions({ memory, world, print, exit }) };
     if (place.imported) modules[place.imported[0]] = { ...modules[place.imported[0]], [place.imported[1]]: made };
     for (const [name, functions] of Object.entries(game(memory))) modules[name] = { ...modules[name], ...functions };
     this.#exports = (await WebAssembly.instantiate(module, modules)).exports;

@@ -1,6 +1,7 @@
 // The functions that a guest imports, made of a table of the ABI and of handlers.
 
 import { invalid, Refusal } from "./ark_memory.js";
+import { after, ending } from "./later.js";
 
 const MOST_ROWS = 0xff; // of an answer in bytes
 const MOST_ACTIONS = 0xffff >> 2;
@@ -54,13 +55,17 @@ function bytesOf({ kind, size, fields }, value) {
   return data;
 }
 
-/** The imports of one guest: `table` is that of its functions, `services` answer them. */
+/**
+ * The imports of one guest: `table` is that of its functions, `services` answer them.
+ *
+ * With `isSuspending` answers may be promises, for which the guest is suspended.
+ */
 export class ArkImports {
   #memory;
   #services;
   #codes;
 
-  constructor(table, memory, services) {
+  constructor(table, memory, services, isSuspending) {
     this.#memory = memory;
     this.#services = services;
     this.#codes = table.codes;
@@ -68,21 +73,29 @@ export class ArkImports {
     const lanes = { host: this.#host, log: this.#host, push: this.#push, submit: this.#submit, answer: this.#answer };
     for (const row of table.functions) {
       const work = lanes[row.lane].call(this, row);
-      (this.modules[row.module] ??= {})[row.symbol] = (...args) => this.#answered(row, work, args);
+      const call = (...args) => this.#answered(row, work, args);
+      const waits = isSuspending && ["submit", "answer"].includes(row.lane);
+      (this.modules[row.module] ??= {})[row.symbol] = waits ? new WebAssembly.Suspending(call) : call;
     }
   }
 
   /** Do the work of a call; what is refused becomes a code. */
-  #answered({ module, symbol, outcome, isSure }, work, args) {
+  #answered(row, work, args) {
+    const given = (value) => (row.outcome === "value" ? value : this.#codes.SUCCESS);
     try {
       const value = work(args);
-      return outcome === "value" ? value : this.#codes.SUCCESS;
+      if (value instanceof Promise) return value.then(given, (error) => this.#refused(row, error));
+      return given(value);
     } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      if (isSure) return this.#codes.SUCCESS;
-      this.#services.refused(`${module}.${symbol}`, error.code, error.message);
-      return this.#codes[error.code];
+      return this.#refused(row, error);
     }
+  }
+
+  #refused({ module, symbol, isSure }, error) {
+    if (!(error instanceof Refusal)) throw error;
+    if (isSure) return this.#codes.SUCCESS;
+    this.#services.refused(`${module}.${symbol}`, error.code, error.message);
+    return this.#codes[error.code];
   }
 
   #host(row) {
@@ -129,20 +142,20 @@ export class ArkImports {
     return (args) => {
       const session = this.#services.session(BigInt.asUintN(64, args[0]), kind);
       const [actions, actionCount, values, valueCount] = args.slice(1).map((each) => each >>> 0);
-      try {
+      const work = () => {
         const due = session.count * session.numActions;
         if (actionCount !== due) throw invalid(`room for ${actionCount} actions, the pushed rows need ${due}`);
         if (valueCount !== session.count) throw invalid(`room for ${valueCount} values, ${session.count} rows are pushed`);
         this.#memory.check(actions, 4 * actionCount);
         this.#memory.check(values, 4 * valueCount);
-        if (session.count === 0) return;
-        this.#services.answer(session);
-        const bytes = (floats, count) => new Uint8Array(floats.buffer, 0, 4 * count);
-        this.#memory.write(actions, bytes(session.actions, actionCount));
-        this.#memory.write(values, bytes(session.values, valueCount));
-      } finally {
-        session.clear();
-      }
+        if (session.count === 0) return undefined;
+        return after(this.#services.answer(session), () => {
+          const bytes = (floats, count) => new Uint8Array(floats.buffer, 0, 4 * count);
+          this.#memory.write(actions, bytes(session.actions, actionCount));
+          this.#memory.write(values, bytes(session.values, valueCount));
+        });
+      };
+      return ending(work, () => session.clear());
     };
   }
 
@@ -150,18 +163,18 @@ export class ArkImports {
     return (args) => {
       const session = this.#services.session(BigInt.asUintN(64, args[0]), kind);
       const to = args[1] >>> 0;
-      try {
+      const work = () => {
         this.#memory.check(to, 4);
         const { count, numActions } = session;
         if (count > MOST_ROWS) throw invalid(`${count} rows in one submit of ml-v5, the limit is ${MOST_ROWS}`);
         if (numActions > MOST_ACTIONS) throw invalid(`${numActions} actions for a row of ml-v5, the limit is ${MOST_ACTIONS}`);
-        if (count > 0) this.#services.answer(session);
-        const data = answerBytes(session);
-        this.#services.offer(data);
-        this.#memory.writeU32(to, data.length);
-      } finally {
-        session.clear();
-      }
+        return after(count > 0 ? this.#services.answer(session) : undefined, () => {
+          const data = answerBytes(session);
+          this.#services.offer(data);
+          this.#memory.writeU32(to, data.length);
+        });
+      };
+      return ending(work, () => session.clear());
     };
   }
 }

@@ -1,6 +1,7 @@
 // The policy of a training that a guest starts: irregular rows are answered with zeros.
 
 import { isEnd } from "./ark_sessions.js";
+import { after } from "./later.js";
 
 const FIRST_STATE = 3; // of the first row of an agent
 const MOST_ENDED = 65_536; // agents that are remembered after their episodes
@@ -31,12 +32,13 @@ export class RunPolicy {
         this.#ended += 1;
       }
     }
-    this.#policy.act(batch);
-    for (const row of irregular) {
-      actions.fill(0, row * widths[1], (row + 1) * widths[1]);
-      values[row] = 0;
-    }
-    if (this.#ended > MOST_ENDED) this.#dropEnded();
+    return after(this.#policy.act(batch), () => {
+      for (const row of irregular) {
+        actions.fill(0, row * widths[1], (row + 1) * widths[1]);
+        values[row] = 0;
+      }
+      if (this.#ended > MOST_ENDED) this.#dropEnded();
+    });
   }
 
   forget(key) {

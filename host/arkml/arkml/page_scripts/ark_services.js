@@ -5,6 +5,7 @@ import { invalid, notFound, unavailable } from "./ark_memory.js";
 import { RunPolicy } from "./ark_run_policy.js";
 import { Session } from "./ark_sessions.js";
 import { timeText } from "./ark_times.js";
+import { after } from "./later.js";
 
 const LAST_PORT = 0xffff;
 const LEVELS = ["error", "warning", "info", "debug", "trace"];
@@ -89,12 +90,13 @@ export class ArkServices {
     return session;
   }
 
-  /** Answer the rows of a session. */
+  /** Answer the rows of a session; returns a promise where the policy does. */
   answer(session) {
     if (!session.isFinite) this.#warn("non-finite features are passed on to the policy as they are");
-    session.answer();
-    this.#answered(session);
-    if (!session.settle()) this.#warn("the policy gave non-finite actions or values: answered as zeros");
+    return after(session.answer(), () => {
+      this.#answered(session);
+      if (!session.settle()) this.#warn("the policy gave non-finite actions or values: answered as zeros");
+    });
   }
 
   /** Note a panic, and return its text. */

@@ -56,7 +56,7 @@ export class Session {
     this.count += 1;
   }
 
-  /** Have the policy answer the rows: `actions` and `values` are filled, zeros for ended rows. */
+  /** Have the policy answer the rows: `actions` and `values` are filled, or a promise of it is returned. */
   answer() {
     const { count, numFeatures, numActions } = this;
     const actions = this.actions.subarray(0, count * numActions);
@@ -64,7 +64,7 @@ export class Session {
     const masks = this.#masks?.of(count, this.metadata) ?? null;
     this.#masksOfBatch = masks;
     values.fill(0);
-    this.#policy.act({
+    return this.#policy.act({
       key: this.key,
       ids: this.ids.subarray(0, count),
       features: this.features.subarray(0, count * numFeatures),

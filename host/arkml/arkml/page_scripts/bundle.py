@@ -11,6 +11,7 @@ _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:class|const|function) )", re.MULTILINE)
 
 _COMMENT = re.compile(r"^[ \t]*(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
+_INDENT = re.compile(r"^\s+", re.MULTILINE)
 
 
 def bundled(name: str) -> str:
@@ -29,10 +30,11 @@ def bundled_script(name: str) -> str:
     """
     Return the same as a script that is no module, for pages that are opened from a disk.
 
-    There browsers load scripts, and no modules. None of the modules waits at its top. Comments on
-    lines of their own are left out.
+    There browsers load scripts, and no modules. None of the modules waits at its top, or has a text
+    of several lines. Comments on lines of their own, indents and empty lines are left out.
     """
-    return f'(() => {{\n"use strict";\n{_COMMENT.sub("", bundled(name))}}})();\n'
+    text = _INDENT.sub("", _COMMENT.sub("", bundled(name)))
+    return f'(() => {{\n"use strict";\n{text}}})();\n'
 
 
 def _add(path: Path, texts: dict[str, str]) -> None:

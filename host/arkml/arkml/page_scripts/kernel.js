@@ -67,7 +67,7 @@ export class KernelPolicy {
       throw new Error(`the policy is of version ${notes.version}, this page reads ${VERSION}`);
     }
     const { exports } = await WebAssembly.instantiate(module);
-    return new KernelPolicy(exports, notes, { seed, deterministic, pink });
+    return new this(exports, notes, { seed, deterministic, pink });
   }
 
   constructor(exports, notes, { seed, deterministic, pink }) {
@@ -82,8 +82,8 @@ export class KernelPolicy {
     const port = (place) => ({
       ...place, numbers: new Float32Array(buffer, place.offset, widthOf(place)),
     });
-    const inputs = notes.inputs.map(port);
-    const outputs = notes.outputs.map(port);
+    const inputs = (this.inputs = notes.inputs.map(port));
+    const outputs = (this.outputs = notes.outputs.map(port));
     this.observations = inputs.filter(({ role }) => role === "observation").map((input) => ({
       ...input, places: placesOf(input, input.numbers.length),
     }));
@@ -117,27 +117,50 @@ export class KernelPolicy {
    * the caller, who answers zeros in their place, as for agents whose episodes ended.
    */
   act({ key, ids, features, states = null, masks = null, actions, values = null }) {
-    const count = ids.length;
-    this.require(count, features, masks, actions);
-    const seen = this.keeps ? this.agentsOf(key, ids) : [];
-    for (let row = 0; row < count; row++) {
-      const allowed = masks && masks.subarray(row * this.choices, (row + 1) * this.choices);
-      const first = row * this.numActions;
-      const answer = actions.subarray(first, first + this.numActions);
-      this.observe(features, row * this.numFeatures, allowed);
-      if (this.keeps) this.begin(seen[row], states && states[row]);
+    const rows = this.rowsOf({ key, ids, features, states, masks, actions, values });
+    for (let row = 0; row < rows.count; row++) {
+      this.enter(rows, row);
       this.run();
-      this.take(answer, allowed);
-      if (values && this.value) values[row] = this.value[0];
-      if (this.keeps) this.end(seen[row], states && states[row], allowed);
-      this.hold(answer, allowed, this.scored);
+      this.leave(rows, row);
     }
-    for (const agent of seen) if (!agent.state.every(Number.isFinite)) agent.state.fill(0);
+    this.settle(rows);
   }
 
   /** Drop what is kept of the agents of a session. */
   forget(key) {
     this.sessions.delete(key);
+  }
+
+  /** Return the rows of a batch, with what is kept of their agents. */
+  rowsOf(batch) {
+    const { key, ids, features, masks, actions } = batch;
+    this.require(ids.length, features, masks, actions);
+    return { ...batch, count: ids.length, seen: this.keeps ? this.agentsOf(key, ids) : [] };
+  }
+
+  /** Write the inputs of a row. */
+  enter({ features, states, masks, seen }, row) {
+    this.observe(features, row * this.numFeatures, this.allowedIn(masks, row));
+    if (this.keeps) this.begin(seen[row], states && states[row]);
+  }
+
+  /** Answer a row by the outputs. */
+  leave({ states, masks, actions, values, seen }, row) {
+    const allowed = this.allowedIn(masks, row);
+    const first = row * this.numActions;
+    const answer = actions.subarray(first, first + this.numActions);
+    this.take(answer, allowed);
+    if (values && this.value) values[row] = this.value[0];
+    if (this.keeps) this.end(seen[row], states && states[row], allowed);
+    this.hold(answer, allowed, this.scored);
+  }
+
+  settle({ seen }) {
+    for (const agent of seen) if (!agent.state.every(Number.isFinite)) agent.state.fill(0);
+  }
+
+  allowedIn(masks, row) {
+    return masks && masks.subarray(row * this.choices, (row + 1) * this.choices);
   }
 
   require(count, features, masks, actions) {

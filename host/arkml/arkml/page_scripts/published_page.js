@@ -8,6 +8,7 @@ import { Plane } from "./plane.js";
 import { fileOf } from "./published_files.js";
 import { Play } from "./published_play.js";
 import { Roster } from "./roster.js";
+import { requireRuntime, RuntimeModel, RuntimePolicy } from "./runtime_policy.js";
 import { ValuePanel } from "./values.js";
 
 const MOST_LATE = 4; // frames that are made up for at once
@@ -20,6 +21,7 @@ class PublishedPage {
   #site;
   #parts;
   #play = null;
+  #advanced = null; // the play whose frames run: they may wait for the policy's runtime
   #inputs = new Inputs(() => {});
   #controls = new Controls(byId("controls"), this.#inputs);
   #plane = new Plane(byId("plane"));
@@ -82,15 +84,15 @@ class PublishedPage {
     }
   }
 
-  #tick(now) {
+  async #tick(now) {
     requestAnimationFrame((next) => this.#tick(next));
     if (this.#play === null) return;
-    if (!this.#isPaused) this.#advance(now);
+    if (!this.#isPaused && this.#advanced !== this.#play) await this.#advance(now);
     this.#draw(now);
   }
 
   /** Run the frames that are due by a time. */
-  #advance(now) {
+  async #advance(now) {
     const length = this.#site.plan.frameNanoseconds / 1e6;
     const play = this.#play;
     this.#origin ??= now - play.frames * length;
@@ -100,15 +102,18 @@ class PublishedPage {
       due = 1;
     }
     const started = performance.now();
-    for (let frame = 0; frame < due && this.#play === play; frame += 1) this.#frame(play);
+    this.#advanced = play;
+    for (let frame = 0; frame < due && this.#play === play; frame += 1) await this.#frame(play);
+    if (this.#advanced === play) this.#advanced = null;
     if (due > 0) this.#work += 0.05 * ((performance.now() - started) / due - this.#work);
     this.#inputs.settle(started);
   }
 
-  #frame(play) {
+  async #frame(play) {
     try {
-      play.frame();
+      await play.frame();
     } catch (error) {
+      if (this.#play !== play) return;
       this.#play = null;
       this.#failed(error);
     }
@@ -229,9 +234,11 @@ class PublishedPage {
 async function openPage() {
   const site = JSON.parse(byId("site").textContent);
   try {
+    if (site.runtime) requireRuntime();
     const [wasm, weights] = await Promise.all([fileOf(site.guest), fileOf(site.policy)]);
     const options = { seed: BigInt(site.seed), deterministic: site.deterministic };
-    const load = () => KernelPolicy.load(weights, options);
+    const model = site.runtime && (await RuntimeModel.load(await fileOf(site.runtime.model), site.runtime.rows));
+    const load = () => (model ? RuntimePolicy.load(weights, model, options) : KernelPolicy.load(weights, options));
     const module = await WebAssembly.compile(wasm);
     const game = site.imports ? (await import(`./${site.imports}`)).default : () => ({});
     await new PublishedPage(site, { module, load, game }).begin();

@@ -35,9 +35,10 @@ export class Play {
       answered: (session) => play.stage.take(session, performance.now(), play.frames),
       write,
       game,
+      isSuspending: site.runtime !== null,
     });
-    play.#guest.initialize();
-    for (const [name, numbers] of site.calls) play.#guest.call(name, ...numbers.map(Number));
+    await play.#guest.initialize();
+    for (const [name, numbers] of site.calls) await play.#guest.call(name, ...numbers.map(Number));
     return play;
   }
 
@@ -46,10 +47,10 @@ export class Play {
     this.stage = new Stage(site.behaviors, action);
   }
 
-  /** Run a frame. Throws GuestFailure. */
-  frame() {
+  /** Run a frame; no other one is in progress. Throws GuestFailure. */
+  async frame() {
     this.frames += 1;
-    this.#guest.frame();
+    await this.#guest.frame();
   }
 
   /** The bytes of the guest's memory. */

@@ -101,7 +101,7 @@ export class Stage {
 
   #plainClass({ numFeatures, numActions }) {
     const open = (count) => Array(count).fill(null);
-    const part = { name: "obs_0", shape: [numFeatures], low: open(numFeatures), high: open(numFeatures) };
+    const part = { name: "obs_0", shape: [numFeatures], low: [null], high: [null] };
     const actions = { low: open(numActions), high: open(numActions), branches: [] };
     return classOf({ name: "", observations: [part], ...actions, positions: [] });
   }

@@ -22,11 +22,13 @@ export class Range {
   }
 }
 
-/** Return a part of values with its bounds as numbers; documents have null for those without. */
+/**
+ * Return a part of values with a number as each bound.
+ *
+ * Documents have null for those without, and one for all values that have the same.
+ */
 export function boundedPart({ low, high, ...part }) {
-  return {
-    ...part,
-    low: low.map((bound) => bound ?? -Infinity),
-    high: high.map((bound) => bound ?? Infinity),
-  };
+  const count = part.shape.reduce((product, side) => product * side, 1);
+  const numbers = (bounds, open) => Array.from({ length: count }, (_, at) => bounds[bounds.length > 1 ? at : 0] ?? open);
+  return { ...part, low: numbers(low, -Infinity), high: numbers(high, Infinity) };
 }

@@ -271,6 +271,19 @@ class OnnxFile:
         conform(vetted.model, rows, vetted.tensors)
         return examined(vetted.model)
 
+    def exported(self, outputs: Collection[str]) -> tuple[bytes, int | None]:
+        """
+        Return the model that computes some outputs, for runtimes that are not this one. Used once.
+
+        Its ports are float32, with the rows first. The number is that of the rows which it takes,
+        None for any number. Raises as the constructor does.
+        """
+        vetted, rows = self._vetted, self._rows
+        prune(vetted.model, outputs)
+        conform(vetted.model, rows, vetted.tensors)
+        loaded = examined(vetted.model)
+        return loaded.model.SerializeToString(), _load(loaded, self._time, rows.block).block
+
     def note(self, key: str) -> str:
         """Return a line of the model's metadata, an empty one if it has none of this key."""
         found = [one.value for one in self._vetted.model.metadata_props if one.key == key]

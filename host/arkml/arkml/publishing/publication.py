@@ -5,29 +5,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr, short_repr
-from arkml.errors import InvalidArguments, ModelRejected, UsageError
-from arkml.hive.protocol.replay_messages import ShownBehavior
+from arkml.errors import UsageError
 from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, real_number, require_seed, require_whole
 from arkml.page_scripts.bundle import bundled_script
-from arkml.policies.kernel import render
 from arkml.policies.policy_files import output_names, read_policy_file
-from arkml.policies.signature import Wanted
+from arkml.publishing.acting import acting_of, declared_widths, noted, widths_of
 from arkml.publishing.card import Card, card_files
 from arkml.publishing.folder import MARK, require_own, write_folder
 from arkml.publishing.guest_plan import GuestPlan, plan_of
 from arkml.publishing.page import SCRIPT, page_of
 from arkml.publishing.picture import picture_of
 from arkml.publishing.rehearsal import Cast, rehearsed, scored
+from arkml.publishing.web_runtime import MODEL, RUNTIME_FILES, runtime_files
 from arkml.replays.documents import document_of, shown_behaviors
 from arkml.replays.page import page_of as replay_page
 from arkml.runtime.compiled_module import CompiledModule, to_binary
@@ -36,7 +34,7 @@ from arkml.runtime.module.imports import may_be_of_a_game
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.branches import DeclaredBranches
-from arkml.sessions.declarations import SpecLike, behaviors_in
+from arkml.sessions.declarations import SpecLike
 from arkml.training.results import EvaluationResult
 
 POLICY = "policy.wasm"
@@ -47,7 +45,6 @@ PACKED = "files.js"
 EPISODES = 20
 """Episodes of the evaluation."""
 
-_DIGEST_BYTES = 32
 _MOST_FPS = 1_000
 
 
@@ -63,6 +60,7 @@ class PublishedSite:
         scores: The evaluation, None for a guest that starts no training or ends no episode.
         trains: Whether the policy answers the trainings that the guest starts, since the guest acts
             in no other way; else they are Unavailable in the page.
+        runtime_bytes: The bytes of onnxruntime-web in the folder, 0 where the policy is compiled.
         is_changed: Whether the module in the folder is not the guest's own, but the form in which
             hosts run it, because a page could not.
 
@@ -75,6 +73,7 @@ class PublishedSite:
     digest: str
     scores: EvaluationResult | None
     trains: bool
+    runtime_bytes: int
     is_changed: bool
 
 
@@ -95,6 +94,7 @@ def publish(
     episodes: int = EPISODES,
     imports: str | os.PathLike[str] | None = None,
     replay: str | os.PathLike[str] | None = None,
+    runtime: str | os.PathLike[str] | None = None,
     spec: SpecLike = None,
     limits: Limits | None = None,
 ) -> PublishedSite:
@@ -124,6 +124,9 @@ def publish(
             `write(pointer, bytes)`, and returns them, as `(memory) => ({env: {raycast}})`. Nothing
             of the guest runs here then: its section `arkml.spec` says what it observes.
         replay: The path of a trace of the guest, as `Host(trace=...)` writes it.
+        runtime: The folder of the npm package onnxruntime-web, which runs a policy with operators
+            that cannot be compiled: 14 MB in the folder, which no page loads from a disk. Other
+            policies are compiled in any case.
         spec: The meaning of the rows that people see, as in `GuestEnv`; None for that of the
             module, which tells the branches and masks of the policy in any case.
         limits: Limits of the guest; None takes the defaults of `Limits`.
@@ -133,7 +136,8 @@ def publish(
 
     Raises:
         ModuleError: The module cannot be loaded, or has no frame.
-        ModelRejected: The policy has operators that cannot be compiled, which the message names.
+        ModelRejected: The policy has operators that cannot be compiled, which the message names,
+            and there is no `runtime`.
         InvalidArguments: The policy does not fit the guest.
         UsageError: An argument has a wrong value, or the folder has other things in it.
         GuestError: The guest failed.
@@ -171,17 +175,18 @@ def publish(
         spec,
     )
     code = None if imports is None else _contents(path_of(imports, "imports"))
+    run_by = {} if runtime is None else runtime_files(path_of(runtime, "runtime"))
     compiled, plan = _compiled(cast, real, has_game=code is not None)
-    widths, choices = _widths_in(compiled), DeclaredBranches(compiled.info.spec)
+    widths, choices = declared_widths(compiled), DeclaredBranches(compiled.info.spec)
     if widths:  # a policy that does not fit is refused before anything is played
-        kernel, branches = _kernel(cast, widths, choices)
+        acting = acting_of(cast, widths, choices, has_runtime=bool(run_by))
     if code is None:
         shown = rehearsed(cast, trains=plan.trains)
         declared = shown.behaviors
-        kernel, branches = _kernel(cast, map(_widths, declared), choices)
+        acting = acting_of(cast, map(widths_of, declared), choices, has_runtime=bool(run_by))
     elif widths:
         shown = None
-        counts = [(one, len(branches) if two is None else two) for one, two in widths]
+        counts = [(one, len(acting.branches) if two is None else two) for one, two in widths]
         declared = shown_behaviors(compiled.info.spec, counts)
     else:
         raise UsageError(
@@ -192,17 +197,18 @@ def publish(
     scores = scored(cast, episodes) if is_scored else None
     stem = Path(name).stem or "guest"
     card = Card(title or stem, license, trained)
-    loaded = {f"{stem}.wasm": plan.wasm, POLICY: kernel}
+    loaded = {f"{stem}.wasm": plan.wasm, POLICY: acting.kernel}
     site = {
         "plan": plan.document,
-        "guest": _file(f"{stem}.wasm", plan.wasm),
+        "guest": noted(f"{stem}.wasm", plan.wasm),
         "policy": {
-            **_file(POLICY, kernel),
+            **noted(POLICY, acting.kernel),
             "title": "policy" if isinstance(policy, bytes) else Path(policy).stem,
         },
         "behaviors": [one.as_json() for one in declared],
         "behavior": behavior,
-        "branches": branches,
+        "runtime": acting.runtime,
+        "branches": acting.branches,
         "seed": str(cast.seed),
         "deterministic": deterministic,
         "calls": [["configure", [str(number) for number in numbers]]] if numbers else [],
@@ -213,7 +219,7 @@ def publish(
         "index.html": page_of(site, card.title),
         SCRIPT: bundled_script("published_page.js").encode(),
         **loaded,
-        PACKED: _packed(loaded),
+        **({PACKED: _packed(loaded)} if acting.model is None else {MODEL: acting.model, **run_by}),
         **({} if code is None else {IMPORTS: code}),
         **card_files(
             card, compiled, declared, picture, scores, cast.seed, deterministic=deterministic
@@ -244,7 +250,8 @@ def _written(
     contents[MARK] = json.dumps(mark, indent=1).encode()
     write_folder(folder, contents)
     sizes = {name: len(data) for name, data in contents.items()}
-    return PublishedSite(folder, sizes, digest, scores, trains, is_changed)
+    runtime_bytes = sum(sizes.get(name, 0) for name in RUNTIME_FILES)
+    return PublishedSite(folder, sizes, digest, scores, trains, runtime_bytes, is_changed)
 
 
 def _compiled(cast: Cast, fps: float, *, has_game: bool) -> tuple[CompiledModule, GuestPlan]:
@@ -267,54 +274,12 @@ def _of_a_page(*numbers: float) -> float:
     raise UsageError(f"a function of the page is called here, with {numbers}")
 
 
-def _widths_in(module: CompiledModule) -> list[tuple[int, int | None]]:
-    """Return the numbers of features and actions that a module declares, None for any number."""
-    widths = []
-    for one in behaviors_in(module.info.spec).values():
-        continuous, discrete = one.actions.continuous, len(one.actions.discrete)
-        if one.num_features is not None:
-            told = continuous is not None
-            widths.append((one.num_features, (continuous or 0) + discrete if told else None))
-    return widths
-
-
-def _kernel(
-    cast: Cast, widths: Iterable[tuple[int, int | None]], declared: DeclaredBranches
-) -> tuple[bytes, list[int]]:
-    """Return the policy as a module, and the branches of its agents. Raises InvalidArguments."""
-    faults: list[str] = []
-    for features, actions in dict.fromkeys(widths):
-        branches = declared.of_rows(features, actions, None)
-        parts = declared.parts_of(features, actions)
-        try:
-            wanted = Wanted(
-                features, actions, branches, cast.outputs, cast.deterministic, parts=parts
-            )
-            return render(cast.policy, wanted, limits=cast.limits), list(branches)
-        except ModelRejected as error:
-            raise ModelRejected(f"a page cannot act by this policy: {error}") from error
-        except InvalidArguments as error:
-            faults.append(str(error))
-    raise InvalidArguments(f"the policy does not fit {cast.name}: {'; '.join(faults)}")
-
-
-def _widths(behavior: ShownBehavior) -> tuple[int, int]:
-    """Return the numbers of features and actions of a behavior."""
-    features = sum(math.prod(part.shape) for part in behavior.observations)
-    return features, len(behavior.low) + len(behavior.branches)
-
-
 def _numbers(configure: Sequence[int] | None) -> tuple[int, ...]:
     if configure is None:
         return ()
     if isinstance(configure, str) or not all(isinstance(one, int) for one in configure):
         raise UsageError(f"configure is {cut_repr(configure)}: it takes whole numbers, as (16, 7)")
     return tuple(configure)
-
-
-def _file(name: str, data: bytes) -> dict[str, str]:
-    """Return what a page knows of a file: its name, and the SHAKE128 of its bytes."""
-    return {"name": name, "digest": hashlib.shake_128(data).hexdigest(_DIGEST_BYTES)}
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:

@@ -440,8 +440,7 @@ class _Meanings:
                 return _declared(name, declared[0], num_features, num_actions, where)
             except InvalidSpec as error:
                 self.notes.append(f"observations have no names: {error}")
-        open_bounds: list[float | None] = [None] * num_features
-        part = ShownPart("obs_0", [num_features], open_bounds, open_bounds)
+        part = ShownPart("obs_0", [num_features], [None], [None])
         return ShownBehavior("", [part], [None] * num_actions, [None] * num_actions, [], [])
 
 
@@ -451,14 +450,13 @@ def _declared(
     """Return the meaning of rows by a declaration that fits them. Raises InvalidSpec."""
     parts = [
         ShownPart(
-            field.name, list(field.shape), _finite(low), _finite(high),
+            field.name, list(field.shape), _shared(_finite(low)), _shared(_finite(high)),
             field.kind, field.part.categories,
         )
         for field, _, low, high in bounded_fields(declared.observations)
     ]  # fmt: skip
     if not parts:
-        open_bounds: list[float | None] = [None] * num_features
-        parts = [ShownPart("obs_0", [num_features], open_bounds, open_bounds)]
+        parts = [ShownPart("obs_0", [num_features], [None], [None])]
     actions = declared.actions
     count = actions.continuous_of(num_actions)
     low, high = map(_finite, bounds_of(actions.low, actions.high, count, where))
@@ -487,6 +485,11 @@ def _columns(parts: Sequence[ShownPart], num_actions: int) -> _Columns:
 def _finite(bounds: Sequence[float]) -> list[float | None]:
     """Return bounds, None for infinite ones."""
     return [bound if math.isfinite(bound) else None for bound in bounds]
+
+
+def _shared(bounds: list[float | None]) -> list[float | None]:
+    """Return the bounds of features as one where all are alike, as those of an image are."""
+    return bounds[:1] if len({*bounds}) == 1 else bounds
 
 
 def _failure(replay: Replay) -> ShownFailure | None:

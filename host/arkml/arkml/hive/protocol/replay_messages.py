@@ -41,7 +41,8 @@ class ShownPart(WireStruct, frozen=True):
     """
     Consecutive features that form one part of an observation.
 
-    `low` and `high` have a bound for each feature, None where there is none, in C order of `shape`.
+    `low` and `high` have a bound for each feature, in C order of `shape`, or one for all of them;
+    None where there is none.
     `kind` and `categories` are those of `Part`; the number of entities that are there is a part of
     its own, right before them.
     """

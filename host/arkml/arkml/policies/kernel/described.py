@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from arkml.errors import InvalidArguments, ModelRejected
 from arkml.limits import Limits
@@ -13,6 +14,7 @@ from arkml.policies.onnx_model import OnnxFile
 from arkml.policies.ports import Port
 from arkml.policies.roles import Roles, find_roles
 from arkml.policies.signature import Signature, Wanted, find_signature
+from arkml.policies.vetting import Vetted
 
 _LIMITS = Limits()
 _SECONDS = 10.0
@@ -43,16 +45,55 @@ def render(data: bytes, wanted: Wanted | None = None, *, limits: Limits = _LIMIT
         InvalidArguments: The model does not fit what is wanted.
 
     """
+    file = _file(data, limits)
+    wanted = wanted or _wanted(file)
+    signature = _signature(file, wanted)
+    vetted = file.of_one_row(signature.outputs)
+    return _binary(file, signature, wanted, vetted)
+
+
+class HostedModel(NamedTuple):
+    """
+    A policy whose outputs another runtime computes.
+
+    Attributes:
+        kernel: As `render` returns it, but without `run`.
+        model: The ONNX file of the model, whose inputs and outputs are float32 with the rows first.
+        rows: The only number of rows that the model takes, None for any number.
+
+    """
+
+    kernel: bytes
+    model: bytes
+    rows: int | None
+
+
+def hosted(data: bytes, wanted: Wanted, *, limits: Limits = _LIMITS) -> HostedModel:
+    """
+    Return a policy for `kernel.js` and a runtime beside it, for operators that no kernel has.
+
+    Takes and raises what `render` does, but for such operators.
+    """
+    file = _file(data, limits)
+    signature = _signature(file, wanted)
+    kernel = _binary(file, signature, wanted, None)
+    return HostedModel(kernel, *file.exported(signature.outputs))
+
+
+def _file(data: bytes, limits: Limits) -> OnnxFile:
     kind, model = unpack(data) if is_cervo(data) else (AssetKind.ONNX, data)
     if kind is not AssetKind.ONNX:
         raise ModelRejected(NOT_ONNX)
-    file = OnnxFile(model, limits, seconds=_SECONDS)
-    if wanted is None:
-        wanted = _wanted(file)
+    return OnnxFile(model, limits, seconds=_SECONDS)
+
+
+def _signature(file: OnnxFile, wanted: Wanted) -> Signature:
     roles = find_roles(file.layout, wanted.num_features, wanted.parts)
-    signature = find_signature(roles, wanted)
+    return find_signature(roles, wanted)
+
+
+def _binary(file: OnnxFile, signature: Signature, wanted: Wanted, vetted: Vetted | None) -> bytes:
     outputs = [port for port in file.layout.outputs if port.name in signature.outputs]
-    vetted = file.of_one_row(signature.outputs)
     kernel = Kernel(vetted, file.layout.inputs, outputs)
     return kernel.binary(_notes(kernel, signature, file.layout.inputs, outputs, wanted))
 

@@ -34,7 +34,8 @@ class Kernel:
     one, as `policies.noise` does. All have the same bits on every machine.
 
     Args:
-        vetted: A graph whose rows are first in all inputs and outputs.
+        vetted: A graph whose rows are first in all inputs and outputs. With None there is no
+            `run`: another runtime computes the outputs from the inputs, in the same memory.
         inputs: Its inputs.
         outputs: The outputs that are computed.
 
@@ -43,11 +44,18 @@ class Kernel:
 
     """
 
-    def __init__(self, vetted: Vetted, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        found = outputs_of_row(vetted, inputs, outputs)
+    def __init__(
+        self, vetted: Vetted | None, inputs: Sequence[Port], outputs: Sequence[Port]
+    ) -> None:
+        found: Sequence[Value]
+        if vetted is None:
+            found = [Given((1, *port.shape), NumberKind.FLOAT, port.name) for port in outputs]
+        else:
+            found = outputs_of_row(vetted, inputs, outputs)
+            found = [pointwise("settled", value) for value in found]
         self._module = Module()
         self._memory = KernelMemory(self._module)
-        given = {value.name: value for value in _given(found)}
+        given = {} if vetted is None else {value.name: value for value in _given(found)}
         for port in inputs:
             shape = (1, *port.shape)
             given.setdefault(port.name, Given(shape, NumberKind.FLOAT, port.name))
@@ -55,18 +63,18 @@ class Kernel:
             port.name: self._memory.address(given[port.name]) for port in inputs
         }
         """Where each input lies, in bytes from the beginning of the memory."""
-        settled = [pointwise("settled", value) for value in found]
         self.outputs: dict[str, int] = {
             port.name: self._memory.address(value)
-            for port, value in zip(outputs, settled, strict=True)
+            for port, value in zip(outputs, found, strict=True)
         }
         """Where each output lies."""
         functions = Functions(self._module)
-        emission = Emission(self._module, self._memory, functions)
-        run = FunctionCode()
-        for index in [emission.add(stage) for stage in plan(settled)]:
-            run.call(index)
-        self._module.add(run, "run")
+        if vetted is not None:
+            emission = Emission(self._module, self._memory, functions)
+            run = FunctionCode()
+            for index in [emission.add(stage) for stage in plan(found)]:
+                run.call(index)
+            self._module.add(run, "run")
         epsilon = by_stem(inputs).get(NOISE)
         self.has_noise: bool = epsilon is not None
         """True if there is a function `noise`."""

@@ -1,0 +1,112 @@
+"""How a policy acts in a page: compiled, or by a runtime in the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from arkml.errors import InvalidArguments, ModelRejected
+from arkml.hive.protocol.replay_messages import ShownBehavior
+from arkml.policies.kernel import hosted, render
+from arkml.policies.signature import Wanted
+from arkml.publishing.rehearsal import Cast
+from arkml.publishing.web_runtime import MODEL, PACKAGE
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.sessions.branches import DeclaredBranches
+from arkml.sessions.declarations import behaviors_in
+
+Widths = tuple[int, int | None]
+"""Numbers of features and of actions, None for any number."""
+
+_DIGEST_BYTES = 32
+
+
+class Acting(NamedTuple):
+    """
+    How a policy acts in a page.
+
+    Attributes:
+        kernel: Its module.
+        branches: The branches of its agents.
+        model: The model that a runtime runs, None for a kernel that computes all.
+        rows: The only number of rows that the model takes, None for any number.
+
+    """
+
+    kernel: bytes
+    branches: list[int]
+    model: bytes | None = None
+    rows: int | None = None
+
+    @property
+    def runtime(self) -> dict[str, Any] | None:
+        """What a page knows of a model, JSON values, or None."""
+        return (
+            None if self.model is None else {"model": noted(MODEL, self.model), "rows": self.rows}
+        )
+
+
+def acting_of(
+    cast: Cast, widths: Iterable[Widths], declared: DeclaredBranches, *, has_runtime: bool
+) -> Acting:
+    """
+    Return how the policy acts for agents of one of some widths.
+
+    Raises InvalidArguments if it fits none of them, and ModelRejected if it cannot be compiled and
+    there is no runtime.
+    """
+    faults: list[str] = []
+    for features, actions in dict.fromkeys(widths):
+        branches = declared.of_rows(features, actions, None)
+        parts = declared.parts_of(features, actions)
+        try:
+            wanted = Wanted(
+                features, actions, branches, cast.outputs, cast.deterministic, parts=parts
+            )
+            return _acting(cast, wanted, has_runtime=has_runtime)
+        except ModelRejected:
+            raise
+        except InvalidArguments as error:
+            faults.append(str(error))
+    raise InvalidArguments(f"the policy does not fit {cast.name}: {'; '.join(faults)}")
+
+
+def _acting(cast: Cast, wanted: Wanted, *, has_runtime: bool) -> Acting:
+    try:
+        return Acting(render(cast.policy, wanted, limits=cast.limits), list(wanted.branches))
+    except ModelRejected as error:
+        refusal = ModelRejected(f"a page cannot act by this policy: {error}")
+    try:
+        model = hosted(cast.policy, wanted, limits=cast.limits)
+    except ModelRejected:
+        raise refusal from None
+    if not has_runtime:
+        raise ModelRejected(
+            f"{refusal}, and pages by {PACKAGE}, 14 MB: name the folder of that npm package,"
+            f" --runtime node_modules/{PACKAGE}"
+        )
+    return Acting(model.kernel, list(wanted.branches), model.model, model.rows)
+
+
+def declared_widths(module: CompiledModule) -> list[Widths]:
+    """Return the numbers of features and actions that a module declares."""
+    widths: list[Widths] = []
+    for one in behaviors_in(module.info.spec).values():
+        continuous, discrete = one.actions.continuous, len(one.actions.discrete)
+        if one.num_features is not None:
+            told = continuous is not None
+            widths.append((one.num_features, (continuous or 0) + discrete if told else None))
+    return widths
+
+
+def widths_of(behavior: ShownBehavior) -> Widths:
+    """Return the numbers of features and actions of a behavior."""
+    features = sum(math.prod(part.shape) for part in behavior.observations)
+    return features, len(behavior.low) + len(behavior.branches)
+
+
+def noted(name: str, data: bytes) -> dict[str, str]:
+    """Return what a page knows of a file: its name, and the SHAKE128 of its bytes."""
+    return {"name": name, "digest": hashlib.shake_128(data).hexdigest(_DIGEST_BYTES)}
