@@ -1,10 +1,11 @@
-"""A published guest in Chromium has the memory that it has in wasmtime, to the bit."""
+"""A published guest has in Chromium and in Firefox the memory of wasmtime, to the bit."""
 
 import json
 import re
 import shutil
 
 import pytest
+from tests.browser.firefox import visit
 from tests.browser.served import GUESTS
 from tests.published_host import played_in_wasmtime
 from tests.published_policies import noisy, remembering, scoring
@@ -31,20 +32,23 @@ PLAYED = """async ([root, site, frames, every]) => {
         ("c_drift", scoring(2, 1)),  # WASI
     ],
 )
-def test_a_guest_in_chromium_does_what_it_does_in_wasmtime(
+def test_a_guest_in_browsers_does_what_it_does_in_wasmtime(
     guest, policy, tmp_path, chromium, served
 ):
     path = GUESTS / f"{guest}.wasm"
     arkml.publish(path, policy, tmp_path / "site", seed=5, episodes=0)
     shutil.copytree(page_scripts.FOLDER, tmp_path / "scripts")
     shutil.copy(GUESTS.parents[1] / "tests/published_frames.js", tmp_path)
-    (tmp_path / "blank.html").write_text("<!doctype html>")
+    (tmp_path / "blank.html").write_text('<!doctype html><link rel="icon" href="data:,">')
     text = (tmp_path / "site/index.html").read_text()
     found = re.search(r'<script id="site" type="application/json">(.*)</script>', text)
+    asked = [served, json.loads(found[1]), FRAMES, EVERY]
     page = chromium.new_page()
     page.goto(f"{served}/blank.html")
-    played = page.evaluate(PLAYED, [served, json.loads(found[1]), FRAMES, EVERY])
+    in_chromium = page.evaluate(PLAYED, asked)
     page.close()
+    (in_firefox,) = visit(f"{served}/blank.html", {"say": f"({PLAYED})({json.dumps(asked)})"})
 
     wanted = played_in_wasmtime(path, policy, FRAMES, EVERY, seed=5)
-    assert played["hashes"] == wanted["hashes"]
+    assert in_chromium["hashes"] == wanted["hashes"]
+    assert in_firefox["hashes"] == wanted["hashes"]

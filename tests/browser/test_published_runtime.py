@@ -5,6 +5,7 @@ import os
 import onnx
 import pytest
 from playwright.sync_api import expect
+from tests.browser.firefox import visit
 from tests.browser.served import GUESTS
 from tests.browser.test_published_page import number_in, runs, until
 
@@ -45,6 +46,16 @@ def test_the_runtime_plays_and_people_take_over(served, visited):
     until(page, lambda: abs(number_in(page, "#values output")) < 0.5)
     page.get_by_role("button", name="Start again").click()  # while a frame may wait for its answer
     until(page, lambda: 0 < number_in(page, "#tick") < 60)
+
+
+@pytest.mark.usefixtures("turning")
+def test_firefox_runs_it_as_well(served):
+    position = "Math.abs(parseFloat(document.querySelector('#values output').textContent))"
+    visit(
+        f"{served}/site/index.html",
+        {"see": "Number(document.getElementById('tick').textContent) > 100"},
+        {"see": f"{position} < 0.5"},
+    )
 
 
 def test_its_size_is_said(turning):
