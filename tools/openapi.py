@@ -24,7 +24,7 @@ from arkml.server.hive_app import OPERATIONS, ROWS_PATH
 from arkml.server.module_routes import MODULE_PATH
 from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH
 from arkml.server.monitoring.prometheus import METRICS_PATH
-from arkml.server.routes import JSON, PREFIX, TEXT, WASM, Operation
+from arkml.server.routes import JSON, PREFIX, TEXT, WASM, WITH_BODY, Operation
 from tools.generated_files import GeneratedFiles, command
 
 PATH = "docs/hive_openapi.json"
@@ -63,7 +63,7 @@ def document() -> Json:
     for operation in OPERATIONS:
         path = paths.setdefault(PREFIX + operation.path, {})
         path[operation.method.lower()] = _described(operation, named, schemas)
-    queries = {one.takes.__name__ for one in OPERATIONS if one.method != "POST"}
+    queries = {one.takes.__name__ for one in OPERATIONS if one.method not in WITH_BODY}
     return {
         "openapi": "3.1.0",
         "info": {"title": "arkml hive", "version": str(PROTOCOL), "description": _DESCRIPTION},
@@ -92,7 +92,7 @@ def _described(operation: Operation[Any], named: dict[type, Json], schemas: Json
     described: Json = {"summary": summary, "parameters": _path_parameters(operation.path)}
     if details:
         described["description"] = " ".join(details.split())
-    if operation.takes is not Nothing and operation.method == "POST":
+    if operation.takes is not Nothing and operation.method in WITH_BODY:
         content = {JSON: {"schema": named[operation.takes]}}
         described["requestBody"] = {"required": True, "content": content}
     elif operation.takes is not Nothing:

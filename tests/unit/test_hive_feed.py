@@ -13,6 +13,7 @@ from arkml.hive.protocol.page_messages import HistoryEntry, UsageEntry
 from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.server.access import callers
 from arkml.server.access.callers import AccessRole, Caller, set_caller
+from arkml.server.labels import Labels
 from arkml.server.page import feed
 from arkml.server.page.events import EventStreams
 from arkml.server.page.feed import Feed
@@ -21,8 +22,9 @@ from arkml.server.page.feed import Feed
 class FakeRun:
     """What a feed looks at of a run."""
 
-    def __init__(self, name):
-        self.document = SimpleNamespace(id=name, is_over=False, status=Status.RUNNING)
+    def __init__(self, name, owner=""):
+        self.document = SimpleNamespace(id=name, is_over=False, status=Status.RUNNING, owner=owner)
+        self.labels = SimpleNamespace(now=Labels())
         self.metrics = SimpleNamespace(total=0, recent=deque(maxlen=64))
         self.events = []
         history = SimpleNamespace(
@@ -49,8 +51,9 @@ class FakeRun:
 class FakeHive:
     """What a feed looks at of a hive."""
 
-    def __init__(self, *names):
-        self.present_runs = [FakeRun(name) for name in names]
+    def __init__(self, *names, owners=None):
+        self.owners = owners or {}
+        self.present_runs = [FakeRun(name, self.owners.get(name, "")) for name in names]
         self.disk = SimpleNamespace(used=7)
         self.runs_closed = asyncio.Event()
         self.resources = self

@@ -18,6 +18,7 @@ from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
+from arkml.hive.protocol.labels import LabelsChange, LabelsReply
 from arkml.hive.protocol.page_messages import HistoryEntry, ModuleReport
 from arkml.hive.protocol.replay_messages import (
     KeptReplay,
@@ -184,6 +185,15 @@ class HiveClient(Closing):
         """Have it noted that a run is trained with another module of its guest."""
         path = _path(run_id, "events")
         return self._ask("POST", path, lambda answer: read(answer, HistoryEntry), report)
+
+    def label(self, run_id: str, change: LabelsChange) -> Future[LabelsReply]:
+        """
+        Change the title, the note, the tags, the star or the archive of a run.
+
+        What the change leaves out stays. The future raises HiveRefused with status 409 for a note
+        that was changed meanwhile.
+        """
+        return self._ask("PATCH", _path(run_id), lambda answer: read(answer, LabelsReply), change)
 
     def stop(self, run_id: str) -> Future[RunInfo]:
         """Stop a run for all sessions."""

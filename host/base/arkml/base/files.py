@@ -93,10 +93,19 @@ def open_file(
         raise
 
 
-def read_plain(path: Path, *, follow: bool = True) -> bytes:
-    """Return the content of a file that `open_file` opens. Raises OSError."""
+def read_plain(path: Path, *, follow: bool = True, most: int | None = None) -> bytes:
+    """
+    Return the content of a file that `open_file` opens, which has at most `most` bytes.
+
+    Raises OSError.
+    """
     with open_file(path, follow=follow) as file:
-        return file.read()
+        if most is None:
+            return file.read()
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise _too_large(path, most)
+    return data
 
 
 def require_possible(path: Path) -> None:
@@ -143,8 +152,12 @@ def read_file(path: Path, *, most: int | None = None) -> bytes:
             most, text = _MOST_OF_STREAM, "it is not a plain file, and has"
         data = file.read(most + 1)
     if len(data) > most:
-        raise OSError(errno.EFBIG, f"{text} more than {most:,} bytes", str(path))
+        raise _too_large(path, most, text)
     return data
+
+
+def _too_large(path: Path, most: int, text: str = "it has") -> OSError:
+    return OSError(errno.EFBIG, f"{text} more than {most:,} bytes", str(path))
 
 
 def sync_directory(path: Path) -> None:

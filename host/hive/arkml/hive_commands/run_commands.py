@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from arkml.base.output_files import write_file
+from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.launch import TOKEN
 from arkml.cli.units import counted, size
-from arkml.errors import UsageError
 from arkml.hive_commands import tokens
 from arkml.hive_commands.backup_commands import backup, restore
+from arkml.hive_commands.label_command import label, origin_rows, shown_goal
+from arkml.hive_commands.run_client import HERE, RunName, find, print_result, run_with_client
 from arkml.hive_commands.serve import serve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.result_messages import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo, WorkerInfo
 
-_HERE = "127.0.0.1:12356"
+_AT_TIMES = ("", "tags", "reason")
+"""The columns of the list that are left out where they are empty for all runs."""
+
 _WORKER = ("worker", "status", "restarts", "rows", "rows/s", "version", "last reason")
 
-RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="The id of a run, or its name.", show_default=False)
-]
 OutFile = Annotated[
     Path,
     typer.Option(
@@ -61,37 +56,53 @@ def register(app: typer.Typer) -> None:
             "arkml hive backup runs -o runs.tar",
         ),
     )
-    for command in (serve, list_, show, stop, metrics, snapshot, export, rm, backup, restore):
+    for command in (
+        serve, list_, show, label, stop, metrics, snapshot, export, rm, backup, restore,
+    ):  # fmt: skip
         hive.command(command.__name__.rstrip("_"))(command)
     tokens.register(hive)
 
 
-def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
-    """List the runs, the newest first."""
+def list_(
+    hive: options.HiveAt = HERE,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="List the runs that are archived, too.")
+    ] = False,
+    as_json: options.Json = False,
+) -> Job:
+    """List the runs, those with a star first, then the newest first."""
 
     def show_runs(client: HiveClient) -> int:
         runs = client.runs().result()
+        shown = [run for run in runs if archived or not run.archived]
+        shown.sort(key=lambda run: not run.starred)
         if as_json:
-            print_json({"runs": [run.as_json() for run in runs]})
+            print_json({"runs": [run.as_json() for run in shown]})
             return GOOD
         from arkml.cli.tables import grid, show
 
         header = (
-            "run", "name", "game", "status", "started", "rows", "updates", "mean return", "reason",
+            "", "run", "name", "tags", "game", "status", "started", "rows", "updates",
+            "mean return", "reason",
         )  # fmt: skip
-        rows = [_row(run) for run in runs]
-        shown = len(header) if any(row[-1] for row in rows) else len(header) - 1
-        show(counted(len(runs), "run"), grid(header[:shown], [row[:shown] for row in rows]))
+        rows = [_row(run) for run in shown]
+        needed = [n for n, name in enumerate(header) if name not in _AT_TIMES or _has(rows, n)]
+        hidden = len(runs) - len(shown)
+        more = f", and {hidden} archived (--archived)" if hidden else ""
+        show(
+            counted(len(shown), "run") + more,
+            grid([header[n] for n in needed], [[row[n] for n in needed] for row in rows]),
+        )
         return GOOD
 
-    return partial(_run_with_client, hive, show_runs)
+    return partial(run_with_client, hive, show_runs)
 
 
-def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
+def show(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = False) -> Job:
     """Show one run with its settings, status and best policy."""
 
     def show_run(client: HiveClient) -> int:
-        details = client.details(_find(client, run).id).result()
+        details = client.details(find(client, run).id).result()
         if as_json:
             print_json(details.as_json())
             return GOOD
@@ -113,32 +124,40 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
         )
         rows["updates_per_row"] = pace_of(info.latest) or "none yet"
         rows["module"] = details.module or "none uploaded"
-        show(f"run {info.name}", facts((name, str(value)) for name, value in rows.items()))
+        rows |= {"tags": ", ".join(info.tags or ()) or None, "goal": shown_goal(info)}
+        known = ((name, str(value)) for name, value in rows.items() if value is not None)
+        show(f"run {info.shown_name}", facts(known))
+        if details.note:
+            sys.stdout.write(f"note\n\n{harmless(details.note)}\n\n")
+        if came := list(origin_rows(details)):
+            show("where it came from", facts(came))
         if details.workers:
             show(f"{info.workers} workers", grid(_WORKER, map(_worker_row, details.workers)))
         settings["parts"] = in_words(details.settings.parts)
         show("settings", facts((name, str(value)) for name, value in settings.items()))
         return GOOD
 
-    return partial(_run_with_client, hive, show_run)
+    return partial(run_with_client, hive, show_run)
 
 
-def stop(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
+def stop(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = False) -> Job:
     """Stop a run for all of its sessions; its checkpoints are kept."""
 
     def stop_run(client: HiveClient) -> int:
-        info = _find(client, run)
+        info = find(client, run)
         client.stop(info.id).result()
-        return _print(f"run {info.name} ({info.id}) is stopped", {"stopped": info.id}, as_json)
+        return print_result(
+            f"run {info.name} ({info.id}) is stopped", {"stopped": info.id}, as_json
+        )
 
-    return partial(_run_with_client, hive, stop_run)
+    return partial(run_with_client, hive, stop_run)
 
 
-def metrics(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
+def metrics(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = False) -> Job:
     """Show the newest value of every metric of a run."""
 
     def show_metrics(client: HiveClient) -> int:
-        info = _find(client, run)
+        info = find(client, run)
         values = client.metrics(info.id).result()
         if as_json:
             print_json({"metrics": {name: value for name, value, _ in values}})
@@ -149,26 +168,26 @@ def metrics(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = 
         show(f"metrics of {info.name}", grid(("metric", "value", "at step"), rows))
         return GOOD
 
-    return partial(_run_with_client, hive, show_metrics)
+    return partial(run_with_client, hive, show_metrics)
 
 
 def snapshot(
-    run: RunName, output: OutFile, hive: options.HiveAt = _HERE, as_json: options.Json = False
+    run: RunName, output: OutFile, hive: options.HiveAt = HERE, as_json: options.Json = False
 ) -> Job:
     """Write the policy that the learner has now."""
     return partial(
-        _run_with_client,
+        run_with_client,
         hive,
         lambda client: _write(client, run, ("now", "latest"), output, as_json),
     )
 
 
 def export(
-    run: RunName, output: OutFile, hive: options.HiveAt = _HERE, as_json: options.Json = False
+    run: RunName, output: OutFile, hive: options.HiveAt = HERE, as_json: options.Json = False
 ) -> Job:
     """Write the best policy of a run, or the newest one if none was rated."""
     return partial(
-        _run_with_client,
+        run_with_client,
         hive,
         lambda client: _write(client, run, ("best", "latest"), output, as_json),
     )
@@ -176,48 +195,20 @@ def export(
 
 def rm(
     run: RunName,
-    hive: options.HiveAt = _HERE,
+    hive: options.HiveAt = HERE,
     force: Annotated[bool, typer.Option("--force", help="Stop the run first.")] = False,
     as_json: options.Json = False,
 ) -> Job:
     """Delete a stopped run, with all of its files."""
 
     def delete(client: HiveClient) -> int:
-        info = _find(client, run)
+        info = find(client, run)
         client.delete(info.id, force=force).result()
-        return _print(f"run {info.name} ({info.id}) is deleted", {"deleted": info.id}, as_json)
+        return print_result(
+            f"run {info.name} ({info.id}) is deleted", {"deleted": info.id}, as_json
+        )
 
-    return partial(_run_with_client, hive, delete)
-
-
-def _run_with_client(hive: str, job: Callable[[HiveClient], int]) -> int:
-    with _client(hive) as client:
-        return job(client)
-
-
-@contextmanager
-def _client(hive: str) -> Iterator[HiveClient]:
-    from arkml.hive.address import Address
-    from arkml.hive.client import HiveClient
-
-    address = Address.parse(hive, os.environ.get(TOKEN))
-    client = HiveClient(lambda: address)
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-def _find(client: HiveClient, wanted: str) -> RunInfo:
-    """Return the run of that id, or the newest of that name. Raises UsageError."""
-    runs = client.runs().result()
-    for run in runs:
-        if run.id == wanted:
-            return run
-    for run in runs:
-        if run.name == wanted:
-            return run
-    raise UsageError(f"there is no run {wanted!r}; `arkml hive list` shows {len(runs)}")
+    return partial(run_with_client, hive, delete)
 
 
 def _write(
@@ -226,20 +217,12 @@ def _write(
     from arkml.training.outcome import fetch
     from arkml.training.training_files import packed
 
-    info = _find(client, run)
+    info = find(client, run)
     which, data = fetch(client, info.id, kinds)
     data = packed(data, output)
     write_file(output, data)
     text = f"{output}: {len(data):,} bytes, the {which} policy of {info.name}"
-    return _print(text, {"file": str(output), "bytes": len(data), "which": which}, as_json)
-
-
-def _print(text: str, document: dict[str, Any], as_json: bool) -> int:
-    if as_json:
-        print_json(document)
-    else:
-        sys.stdout.write(f"{text}\n")
-    return GOOD
+    return print_result(text, {"file": str(output), "bytes": len(data), "which": which}, as_json)
 
 
 def _worker_row(worker: WorkerInfo) -> tuple[str, ...]:
@@ -258,9 +241,13 @@ def _row(run: RunInfo) -> tuple[str, ...]:
     from arkml.hive.protocol.runs import OVER
 
     reward = run.latest.get("rollout/ep_rew_mean")
+    name = f"{run.title} ({run.name})" if run.title else run.name
+    marks = " ".join(["★"] * bool(run.starred) + ["archived"] * bool(run.archived))
     return (
+        marks,
         run.id,
-        run.name,
+        name,
+        ", ".join(run.tags or ()),
         run.game,
         _status(run),
         _time(run.started_at),
@@ -269,6 +256,10 @@ def _row(run: RunInfo) -> tuple[str, ...]:
         "" if reward is None else f"{reward:.4g}",
         run.reason if run.status in OVER else "",
     )
+
+
+def _has(rows: list[tuple[str, ...]], column: int) -> bool:
+    return any(row[column] for row in rows)
 
 
 def _status(run: RunInfo) -> str:

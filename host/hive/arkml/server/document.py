@@ -18,6 +18,7 @@ from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.runs import DOCUMENT_NAME, MAX_NAMES, Best, RunInfo, RunRequest, Status
 from arkml.server.creators import Creator
 from arkml.server.hive_files import read_object
+from arkml.server.run_origin import RunStart, write_start
 from arkml.server.sessions import RunSession, Sessions
 from arkml.server.upgrade import DATA_VERSION, upgraded, version_of
 
@@ -297,12 +298,13 @@ def write_document(directory: Path, content: bytes) -> None:
     write_atomic(directory / DOCUMENT_NAME, content, durable=True)
 
 
-def write_new(runs: Path, document: Document) -> None:
+def write_new(runs: Path, document: Document, start: RunStart) -> None:
     """Make the directory of a new run below `runs`, or none. Raises OSError."""
     directory = runs / document.id
     directory.mkdir()
     try:
         make_folders(directory)
+        write_start(directory, start)
         write_document(directory, pack_document(document))
         sync_directory(runs)
     except OSError:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arkml.base.loggers import SafeLogger
@@ -22,6 +23,7 @@ from arkml.errors import HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import DOCUMENT_NAME, OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
+from arkml.server.access.callers import Caller
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import OneTimeTokens
 from arkml.server.checkpoints import checkpoint_exists
@@ -45,6 +47,7 @@ from arkml.server.old_reports import OLD_INDEX
 from arkml.server.ownership import refusal
 from arkml.server.resources import ResourceMeter
 from arkml.server.run import Run
+from arkml.server.run_origin import RunStart, start_of
 from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 from arkml.server.upgrade import upgrade_run
@@ -208,9 +211,19 @@ class Hive:
         """All runs that this release can read, over or not."""
         return list(self._runs.values())
 
-    def runs(self) -> list[RunInfo]:
-        """Return all runs, the newest first; runs of a newer release come with the reason."""
-        infos = [*(run.info() for run in self._runs.values()), *self._newer.values()]
+    @property
+    def owners(self) -> dict[str, str]:
+        """The id of the token that has started each run, by the id of the run."""
+        return {name: run.document.owner for name, run in self._runs.items()}
+
+    def runs(self, caller: Caller) -> list[RunInfo]:
+        """
+        Return the runs that a caller may list, the newest first.
+
+        Runs of a newer release come with the reason; their owners are not known.
+        """
+        infos = [run.info() for run in self._runs.values() if caller.lists(run.document.owner)]
+        infos += [info for info in self._newer.values() if caller.lists("")]
         return sorted(infos, key=lambda one: one.started_at, reverse=True)
 
     def run(self, run_id: str) -> Run:
@@ -263,7 +276,7 @@ class Hive:
             )
 
     async def create(
-        self, request: RunRequest, key: str = "", *, owner: str = ""
+        self, request: RunRequest, key: str = "", *, owner: str = "", owner_name: str = ""
     ) -> tuple[Run, bool]:
         """
         Create a run, or join the newest one of its game and name if the request allows that.
@@ -273,6 +286,7 @@ class Hive:
             key: The Idempotency-Key, empty for none. A request with the key of an earlier request
                 has to be equal to it and of the same `owner`, and gets the run of that request.
             owner: The id of the token that a new run belongs to.
+            owner_name: The name of that token, which is kept with a new run.
 
         Returns:
             The run, and whether it is new.
@@ -283,12 +297,12 @@ class Hive:
             OSError: The directory of the run cannot be written.
 
         """
-        create = partial(self._create_or_join, owner)
+        create = partial(self._create_or_join, owner, owner_name)
         run_id, is_new = await self._creators.start(key, owner, request, create)
         return self.run(run_id), is_new
 
     async def _create_or_join(
-        self, owner: str, request: RunRequest, creator: Creator | None
+        self, owner: str, owner_name: str, request: RunRequest, creator: Creator | None
     ) -> tuple[str, bool]:
         if request.module:
             self.modules.use(request.module)
@@ -301,18 +315,23 @@ class Hive:
                 run.document.check_branches(settings.branches)
                 run.document.check_parts(settings.parts)
                 run.lifecycle.require_time()
+                if not run.lifecycle.sessions:
+                    await run.start_file.resume(request)
                 is_new = False
             elif request.on_conflict is OnConflict.JOIN and (newer := self._newer_one(request)):
                 raise HiveRefused(newer.reason, 409)
             else:
-                run, is_new = await self._create(request, creator, owner), True
+                start = start_of(request, owner_name)
+                run, is_new = await self._create(request, creator, owner, start), True
         if is_new:
             await self._begin(run, request)
         elif request.workers:
             await run.lifecycle.resume_with_workers(request)
         return run.document.id, is_new
 
-    async def _create(self, request: RunRequest, creator: Creator | None, owner: str) -> Run:
+    async def _create(
+        self, request: RunRequest, creator: Creator | None, owner: str, start: RunStart
+    ) -> Run:
         """Write a new run. Raises HiveRefused and OSError."""
         if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
             raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
@@ -326,13 +345,19 @@ class Hive:
                 429,
             )
         self.disk.take(_DOCUMENT_BYTES)
-        request = replace(request, name=self._free_name(request), settings=self._settings(request))
+        request = replace(
+            request,
+            name=self._free_name(request),
+            settings=self._settings(request),
+            origin=UNSET,  # both are in a file of their own
+            goal=UNSET,
+        )
         names = mask_names(request.settings.branches)
         run_id = secrets.token_hex(8)
         document = Document(
             run_id, request, time.time_ns(), names=names, owner=owner, creator=creator
         )
-        await asyncio.to_thread(write_new, self._directory, document)
+        await asyncio.to_thread(write_new, self._directory, document, start)
         return self._add(document)
 
     async def _begin(self, run: Run, request: RunRequest) -> None:

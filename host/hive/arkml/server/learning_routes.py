@@ -147,31 +147,42 @@ _BY_ACT = AccessRole.ACT
 
 LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation(
-        "GET", "/runs/{run_id}/policy", PolicyQuery, ONNX, _policy, (200, 204), _policy, _BY_ACT
+        "GET", "/runs/{run_id}/policy", PolicyQuery, ONNX, _policy, (200, 204), _policy, _BY_ACT,
+        takes_part=True,
     ),
     Operation(
         "GET", "/runs/{run_id}/snapshot", SnapshotQuery, ONNX, _snapshot, worker=_snapshot,
-        enough=_BY_ACT,
+        enough=_BY_ACT, takes_part=True,
     ),
     Operation(
         "GET", "/runs/{run_id}/metrics", Nothing, MetricsReply, _metrics, worker=_metrics,
-        enough=_BY_ACT,
+        enough=_BY_ACT, takes_part=True,
     ),
-    Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series, enough=_BY_ACT),
+    Operation(
+        "GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series, enough=_BY_ACT,
+        takes_part=True,
+    ),
     Operation(
         "GET", "/runs/{run_id}/histograms", HistogramQuery, HistogramReply, _histograms,
         enough=_BY_ACT, is_long=True,
     ),
-    Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
     Operation(
-        "POST", "/runs/{run_id}/evaluations/begin", EvaluationStart, RunReply, _begin_evaluation
+        "POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate,
+        takes_part=True,
     ),
-    Operation("POST", "/runs/{run_id}/replays", ReplayReport, ReplayList, _keep_replay),
+    Operation(
+        "POST", "/runs/{run_id}/evaluations/begin", EvaluationStart, RunReply, _begin_evaluation,
+        takes_part=True,
+    ),
+    Operation(
+        "POST", "/runs/{run_id}/replays", ReplayReport, ReplayList, _keep_replay, takes_part=True
+    ),
     Operation("GET", "/runs/{run_id}/replays", Nothing, ReplayList, _replays, enough=_BY_ACT),
     Operation("GET", "/runs/{run_id}/replay", ReplayQuery, GZIP, _replay, enough=_BY_ACT),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),
     Operation(
-        "GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved, enough=_BY_ACT
+        "GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved, enough=_BY_ACT,
+        takes_part=True,
     ),
     Operation("GET", "/runs/{run_id}/memory", Nothing, ReplayAudit, _audit),
 )  # fmt: skip

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+from msgspec.structs import replace
 
 from arkml.hive.protocol.page_messages import GpuUse, ProcessUse, UsageEntry
 from arkml.server.usage import CpuShares, memory_of
@@ -55,6 +57,12 @@ class ResourceMeter:
         if self._has_gpus and time.monotonic() - self._gpus_at >= _GPU_EVERY:
             self._gpus, self._gpus_at = _measure_gpus(), time.monotonic()
         return UsageEntry(time.time_ns(), disk, processes, self._gpus)
+
+
+def of_runs(entry: UsageEntry, runs: Collection[str]) -> UsageEntry:
+    """Return a measurement with the learners of these runs alone, and with the hive's process."""
+    own = [one for one in entry.processes if not one.run or one.run in runs]
+    return replace(entry, processes=own)
 
 
 def _measure_gpus() -> list[GpuUse]:

@@ -25,6 +25,8 @@ _log = SafeLogger(__name__)
 PREFIX = "/v1"
 JSON, ONNX, TEXT = "application/json", "application/octet-stream", "text/plain"
 WASM, GZIP = "application/wasm", "application/gzip"
+WITH_BODY = frozenset({"POST", "PATCH"})
+"""The methods whose requests are read from a body, the others from a query."""
 
 Asked = TypeVar("Asked", bound=WireStruct)
 
@@ -34,22 +36,31 @@ class HiveCall:
     """
     A request for a route.
 
-    `key` is the parameter in its path, or the value of the header that the route has instead; empty
-    without both.
+    Attributes:
+        hive: The hive.
+        key: The parameter in its path, or the value of the header that the route has instead; empty
+            without both.
+        caller: The author of the request.
+        takes_part: True for a route that every host needs which takes part in a run.
+
     """
 
     hive: Hive
     key: str
     caller: Caller
+    takes_part: bool = False
 
     @property
     def run(self) -> Run:
-        """The run whose id is the parameter. Raises HiveRefused."""
-        return self.hive.run(self.key)
+        """The run whose id is the parameter, if the caller may see it. Raises HiveRefused."""
+        run = self.hive.run(self.key)
+        owner = run.document.owner
+        self.caller.require_seen(self.key, owner, takes_part=self.takes_part)
+        return run
 
     def own_run(self, action: str) -> Run:
         """Return the run that the caller may `action`, which is logged. Raises HiveRefused."""
-        run = self.run
+        run = self.hive.run(self.key)
         require_own_run(self.caller, run, action)
         name = self.caller.name or "a program without a token"
         named = harmless(run.document.request.name)
@@ -67,8 +78,8 @@ class Operation(Generic[Asked]):
     One route, as the application serves it and the OpenAPI document describes it.
 
     Attributes:
-        takes: The type of the request, read from the body of a POST, or from the query of another
-            method.
+        takes: The type of the request, read from the body of a POST or PATCH, or from the query of
+            another method.
         answer: The handler; returns a struct, or a response of its own.
         gives: The type of the returned struct, or the media type of the response.
         statuses: The HTTP statuses of answers that are not refusals.
@@ -79,6 +90,8 @@ class Operation(Generic[Asked]):
             and `act` for a method that changes something. A GET for which `act` is enough is open
             to `read` as well (decision 22).
         is_open: Answer every request, with or without a token.
+        takes_part: Answer programs of the role `act` about the runs of other tokens, too: a host
+            that takes part in one needs the route. Without it, `act` is answered about its own.
 
     """
 
@@ -93,6 +106,7 @@ class Operation(Generic[Asked]):
     is_open: bool = False
     key_header: str = ""
     is_long: bool = False
+    takes_part: bool = False
 
     @property
     def role(self) -> AccessRole:
@@ -113,7 +127,8 @@ class Operation(Generic[Asked]):
                 require_granted(hive, caller.grant, name, key)
             elif not self.is_open:
                 caller.require(self.role, self.method, self.path)
-            answer = await respond(HiveCall(hive, key, caller), await self._asked(request))
+            call = HiveCall(hive, key, caller, takes_part=self.takes_part)
+            answer = await respond(call, await self._asked(request))
             response = answer if isinstance(answer, Response) else reply(answer)
             return await packed(response, request) if self.is_long else response
 
@@ -122,7 +137,7 @@ class Operation(Generic[Asked]):
     async def _asked(self, request: Request) -> Asked:
         if self.takes is Nothing:
             return self.takes()
-        if self.method == "POST":
+        if self.method in WITH_BODY:
             return self.takes.from_json(await read_object(request))
         return self.takes.from_query(request.query_params)
 

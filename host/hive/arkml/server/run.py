@@ -27,6 +27,7 @@ from arkml.hive.protocol.session_messages import SessionState
 from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
 from arkml.server.histogram_files import RunHistograms
+from arkml.server.labels import RunLabels
 from arkml.server.learner_events import (
     CandidateNamed,
     CandidateRated,
@@ -46,6 +47,7 @@ from arkml.server.metrics import Points, RunMetrics, UnrecordedPoints, evaluatio
 from arkml.server.metrics_store import MetricsStore
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
+from arkml.server.run_origin import StartFile
 from arkml.server.run_replays import RunReplays
 from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
@@ -74,6 +76,7 @@ class Run:
         self.histograms = RunHistograms(document.id, store)
         self._best = BestPolicy(document, self.policies)
         self.replays = RunReplays(directory)
+        self.labels, self.start_file = RunLabels(directory), StartFile(directory)
         self.lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
         self.workers = self.lifecycle.workers
         self._log = self.lifecycle.log
@@ -99,7 +102,10 @@ class Run:
 
     def info(self) -> RunInfo:
         """Return the entry of the run in a list of runs."""
+        goal = self.start_file.now.goal
         return self.document.info(
+            **self.labels.now.shown(),
+            **({"goal": goal} if goal else {}),
             status=self.status,
             rows=self._log.rows,
             policy_version=self._policy_version,

@@ -1,4 +1,4 @@
-"""Routes of runs: create, list, show, stop and delete them, and number their metrics."""
+"""Routes of runs: create, list, show, label, stop and delete them, and number their metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from arkml.errors import HiveRefused
+from arkml.hive.protocol.labels import LabelsChange, LabelsReply
 from arkml.hive.protocol.runs import (
     MAX_CONFIGURATION_BYTES,
     MAX_NAME_BYTES,
@@ -41,7 +42,10 @@ async def _create(call: HiveCall, request: RunRequest) -> Response:
     _require_size("arguments", request.arguments or "")
     _require_size("checkpoint", request.checkpoint, MAX_NAME_BYTES)
     _require_size("settings", request.settings.as_bytes().decode(), MAX_SETTINGS_BYTES)
-    run, created = await call.hive.create(request, call.key, owner=call.caller.owner)
+    caller = call.caller
+    run, created = await call.hive.create(
+        request, call.key, owner=caller.owner, owner_name=caller.name
+    )
     return reply(CreatedRun(run.info(), created), 201 if created else 200)
 
 
@@ -53,8 +57,8 @@ def _require_size(name: str, text: str, most: int = MAX_CONFIGURATION_BYTES) -> 
 
 
 async def _list(call: HiveCall, _: Nothing) -> RunList:
-    """List all runs, the newest first."""
-    return RunList(call.hive.runs())
+    """List the runs, the newest first; the page shows a token of the role `act` its own alone."""
+    return RunList(call.hive.runs(call.caller))
 
 
 async def _show(call: HiveCall, _: Nothing) -> RunDetails:
@@ -62,16 +66,28 @@ async def _show(call: HiveCall, _: Nothing) -> RunDetails:
     run = call.run
     document = run.document
     request = document.request
-    workers, sessions = run.workers.infos(), run.session_infos()
+    labels, start = run.labels.now, run.start_file.now
+    is_told = call.caller.sees(document.owner)
     return RunDetails(
         run.info(),
         request.settings,
         document.best,
         request.module,
-        workers,
-        sessions,
+        run.workers.infos(),
+        run.session_infos(),
         document.owner,
+        owner_name=start.owner_name,
+        note=labels.note if is_told else "",
+        note_revision=labels.note_revision,
+        origin=start.origin if is_told else None,
     )
+
+
+async def _label(call: HiveCall, change: LabelsChange) -> LabelsReply:
+    """Change the title, the note, the tags, the star or the archive of a run."""
+    run = call.own_run("label")
+    labels = await run.labels.change(change)
+    return LabelsReply(run.info(), labels.note, labels.note_revision)
 
 
 async def _config(call: HiveCall, _: Nothing) -> Response:
@@ -106,18 +122,18 @@ RUN_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201), key_header=KEY_HEADER),
     Operation("GET", "/runs", Nothing, RunList, _list, enough=AccessRole.ACT),
     Operation(
-        "GET", "/runs/{run_id}", Nothing, RunDetails, _show, worker=_show, enough=AccessRole.ACT
+        "GET", "/runs/{run_id}", Nothing, RunDetails, _show, worker=_show, enough=AccessRole.ACT,
+        takes_part=True,
     ),
+    Operation("PATCH", "/runs/{run_id}", LabelsChange, LabelsReply, _label),
     Operation("DELETE", "/runs/{run_id}", DeleteQuery, DeletedRun, _delete),
     Operation(
-        "GET",
-        "/runs/{run_id}/config",
-        Nothing,
-        TEXT,
-        _config,
-        worker=_config,
-        enough=AccessRole.ACT,
+        "GET", "/runs/{run_id}/config", Nothing, TEXT, _config, worker=_config,
+        enough=AccessRole.ACT, takes_part=True,
     ),
     Operation("POST", "/runs/{run_id}/stop", Nothing, RunReply, _stop),
-    Operation("POST", "/runs/{run_id}/names", NamesRequest, NamesReply, _names, worker=_names),
-)
+    Operation(
+        "POST", "/runs/{run_id}/names", NamesRequest, NamesReply, _names, worker=_names,
+        takes_part=True,
+    ),
+)  # fmt: skip

@@ -72,10 +72,11 @@ async def _leave_as_worker(call: HiveCall, _: LeaveRequest) -> LeaveReply:
 
 SESSION_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation(
-        "POST", "/runs/{run_id}/sessions", JoinRequest, Joined, _join, worker=_join_as_worker
+        "POST", "/runs/{run_id}/sessions", JoinRequest, Joined, _join, worker=_join_as_worker,
+        takes_part=True,
     ),
     Operation("POST", "/sessions/{sid}/beat", Nothing, SessionState, _beat, worker=_beat),
     Operation(
         "POST", "/sessions/{sid}/leave", LeaveRequest, LeaveReply, _leave, worker=_leave_as_worker
     ),
-)
+)  # fmt: skip

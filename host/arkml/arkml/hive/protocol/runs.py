@@ -8,9 +8,10 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from arkml.errors import ProtocolError
+from arkml.hive.protocol.run_origin import RunGoal, RunOrigin
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import MAX_COUNT, Count, PolicyVersion, WireStruct
 
@@ -139,6 +140,8 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
         module_name: File name of the module.
         module_id: The guest's own name for a module; it is kept and shown.
         arguments: Arguments of a cmdlet, None for the entry point that the exports suggest.
+        origin: Where the run comes from. Hives of before do not know it: it is left out for them.
+        goal: What the command asks for that starts or resumes the run; as `origin`.
 
     """
 
@@ -155,6 +158,8 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     module_name: str = ""
     module_id: str = ""
     arguments: str | None = None
+    origin: RunOrigin | UnsetType = UNSET
+    goal: RunGoal | UnsetType = UNSET
 
     @classmethod
     def from_json(cls, values: object) -> Self:
@@ -183,11 +188,12 @@ def require_sha256(name: str, text: str) -> None:
         raise ProtocolError(f"{name} is {text[:80]!r}: it takes a SHA-256, 64 digits of lower hex")
 
 
-class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
+class RunInfo(WireStruct, frozen=True):
     """
     One run in a list of runs.
 
-    Times are nanoseconds since the Unix epoch.
+    Times are nanoseconds since the Unix epoch. Fields that are unset are not sent: hosts of before
+    refuse what they do not know.
 
     Attributes:
         id: Id of the run.
@@ -213,6 +219,11 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
         place: Position of a pending run, from 1, among the runs that wait for a learner, or 0.
         memory: Bytes of its learner, without the pages of files; 0 until they are measured.
         disk: Bytes of its directory; 0 until they are measured.
+        title: Shown in place of the name, unset for the name.
+        tags: Its tags, unset without any.
+        starred: True if it was starred, else unset.
+        archived: True if it is hidden in lists, else unset.
+        goal: What the command asks for that has started or resumed it, unset if that is not known.
 
     """
 
@@ -239,6 +250,16 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     place: Count = 0
     memory: Count = 0
     disk: Count = 0
+    title: str | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    starred: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+    goal: RunGoal | UnsetType = UNSET
+
+    @property
+    def shown_name(self) -> str:
+        """The title, or without one the name."""
+        return self.title or self.name
 
 
 class WorkerInfo(WireStruct, frozen=True):
@@ -324,6 +345,10 @@ class RunDetails(WireStruct, frozen=True):
         workers: Its rollout workers.
         sessions: Its sessions, without forgotten ones.
         owner: Id of the token that started the run, empty for the operator's.
+        owner_name: Name of that token, empty if it is not known.
+        note: What people have noted about the run.
+        note_revision: Number of changes of the note.
+        origin: Where the run came from, None if that is not known.
 
     """
 
@@ -334,6 +359,10 @@ class RunDetails(WireStruct, frozen=True):
     workers: list[WorkerInfo] = field(default_factory=list)
     sessions: list[SessionInfo] = field(default_factory=list)
     owner: str = ""
+    owner_name: str = ""
+    note: str = ""
+    note_revision: Count = 0
+    origin: RunOrigin | None = None
 
 
 class ModuleReply(WireStruct, frozen=True):

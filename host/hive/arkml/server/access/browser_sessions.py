@@ -56,7 +56,7 @@ class BrowserSessions:
         if caller is None:
             return None
         self._sessions[key].used = self._clock()
-        return replace(caller, is_valid=partial(self._is_valid, key))
+        return replace(caller, is_page=True, is_valid=partial(self._is_valid, key))
 
     def end(self, session_id: str) -> None:
         """End a session. Safe to call for an ended one."""

@@ -94,6 +94,7 @@ class Caller:
             operator's token and for a hive that needs no token.
         source: The digest of the token: revoking the token ends everything with this source. Empty
             for a hive that needs no token.
+        is_page: True for the page of the hive, in a browser with a session; False for a program.
         is_valid: Returns False once the token is revoked or expired, or the session of the browser
             has ended. It is cheap: a stream of events calls it every second.
 
@@ -104,6 +105,7 @@ class Caller:
     owner: str = ""
     grant: WorkerGrant | None = None
     source: bytes = b""
+    is_page: bool = False
     is_valid: Callable[[], bool] = _always
 
     def require(self, enough: AccessRole, method: str, path: str) -> None:
@@ -129,6 +131,37 @@ class Caller:
         """Return whether the caller may end a run that the token `owner` started."""
         is_own = bool(owner) and owner == self.owner
         return self.role is AccessRole.ADMIN or (self.role is AccessRole.ACT and is_own)
+
+    @property
+    def sees_all(self) -> bool:
+        """True for a caller that may see the runs of all tokens."""
+        return self.role in (AccessRole.READ, AccessRole.ADMIN)
+
+    def sees(self, owner: str) -> bool:
+        """Return whether the caller may see all of a run that the token `owner` started."""
+        return self.sees_all or self.owns(owner)
+
+    def lists(self, owner: str) -> bool:
+        """
+        Return whether a run that the token `owner` started is in the caller's list of runs.
+
+        Programs of the role `act` list the runs of others, to find the one that they join.
+        """
+        return self.sees(owner) or (self.role is AccessRole.ACT and not self.is_page)
+
+    def require_seen(self, run_id: str, owner: str, *, takes_part: bool) -> None:
+        """
+        Raise HiveRefused unless the caller may see a run that the token `owner` started.
+
+        A program of the role `act` may ask for what `takes_part` of each run: it may join it.
+        """
+        if self.sees(owner) or (takes_part and self.lists(owner)) or self.grant is not None:
+            return
+        raise HiveRefused(
+            f"token {self.name!r} has the role {self.role}, and sees the runs alone that it"
+            f" started: run {run_id} was started by another one",
+            403,
+        )
 
     def require_own(self, run_id: str, owner: str, action: str) -> None:
         """Raise HiveRefused unless the caller may `action` a run that the token `owner` started."""

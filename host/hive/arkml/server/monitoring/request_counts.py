@@ -22,7 +22,7 @@ UNROUTED = "other"
 
 SCOPE_KEY = "arkml.request_counts"
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 _ABANDONED = 499
 """The status of a request that got no answer, as nginx counts one whose client has left."""
 

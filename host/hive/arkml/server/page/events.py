@@ -27,8 +27,9 @@ class EventStreams:
     The ASGI application of streams: `?runs=ID,ID` names the runs whose metrics a page shows.
 
     The header Last-Event-ID is the number of the last event that a page has received; a page that
-    closed its stream itself sends the parameter `last_event_id` instead. A stream ends with its
-    client, its token and the hive.
+    closed its stream itself sends the parameter `last_event_id` instead. A token of the role `act`
+    gets the events of the runs that it started. A stream ends with its client, its token and the
+    hive.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -36,12 +37,13 @@ class EventStreams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, caller = Request(scope, receive), caller_in(scope)
-        caller.require(AccessRole.READ, "GET", EVENTS_PATH)
+        caller.require(AccessRole.ACT, "GET", EVENTS_PATH)
         runs, last = frozenset(parts(request.query_params.get("runs", ""))), _number(request)
         if len(runs) > MAX_RUNS:
             raise HiveRefused(f"{len(runs)} runs in one stream: {MAX_RUNS} at most", 422)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        sending = asyncio.ensure_future(self._send(runs, last, send))
+        owner = None if caller.sees_all else caller.owner
+        sending = asyncio.ensure_future(self._send(runs, last, owner, send))
         ends = [asyncio.ensure_future(one) for one in (_left(receive), until_invalid(caller))]
         try:
             await asyncio.wait([sending, *ends], return_when=asyncio.FIRST_COMPLETED)
@@ -53,8 +55,10 @@ class EventStreams:
         with contextlib.suppress(OSError):
             await send({"type": "http.response.body", "body": b""})
 
-    async def _send(self, runs: frozenset[str], last: int | None, send: Send) -> None:
-        async with contextlib.aclosing(self._feed.stream(runs, last)) as chunks:
+    async def _send(
+        self, runs: frozenset[str], last: int | None, owner: str | None, send: Send
+    ) -> None:
+        async with contextlib.aclosing(self._feed.stream(runs, last, owner)) as chunks:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 

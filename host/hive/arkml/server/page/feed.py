@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from arkml.hive.protocol.page_messages import UsageEntry
 from arkml.hive.protocol.runs import RunInfo
 from arkml.server.hive import Hive
+from arkml.server.labels import Labels
+from arkml.server.resources import of_runs
 from arkml.server.run import Run
 
 INTERVAL = 1.0
@@ -35,11 +39,26 @@ _SHOWN = ("rollout/ep_rew_mean", "rollout/ep_len_mean", "eval/mean_reward", "eva
 
 
 class Event(NamedTuple):
-    """An event: its number, the run that it is for, None for every stream, and its bytes."""
+    """
+    An event.
+
+    Attributes:
+        number: Its number.
+        run: The run that it is for, None for every stream.
+        kind: Its kind, such as "metrics".
+        data: Its bytes.
+        owner: The id of the token that started that run.
+        part: Returns its values for a stream of that token, in an event for every stream; None if
+            they are the same for all.
+
+    """
 
     number: int
     run: str | None
+    kind: str
     data: bytes
+    owner: str = ""
+    part: Callable[[str], object] | None = None
 
 
 class _Seen(NamedTuple):
@@ -48,6 +67,8 @@ class _Seen(NamedTuple):
     info: RunInfo
     reports: int
     events: int
+    labels: Labels
+    owner: str
 
 
 class Feed:
@@ -65,16 +86,20 @@ class Feed:
         self._next = time.time_ns() // 1_000_000  # more than an earlier hive has counted to
         self._seen: dict[str, _Seen] = {}
         self._changed = asyncio.Event()
-        self._chunks: dict[tuple[int, frozenset[str]], tuple[bytes, int]] = {}
+        self._chunks: dict[tuple[int, frozenset[str], str | None], tuple[bytes, int]] = {}
         self._streams = 0
         self._unused_since = 0.0
         self._looks = 0
         self._has_ended = False
         self._task: asyncio.Task[None] | None = None
 
-    async def stream(self, runs: frozenset[str], last: int | None) -> AsyncGenerator[bytes, None]:
+    async def stream(
+        self, runs: frozenset[str], last: int | None, owner: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """
         Yield events from now on, or after number `last`; metrics and events of these runs only.
+
+        With `owner`, the id of a token, they are about the runs alone that it has started.
 
         Where events after `last` are gone, the first one is `reset`. Ends with the hive.
         """
@@ -88,7 +113,7 @@ class Feed:
             kind = "open" if known or last is None else "reset"
             yield _encoded(place, kind, {})
             while True:
-                has_ended, found = self._has_ended, self._chunk(place, runs)
+                has_ended, found = self._has_ended, self._chunk(place, runs, owner)
                 if found is None:
                     place = self._next - 1
                     yield _encoded(place, "reset", {})
@@ -111,7 +136,9 @@ class Feed:
         """The number of the oldest event that is kept, or of the next event if none is."""
         return self._events[0].number if self._events else self._next
 
-    def _chunk(self, place: int, runs: frozenset[str]) -> tuple[bytes, int] | None:
+    def _chunk(
+        self, place: int, runs: frozenset[str], owner: str | None
+    ) -> tuple[bytes, int] | None:
         """
         Return the next events after a number for these runs, and the number of the last of them.
 
@@ -119,22 +146,23 @@ class Feed:
         """
         if place < self._first - 1:
             return None
-        found = self._chunks.get((place, runs))
+        found = self._chunks.get((place, runs, owner))
         if found is None:
-            found = self._joined(place, runs)
+            found = self._joined(place, runs, owner)
             if len(self._chunks) < _MOST_CHUNKS:
-                self._chunks[place, runs] = found
+                self._chunks[place, runs, owner] = found
         return found
 
-    def _joined(self, place: int, runs: frozenset[str]) -> tuple[bytes, int]:
+    def _joined(self, place: int, runs: frozenset[str], owner: str | None) -> tuple[bytes, int]:
         chosen: list[bytes] = []
         size = 0
         for event in islice(self._events, place + 1 - self._first, None):
-            if event.run is None or event.run in runs:
-                if chosen and size + len(event.data) > _CHUNK_BYTES:
+            if event.run is None or (event.run in runs and owner in (None, event.owner)):
+                data = event.data if owner is None else _data_for(event, owner)
+                if chosen and size + len(data) > _CHUNK_BYTES:
                     break
-                chosen.append(event.data)
-                size += len(event.data)
+                chosen.append(data)
+                size += len(data)
             place = event.number
         return b"".join(chosen), place
 
@@ -180,9 +208,9 @@ class Feed:
                 run.document.id: run.lifecycle.supervisor.place.pid for run in hive.present_runs
             }
             usage = await hive.resources.measure(learners, hive.disk.used)
-            self._add(None, "usage", usage)
+            self._add(None, "usage", usage, part=partial(_usage_of, usage, hive.owners))
         self._looks += 1
-        changed: list[RunInfo] = []
+        changed: list[tuple[str, RunInfo]] = []
         present = {run.document.id: run for run in self._hive.present_runs}
         for name, run in present.items():
             seen = self._seen.get(name)
@@ -190,36 +218,44 @@ class Feed:
                 continue
             now = _state(run)
             if seen is None or now.info != seen.info:
-                changed.append(now.info)
+                changed.append((now.owner, now.info))
             self._add_news(run, seen)
             self._seen[name] = now
-        removed = [name for name in self._seen if name not in present]
-        for name in removed:
+        removed = [(one.owner, name) for name, one in self._seen.items() if name not in present]
+        for owner, name in removed:
             event = {"run": name, "at": time.time_ns(), "kind": "removed", "text": "removed"}
-            self._add(name, "happened", event)
+            self._add(name, "happened", event, owner)
             del self._seen[name]
         if changed or removed:
-            self._add(None, "runs", {"runs": changed, "removed": removed})
+            part = partial(_runs_of, changed, removed)
+            self._add(None, "runs", part(None), part=part)
         if self._next != before:
             self._notify()
 
     def _add_news(self, run: Run, seen: _Seen | None) -> None:
         """Add the reports and the events of a run that are new."""
-        name = run.document.id
+        name, owner = run.document.id, run.document.owner
         reports = run.metrics.total - (seen.reports if seen else 0)
         recent = list(run.metrics.recent)[-reports:] if reports else []
         points = [
             (metric, step, value, at) for at, report in recent for metric, step, value in report
         ]
         if points:
-            self._add(name, "metrics", {"run": name, "points": points})
+            self._add(name, "metrics", {"run": name, "points": points}, owner)
         history = run.lifecycle.history
         for entry in history.newest(history.total - (seen.events if seen else 0)):
             event = {"run": name, "at": entry.at, "kind": entry.kind, "text": entry.text}
-            self._add(name, "happened", event)
+            self._add(name, "happened", event, owner)
 
-    def _add(self, run: str | None, kind: str, values: object) -> None:
-        event = Event(self._next, run, _encoded(self._next, kind, values))
+    def _add(
+        self,
+        run: str | None,
+        kind: str,
+        values: object,
+        owner: str = "",
+        part: Callable[[str], object] | None = None,
+    ) -> None:
+        event = Event(self._next, run, kind, _encoded(self._next, kind, values), owner, part)
         self._events.append(event)
         self._size += len(event.data)
         self._next += 1
@@ -235,13 +271,38 @@ class Feed:
 def _state(run: Run) -> _Seen:
     info = run.info()
     shown = {name: info.latest[name] for name in _SHOWN if name in info.latest}
-    return _Seen(replace(info, latest=shown), run.metrics.total, run.lifecycle.history.total)
+    numbers = run.metrics.total, run.lifecycle.history.total
+    return _Seen(replace(info, latest=shown), *numbers, run.labels.now, run.document.owner)
 
 
 def _is_quiet(run: Run, seen: _Seen) -> bool:
-    return (run.metrics.total, run.lifecycle.history.total) == (seen.reports, seen.events) and (
-        run.document.status is seen.info.status
+    return (
+        (run.metrics.total, run.lifecycle.history.total) == (seen.reports, seen.events)
+        and run.document.status is seen.info.status
+        and run.labels.now is seen.labels
     )
+
+
+def _runs_of(
+    changed: list[tuple[str, RunInfo]], removed: list[tuple[str, str]], owner: str | None
+) -> dict[str, object]:
+    """Return the values of the event `runs`, about the runs of one owner unless that is None."""
+    return {
+        "runs": [info for of, info in changed if owner in (None, of)],
+        "removed": [name for of, name in removed if owner in (None, of)],
+    }
+
+
+def _usage_of(usage: UsageEntry, owners: Mapping[str, str], owner: str) -> UsageEntry:
+    """Return a measurement as the token `owner` may see it."""
+    return of_runs(usage, {run for run, of in owners.items() if of == owner})
+
+
+def _data_for(event: Event, owner: str) -> bytes:
+    """Return the bytes of an event for a stream of the token `owner`."""
+    if event.part is None:
+        return event.data
+    return _encoded(event.number, event.kind, event.part(owner))
 
 
 def _encoded(number: int, kind: str, values: Any) -> bytes:

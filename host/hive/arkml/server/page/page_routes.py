@@ -20,12 +20,14 @@ from arkml.hive.protocol.page_messages import (
 )
 from arkml.hive.protocol.settings import Settings, rounded
 from arkml.hive.protocol.wire import Nothing
+from arkml.server.access.callers import AccessRole
 from arkml.server.curve_reader import read_names
 from arkml.server.hive import Hive
 from arkml.server.learner_log import last_lines
 from arkml.server.page.events import EVENTS_PATH, EventStreams
 from arkml.server.page.feed import Feed
 from arkml.server.page.site_files import SiteFiles
+from arkml.server.resources import of_runs
 from arkml.server.routes import HiveCall, Operation
 
 _OWN = ("features", "actions", "branches", "seed")
@@ -48,10 +50,12 @@ async def _log(call: HiveCall, query: LogQuery) -> LogReply:
 
 
 async def _settings(call: HiveCall, _: Nothing) -> SettingsReply:
-    """Return the settings of all runs that are not the defaults."""
+    """Return the settings of the runs that the caller sees which are not the defaults."""
     defaults = Settings(1, 1).as_json()
     runs: dict[str, dict[str, Any]] = {}
     for run in call.hive.present_runs:
+        if not call.caller.sees(run.document.owner):
+            continue
         values = run.document.request.settings.as_json()
         runs[run.document.id] = {
             name: value
@@ -69,17 +73,28 @@ async def _curves(call: HiveCall, query: CurvesQuery) -> CurvesReply:
 
 async def _usage(call: HiveCall, _: Nothing) -> UsageReply:
     """Return the recent use of resources by the hive, for times when a page was open."""
-    return UsageReply(list(call.hive.resources.entries))
+    entries = list(call.hive.resources.entries)
+    if call.caller.sees_all:
+        return UsageReply(entries)
+    own = {run for run, owner in call.hive.owners.items() if call.caller.sees(owner)}
+    return UsageReply([of_runs(entry, own) for entry in entries])
 
+
+_BY_ACT = AccessRole.ACT
 
 PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("GET", "/settings", Nothing, SettingsReply, _settings),
-    Operation("GET", "/usage", Nothing, UsageReply, _usage),
-    Operation("GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves, is_long=True),
-    Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history),
-    Operation("POST", "/runs/{run_id}/events", ModuleReport, HistoryEntry, _note_module),
-    Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log),
-)
+    Operation("GET", "/settings", Nothing, SettingsReply, _settings, enough=_BY_ACT),
+    Operation("GET", "/usage", Nothing, UsageReply, _usage, enough=_BY_ACT),
+    Operation(
+        "GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves, enough=_BY_ACT,
+        is_long=True,
+    ),
+    Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history, enough=_BY_ACT),
+    Operation(
+        "POST", "/runs/{run_id}/events", ModuleReport, HistoryEntry, _note_module, takes_part=True
+    ),
+    Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log, enough=_BY_ACT),
+)  # fmt: skip
 
 
 def page_routes(hive: Hive, site: SiteFiles) -> list[Route]:

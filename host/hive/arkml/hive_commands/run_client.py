@@ -1,0 +1,69 @@
+"""What commands about the runs of a hive share: a client, and the run that is meant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arkml.base.terminal import harmless
+from arkml.cli.exits import GOOD, print_json
+from arkml.cli.launch import TOKEN
+from arkml.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.runs import RunInfo
+
+HERE = "127.0.0.1:12356"
+"""The hive of this machine."""
+
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, or its name.", show_default=False)
+]
+
+
+def run_with_client(hive: str, job: Callable[[HiveClient], int]) -> int:
+    """Return the exit status of a job that gets a client of the hive at an address."""
+    with _client(hive) as client:
+        return job(client)
+
+
+@contextmanager
+def _client(hive: str) -> Iterator[HiveClient]:
+    from arkml.hive.address import Address
+    from arkml.hive.client import HiveClient
+
+    address = Address.parse(hive, os.environ.get(TOKEN))
+    client = HiveClient(lambda: address)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def find(client: HiveClient, wanted: str) -> RunInfo:
+    """Return the run of that id, or the newest of that name. Raises UsageError."""
+    runs = client.runs().result()
+    for run in runs:
+        if run.id == wanted:
+            return run
+    for run in runs:
+        if run.name == wanted:
+            return run
+    raise UsageError(f"there is no run {wanted!r}; `arkml hive list` shows {len(runs)}")
+
+
+def print_result(text: str, document: dict[str, Any], as_json: bool) -> int:
+    """Print a text, or a document, and return the exit status."""
+    if as_json:
+        print_json(document)
+    else:
+        sys.stdout.write(f"{harmless(text)}\n")
+    return GOOD

@@ -1,0 +1,80 @@
+"""Where a run came from, who started it, and what was asked for: a file in its directory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from arkml.base.files import read_plain, write_atomic
+from arkml.base.loggers import SafeLogger
+from arkml.errors import ProtocolError
+from arkml.hive.protocol.run_origin import RunGoal, RunOrigin
+from arkml.hive.protocol.runs import RunRequest
+from arkml.hive.protocol.wire import WireStruct
+
+ORIGIN_NAME = "origin.json"
+
+_MOST_BYTES = 256 << 10  # the longest origin, all of whose letters are escaped
+
+_log = SafeLogger(__name__)
+
+
+class RunStart(WireStruct, frozen=True):
+    """
+    The start of a run.
+
+    Attributes:
+        owner_name: Name of the token that started it, empty for a hive without tokens.
+        origin: Where it came from, None if its host did not say so.
+        goal: What the last command that started or resumed it has asked for, None for nothing.
+
+    """
+
+    owner_name: Annotated[str, Meta(max_length=128)] = ""
+    origin: RunOrigin | None = None
+    goal: RunGoal | None = None
+
+
+class StartFile:
+    """The start of one run, as its file has it. A damaged file counts as none, and is logged."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ORIGIN_NAME
+        self.now = self._read()
+
+    async def resume(self, request: RunRequest) -> None:
+        """Note what a request asks for that resumes the run. Raises OSError."""
+        start = replace(self.now, goal=_begun(request))
+        if start != self.now:
+            await asyncio.to_thread(write_start, self._path.parent, start)
+            self.now = start
+
+    def _read(self) -> RunStart:
+        try:
+            data = read_plain(self._path, follow=False, most=_MOST_BYTES)
+            return RunStart.from_bytes(data)
+        except FileNotFoundError:
+            return RunStart()
+        except (OSError, ProtocolError) as error:
+            _log.error("%s cannot be read: %s", self._path, error)
+            return RunStart()
+
+
+def start_of(request: RunRequest, owner_name: str) -> RunStart:
+    """Return the start of a run that a request creates now, for the token of that name."""
+    return RunStart(owner_name, request.origin or None, _begun(request))
+
+
+def write_start(directory: Path, start: RunStart) -> None:
+    """Replace the file in the directory of a run. Raises OSError."""
+    write_atomic(directory / ORIGIN_NAME, start.as_bytes(), durable=True)
+
+
+def _begun(request: RunRequest) -> RunGoal | None:
+    """Return the goal of a request, which begins now."""
+    return replace(request.goal, since=time.time_ns()) if request.goal else None
