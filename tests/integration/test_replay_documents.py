@@ -19,7 +19,7 @@ from arkml.hive.protocol.replay_messages import (
     MAX_REPLAY_BYTES,
     ReplayDocument,
 )
-from arkml.replays import documents
+from arkml.replays import documents, shown_rows
 from arkml.replays.documents import document_of
 from arkml.replays.replay import ReplayedFrame
 
@@ -156,15 +156,15 @@ def test_an_agent_keeps_its_return_in_other_rows_and_while_it_does_not_submit(mo
         [(5, run, 10.0), (7, run, 100.0), (6, begin, 4.0)],
         [(5, run, 10.0), (6, run, 0.5)],
     ]
-    returns = documents._Returns()
-    found = [returns.add(frame_of(rows))[0].tolist() for rows in frames]
+    returns = shown_rows.EpisodeReturns()
+    found = [returns.add(frame_of(rows).submits)[0].tolist() for rows in frames]
 
     assert found == [[0, 0], [1, 10], [0], [20, 100, 2], [30, 200, 0], [40, 0.5]]
-    returns.add(frame_of([(5, end, 2.0)]))
+    returns.add(frame_of([(5, end, 2.0)]).submits)
     assert returns.ended == [(0, 5, end, 42.0)]
-    monkeypatch.setattr(documents, "_MOST_AGENTS", 2)
+    monkeypatch.setattr(shown_rows, "_MOST_AGENTS", 2)
     for agent in range(10):
-        returns.add(frame_of([(agent, run, 1.0)]))
+        returns.add(frame_of([(agent, run, 1.0)]).submits)
     assert len(returns._others) <= 2
 
 
@@ -258,9 +258,11 @@ def test_a_document_has_many_more_images_than_it_would_have_as_numbers(path):
 def test_images_without_any_pattern_are_packed_into_the_bytes_of_a_document(path):
     recorded(path, GALLERY, 2, None, 1)
     document = document_of(path, GALLERY)
-    pixels = documents._PIXELS * documents._MOST_NUMBERS
+    pixels = shown_rows._PIXELS * documents._MOST_NUMBERS
     noise = np.random.default_rng(0).integers(0, 256, (pixels // 12_288, 12_288)).astype(np.float32)
-    submit = replace(document.frames[-1].submits[0], images=documents._images(noise, [slice(None)]))
+    submit = replace(
+        document.frames[-1].submits[0], images=shown_rows._images(noise, [slice(None)])
+    )
     frames = [replace(document.frames[-1], submits=[submit])]
 
     assert len(replace(document, frames=frames).pack()) < MAX_PACKED_REPLAY_BYTES

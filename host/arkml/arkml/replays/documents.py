@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from arkml.abi.codes import EpisodeState
-from arkml.arrays import rounded_bytes
 from arkml.base.terminal import harmless
-from arkml.batches import Floats
-from arkml.errors import Frame, GuestError, InvalidSpec, ReplayDiffers, UsageError
-from arkml.guests.trace_player import ReplayedSubmit
+from arkml.errors import Frame, GuestError, ReplayDiffers, UsageError
 from arkml.hive.protocol.replay_messages import (
     MAX_SHOWN_FRAMES,
     ReplayDocument,
@@ -29,45 +19,28 @@ from arkml.hive.protocol.replay_messages import (
     ShownLine,
     ShownMark,
     ShownMemory,
-    ShownNumber,
-    ShownPart,
-    ShownSubmit,
 )
 from arkml.host import Source
 from arkml.replays.replay import Replay, ReplayedFrame
+from arkml.replays.shown_rows import MOST_ROWS, STATES, EpisodeReturns, RowMeanings, Sums
 from arkml.runtime.memory import BytesLike
 from arkml.sessions.declarations import (
-    ANY,
     KEY,
-    SECTION,
-    BehaviorDeclared,
     Behaviors,
     SpecLike,
-    behaviors_in,
     behaviors_of,
-    bounded_fields,
-    bounds_of,
-    fitting,
     given_document,
-    listed,
 )
 
 _MOST_NUMBERS = 500_000  # of all frames: some 6 MB of JSON
 _MOST_OF_FRAME = 30_000  # numbers, as of an image of 84 x 84 x 4
-_PIXELS = 7  # that count as one number: packed, a page of any of them is within its bytes
-_MOST_ROWS = 64  # of a submit
 _LEAST_ROWS = 8  # of a submit, before frames are left out in place of rows
 _MOST_SUBMITS = 64  # of a frame
-_MOST_BEHAVIORS = 16
 _MOST_LINES = 2_000
 _MOST_EPISODES = 300  # whose ends are marked
-_MOST_AGENTS = 1 << 16  # whose returns are added up
 _MOST_FORCED = 16  # frames that are shown though they are not every n-th
 _LINE, _TEXT, _NAME = 500, 4_000, 200  # characters
 _MOST_CALLS = 64  # of a backtrace
-_STATES = {state.value: state.name.lower() for state in EpisodeState}
-_ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
-_Sums: TypeAlias = npt.NDArray[np.float64]
 
 
 def document_of(
@@ -126,7 +99,7 @@ def shown_behaviors(
 
     `section` is the section `arkml.spec` of a module, if it has one.
     """
-    meanings = _Meanings({}, section)
+    meanings = RowMeanings({}, section)
     for num_features, num_actions in widths:
         meanings.of(num_features, num_actions, training=False)
     return meanings.behaviors
@@ -138,25 +111,25 @@ class _Collected:
     def __init__(self, replay: Replay, given: Behaviors, opens_at: int | None) -> None:
         self._replay = replay
         self._opens_at = opens_at
-        self._meanings = _Meanings(given, replay.module.info.spec)
-        self._returns = _Returns()
+        self._meanings = RowMeanings(given, replay.module.info.spec)
+        self._returns = EpisodeReturns()
         self._every = 1
         self._frames: list[tuple[ShownFrame, int]] = []  # with their numbers of numbers
         self._size = 0
         self._forced: set[int] = set()
         self._latest: ReplayedFrame | None = None  # which has not been added
-        self._latest_returns: list[_Sums] = []
+        self._latest_returns: list[Sums] = []
         self._lines: list[ShownLine] = []
         self._left_lines = 0
         self._marks: list[ShownMark] = []
         self._ended = 0
         self._left_submits = 0
-        self._rows = _MOST_ROWS
+        self._rows = MOST_ROWS
 
     def add(self, frame: ReplayedFrame) -> None:
         """Add the next frame."""
         self._hear(frame)
-        returns = self._returns.add(frame)
+        returns = self._returns.add(frame.submits)
         for row, agent, state, total in self._returns.ended:
             if row < self._rows:  # others are not shown
                 self._mark_episode(frame.frame, agent, state, total)
@@ -212,12 +185,15 @@ class _Collected:
         self._forced.add(frame.frame)
         return True
 
-    def _show(self, frame: ReplayedFrame, returns: list[_Sums]) -> None:
+    def _show(self, frame: ReplayedFrame, returns: list[Sums]) -> None:
         submits, size = [], 0
         for submit, totals in zip(frame.submits[:_MOST_SUBMITS], returns, strict=False):
-            shown, more = self._submit(submit, totals, _MOST_OF_FRAME - size)
+            session, room = self._returns.session_of(submit.handle), _MOST_OF_FRAME - size
+            shown, more = self._meanings.submit(submit, session, totals, rows=self._rows, room=room)
             size += more
-            if shown is not None:
+            if shown is None:
+                self._left_submits += 1
+            else:
                 submits.append(shown)
         self._left_submits += max(0, len(frame.submits) - _MOST_SUBMITS)
         shown_frame = ShownFrame(frame.frame, _call(frame), submits, _cut(frame.stopped, _TEXT))
@@ -246,36 +222,6 @@ class _Collected:
         size = sum(len(one.agents) * self._meanings.columns(one.behavior).weight for one in submits)
         return ShownFrame(frame.frame, frame.call, submits, frame.stopped), size
 
-    def _submit(
-        self, submit: ReplayedSubmit, totals: _Sums, room: int
-    ) -> tuple[ShownSubmit | None, int]:
-        """Return a submit, and the number of its numbers; None if nothing of it can be shown."""
-        behavior = self._meanings.of(
-            submit.observations.shape[1], submit.actions.shape[1], training=submit.training
-        )
-        if behavior is None:
-            self._left_submits += 1
-            return None, 0
-        columns = self._meanings.columns(behavior)
-        count = min(len(submit.rows), self._rows, max(0, room) // columns.weight)
-        rows, seen = submit.rows[:count], submit.observations[:count]
-        shown = ShownSubmit(
-            behavior=behavior,
-            session=self._returns.session_of(submit.handle),
-            training=submit.training,
-            code=submit.code,
-            rows=len(submit.rows),
-            agents=[str(agent) for agent in rows["id"].tolist()],
-            states=[_STATES.get(state, "running") for state in rows["state"].tolist()],  # type: ignore[misc]  # names of EpisodeState
-            rewards=_numbers(rows["reward"]),
-            returns=[_number(float(f"{total:.9g}")) for total in totals[:count].tolist()],
-            observations=_rows(seen[:, columns.numbers]),
-            actions=_rows(submit.actions[:count]),
-            values=_numbers(submit.values[:count]) if submit.values.any() else [],
-            images=_images(seen, columns.images),
-        )
-        return shown, count * columns.weight
-
     def _hear(self, frame: ReplayedFrame) -> None:
         """Add the lines of a frame; of many, the last ones stay."""
         lines = [(_level(level), text) for level, text in frame.lines]
@@ -298,7 +244,7 @@ class _Collected:
         self._ended += 1
         if self._ended > _MOST_EPISODES:
             return
-        text = f"the episode of agent {agent} ended ({_STATES[state]}) with a return of {total:.6g}"
+        text = f"the episode of agent {agent} ended ({STATES[state]}) with a return of {total:.6g}"
         self._mark(frame, "episode", text)
 
     def _notes(self) -> list[str]:
@@ -324,172 +270,6 @@ class _Collected:
         )
         notes += [f"{count:,} {what} are left out" for count, what in counts if count > 0]
         return [_cut(note, _TEXT) for note in notes]
-
-
-class _Returns:
-    """Sums of the rewards of agents' episodes, by session and agent."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[int, int] = {}
-        self._newest: dict[int, tuple[npt.NDArray[np.uint64], _Sums]] = {}  # by session
-        self._others: dict[tuple[int, int], float] = {}  # agents that are not in the newest submit
-        self.ended: list[tuple[int, int, int, float]] = []
-        """First rows of the last frame with which episodes ended: row, agent, state and return."""
-
-    def session_of(self, handle: int) -> int:
-        """Return the number of a session, from 0 in the order of first submits."""
-        return self._sessions.setdefault(handle, len(self._sessions))
-
-    def add(self, frame: ReplayedFrame) -> list[_Sums]:
-        """Add the rewards of a frame; return the sum of each row of each submit."""
-        self.ended.clear()
-        with np.errstate(all="ignore"):
-            return [self._add(submit) for submit in frame.submits]
-
-    def _add(self, submit: ReplayedSubmit) -> _Sums:
-        session, rows = self.session_of(submit.handle), submit.rows
-        agents, states = rows["id"].astype(np.uint64), rows["state"]
-        before = self._before(session, agents)
-        totals = np.where(states == EpisodeState.INITIAL, 0.0, before + rows["reward"])
-        has_ended = np.isin(states, _ENDED)
-        for row in np.flatnonzero(has_ended[:_MOST_ROWS]).tolist():
-            self.ended.append((row, int(agents[row]), int(states[row]), float(totals[row])))
-        self._newest[session] = agents, np.where(has_ended, 0.0, totals)
-        return totals
-
-    def _before(self, session: int, agents: npt.NDArray[np.uint64]) -> _Sums:
-        """Return the sums of agents so far; most are in the rows that they were in."""
-        others = self._others
-        known, sums = self._newest.get(session, (agents[:0], np.zeros(0)))
-        if len(known) == len(agents):
-            before = sums
-            gone = come = np.flatnonzero(known != agents)
-        else:
-            before = np.zeros(len(agents))
-            gone, come = np.arange(len(known)), np.arange(len(agents))
-        for agent, total in zip(known[gone].tolist(), sums[gone].tolist(), strict=True):
-            if total:
-                others[session, agent] = total
-        for row, agent in zip(come.tolist(), agents[come].tolist(), strict=True):
-            before[row] = others.pop((session, agent), 0.0)
-        while len(others) > _MOST_AGENTS:
-            del others[next(iter(others))]  # the one that has submitted nothing for longest
-        return before
-
-
-class _Columns(NamedTuple):
-    """
-    The features of a row, as they are packed.
-
-    Attributes:
-        numbers: The indices of those that become numbers, int64, [n].
-        images: Those of each image.
-        weight: The size of a row that is shown, in numbers.
-
-    """
-
-    numbers: npt.NDArray[np.int64]
-    images: list[slice]
-    weight: int
-
-
-class _Meanings:
-    """The meanings of rows by their widths, from the caller's declaration or the module's."""
-
-    def __init__(self, given: Behaviors, section: bytes | None) -> None:
-        self.behaviors: list[ShownBehavior] = []
-        self.notes: list[str] = []
-        self._known: dict[tuple[bool, int, int], int] = {}
-        self._columns: list[_Columns] = []
-        self._sources = [(KEY, given)]
-        try:
-            self._sources.append((SECTION, behaviors_in(section)))
-        except InvalidSpec as error:
-            self.notes.append(f"observations have no names: {error}")
-
-    def of(self, num_features: int, num_actions: int, *, training: bool) -> int | None:
-        """Return the index of the meaning of rows, None if there are too many meanings."""
-        key = training, num_features, num_actions
-        if key not in self._known and len(self._known) < _MOST_BEHAVIORS:
-            self._known[key] = len(self.behaviors)
-            behavior = self._behavior(num_features, num_actions)
-            self.behaviors.append(behavior)
-            self._columns.append(_columns(behavior.observations, num_actions))
-        return self._known.get(key)
-
-    def columns(self, behavior: int) -> _Columns:
-        """Return how a row is packed, by the index of its meaning."""
-        return self._columns[behavior]
-
-    def _behavior(self, num_features: int, num_actions: int) -> ShownBehavior:
-        for where, source in self._sources:
-            fit = fitting(source, num_features, num_actions)
-            declared = list(fit.values())
-            if not declared:
-                continue
-            if any(one != declared[0] for one in declared):
-                self.notes.append(
-                    f"rows of {num_features} features and {num_actions} actions have no names:"
-                    f" {where} declares {listed(fit)} with these widths, and a trace has no names"
-                    " of behaviors; --spec may declare one"
-                )
-                continue
-            try:
-                declared[0].require_fit(where, num_features, num_actions)
-                name = next(iter(fit)) if len(fit) == 1 else ""
-                return _declared(name, declared[0], num_features, num_actions, where)
-            except InvalidSpec as error:
-                self.notes.append(f"observations have no names: {error}")
-        part = ShownPart("obs_0", [num_features], [None], [None])
-        return ShownBehavior("", [part], [None] * num_actions, [None] * num_actions, [], [])
-
-
-def _declared(
-    name: str, declared: BehaviorDeclared, num_features: int, num_actions: int, where: str
-) -> ShownBehavior:
-    """Return the meaning of rows by a declaration that fits them. Raises InvalidSpec."""
-    parts = [
-        ShownPart(
-            field.name, list(field.shape), _shared(_finite(low)), _shared(_finite(high)),
-            field.kind, field.part.categories,
-        )
-        for field, _, low, high in bounded_fields(declared.observations)
-    ]  # fmt: skip
-    if not parts:
-        parts = [ShownPart("obs_0", [num_features], [None], [None])]
-    actions = declared.actions
-    count = actions.continuous_of(num_actions)
-    low, high = map(_finite, bounds_of(actions.low, actions.high, count, where))
-    return ShownBehavior(
-        "" if name == ANY else name, parts, low, high, list(actions.discrete),
-        list(declared.positions or ()),
-    )  # fmt: skip
-
-
-def _columns(parts: Sequence[ShownPart], num_actions: int) -> _Columns:
-    """Return how rows with these parts are packed."""
-    ends = np.cumsum([math.prod(part.shape) for part in parts]).tolist()
-    images = [
-        slice(end - math.prod(part.shape), end)
-        for part, end in zip(parts, ends, strict=True)
-        if part.kind == "image"
-    ]
-    is_number = np.ones(ends[-1], np.bool_)
-    for image in images:
-        is_number[image] = False
-    numbers = np.flatnonzero(is_number)
-    pixels = len(is_number) - len(numbers)
-    return _Columns(numbers, images, len(numbers) + num_actions + 4 + -(-pixels // _PIXELS))
-
-
-def _finite(bounds: Sequence[float]) -> list[float | None]:
-    """Return bounds, None for infinite ones."""
-    return [bound if math.isfinite(bound) else None for bound in bounds]
-
-
-def _shared(bounds: list[float | None]) -> list[float | None]:
-    """Return the bounds of features as one where all are alike, as those of an image are."""
-    return bounds[:1] if len({*bounds}) == 1 else bounds
 
 
 def _failure(replay: Replay) -> ShownFailure | None:
@@ -521,36 +301,6 @@ def _call(frame: ReplayedFrame) -> str:
     arguments = ", ".join(map(repr, frame.arguments[:16]))
     result = "" if frame.result is None else f" = {frame.result!r}"
     return _cut(f"{frame.function}({arguments}){result}", _LINE)
-
-
-def _numbers(values: Floats) -> list[ShownNumber]:
-    """Return float32 as the shortest numbers that are equal to them, for JSON."""
-    numbers = values.astype(np.float32).astype("U32").astype(np.float64)
-    if np.isfinite(numbers).all():
-        return numbers.tolist()  # type: ignore[no-any-return]  # it has one dimension
-    return [_number(number) for number in numbers.tolist()]
-
-
-def _rows(values: Floats) -> list[list[ShownNumber]]:
-    """Return rows of numbers, [n, m], as `_numbers` does."""
-    width, numbers = values.shape[1], _numbers(values.ravel())
-    return [numbers[at * width : (at + 1) * width] for at in range(len(values))]
-
-
-def _images(observations: Floats, images: Sequence[slice]) -> list[list[str]]:
-    """Return the bytes of each image of rows, [n, num_features], as base64; empty without any."""
-    if not images:
-        return []
-    pixels = rounded_bytes(observations)
-    return [[b64encode(row[one]).decode() for one in images] for row in pixels]
-
-
-def _number(value: float) -> ShownNumber:
-    if math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _level(level: int) -> str:
